@@ -208,7 +208,7 @@ async fn resume(
     let request = Resume {
         payload: bench.past.resolve_map(&call.payload)?,
         generation: None,
-        claim: LeaseTerms { owner: bench.ports.ids.fresh().into(), duration: CLAIM },
+        claim: LeaseTerms { owner: bench.ports.ids.fresh().into(), duration: CLAIM, yield_after: None },
         observers: compiled.observers.clone(),
         after_error: |_| AfterError::End,
     };

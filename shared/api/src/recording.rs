@@ -142,6 +142,14 @@ impl RecordingStore {
                     None => return Ok(None),
                 }
             }
+            Some(InvocationWrite::Progress { paused, .. }) => {
+                change.advance(&mut task, TaskStatus::Working, None, Map::new());
+                record(&mut change, &mut task, entries);
+                let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
+                let said =
+                    said.into_iter().try_for_each(|(role, parts)| say(&mut change, &mut task, role, parts).map(|_| ()));
+                said.and_then(|()| change.put_task(&task))
+            }
             Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
                 record(&mut change, &mut task, entries);
                 change.put_task(&task)
@@ -197,6 +205,7 @@ fn task_called(invocation: &InvocationId) -> Option<TaskId> {
 fn task_of(commit: &Commit) -> Option<TaskId> {
     let task = match commit.invocation.as_ref()? {
         InvocationWrite::Suspend { paused, .. }
+        | InvocationWrite::Progress { paused, .. }
         | InvocationWrite::Complete { paused, .. }
         | InvocationWrite::Fail { paused, .. }
         | InvocationWrite::PutAside { paused, .. }

@@ -25,6 +25,7 @@ mod keys;
 mod marks;
 mod pending;
 mod plan;
+mod recent;
 mod retry;
 mod rows;
 mod rules;
@@ -54,6 +55,8 @@ use dormouse_ports::{
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
+
+use recent::RecentLists;
 
 pub use checkpoint::DynamoDbCheckpointer;
 pub use retry::RetryPolicy;
@@ -128,6 +131,8 @@ pub struct DynamoDbStateStore {
     config: StoreConfig,
     /// Gives the instant at which a commit is sent.
     clock: Arc<dyn Clock>,
+    /// Lists that durable steps have stored.
+    recent: Arc<RecentLists>,
 }
 
 impl fmt::Debug for DynamoDbStateStore {
@@ -151,7 +156,7 @@ impl DynamoDbStateStore {
         };
         let own = client.config().to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
         let clock = Arc::new(SystemClock::default());
-        Self { client: Client::from_conf(own.build()), table: table_name.into(), config, clock }
+        Self { client: Client::from_conf(own.build()), table: table_name.into(), config, clock, recent: Arc::default() }
     }
 
     /// The same by another clock than that of the machine.

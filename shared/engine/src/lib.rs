@@ -71,7 +71,8 @@ pub use observe::{
 };
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
-    Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, record, save_session, suspend, suspend_and_rerun,
+    Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,
+    suspend_and_rerun,
 };
 pub use sending::{CutShort, Sending, cut_off};
 pub use state::{

@@ -177,6 +177,7 @@ fn lasts(commit: &Commit) -> bool {
     let moves = commit.invocation.as_ref().is_some_and(|write| match write {
         InvocationWrite::Release { .. } | InvocationWrite::Keep { .. } | InvocationWrite::AssertClaimed { .. } => false,
         InvocationWrite::Suspend { .. }
+        | InvocationWrite::Progress { .. }
         | InvocationWrite::PutAside { .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Accept { .. }

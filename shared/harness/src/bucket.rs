@@ -92,6 +92,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ProviderInvalidModel
         | C::ProviderInvalidResponse
         | C::ProviderInvalidRequest
+        | C::ProviderUnsupportedContentBlock
+        | C::StructuredOutputInvalid
         | C::InvocationCanceled
         | C::GraphUnknown
         | C::RequestInvalid

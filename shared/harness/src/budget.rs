@@ -40,7 +40,8 @@ impl<'w> Budget<'w> {
     /// Exclusive rights that outlive what is left of the turn.
     pub(crate) fn lease(self) -> LeaseTerms {
         let owner = self.ports.ids.fresh().into();
-        LeaseTerms { owner, duration: self.left() + self.lease_margin }
+        let left = self.left();
+        LeaseTerms { owner, duration: left + self.lease_margin, yield_after: Some(left / 2) }
     }
 
     /// Runs `work` for at most what is left of the turn, and a moment longer where a commit of it is under way. What it

@@ -50,7 +50,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         C::SuspensionTimedOut | C::InvocationCanceled => 410,
         C::RequestTooLarge => 413,
         C::SuspensionResumePayloadInvalid | C::HarnessSessionIdUnresolved | C::ChatMessageShapeInvalid => 422,
-        C::ProviderAuthentication | C::ProviderInvalidResponse => 502,
+        C::ProviderAuthentication | C::ProviderInvalidResponse | C::StructuredOutputInvalid => 502,
         C::NoDeclaredEntry
         | C::UnreachableNode
         | C::DanglingEdge
@@ -92,6 +92,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ProviderModelNotLoaded
         | C::ProviderRateLimit
         | C::ProviderInvalidRequest
+        | C::ProviderUnsupportedContentBlock
         | C::SessionLeaseHeld
         | C::SessionBusy
         | C::Overloaded

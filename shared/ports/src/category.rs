@@ -146,6 +146,10 @@ categories! {
     ProviderInvalidResponse = "provider_invalid_response",
     /// The provider refused the request's shape.
     ProviderInvalidRequest = "provider_invalid_request",
+    /// The model does not take a kind of content block.
+    ProviderUnsupportedContentBlock = "provider_unsupported_content_block",
+    /// The content does not fit the schema of its request.
+    StructuredOutputInvalid = "structured_output_invalid",
     // Dormouse's own
     /// A graph asks for more than an invocation may have.
     LimitExceeded = "limit_exceeded",

@@ -164,6 +164,18 @@ pub enum InvocationWrite {
         /// The payload that it goes on with; stands from now on.
         payload: Map,
     },
+    /// Its worker has come further in the midst of a turn: whoever takes the claim over goes on from there. The pause
+    /// that the claim is for, its signals and its pending row stay as they are.
+    Progress {
+        /// The pause of the claim, [under way](PausedInvocation::under_way): with the state and the place to which the
+        /// worker has come.
+        paused: Box<PausedInvocation>,
+        /// Its status before.
+        from: ProgressFrom,
+        /// The claim from now on, with an empty payload; with `None` it is accepted work for the first worker that
+        /// takes it up.
+        claim: Option<crate::Claim>,
+    },
     /// It reached END. Its signals become `Delivered` and its pending row goes away.
     Complete {
         /// The pause that the claim was for.
@@ -278,6 +290,7 @@ impl InvocationWrite {
     pub fn invocation_id(&self) -> &InvocationId {
         match self {
             Self::Suspend { paused, .. }
+            | Self::Progress { paused, .. }
             | Self::Accept { paused }
             | Self::Complete { paused, .. }
             | Self::Conclude { paused, .. }
@@ -294,6 +307,15 @@ impl InvocationWrite {
             | Self::CancelBeforeStart { invocation_id, .. } => invocation_id,
         }
     }
+}
+
+/// Status of an invocation before a [durable step](InvocationWrite::Progress) of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProgressFrom {
+    /// It was never stored: its generation 0 is, and a pending row is added.
+    Fresh,
+    /// This worker has claimed the pause.
+    Claimed(Owner),
 }
 
 /// Status of an invocation before it went to sleep.

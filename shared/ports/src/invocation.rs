@@ -183,6 +183,10 @@ pub struct PausedInvocation {
     /// States of the graphs around it, outermost first.
     #[serde(default)]
     pub parent_states: Vec<Map>,
+    /// True if a worker has come further than the pause: state and place are those of its last durable step
+    /// ([`InvocationWrite::Progress`](crate::InvocationWrite::Progress)). It goes on from there, and takes no payload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub under_way: bool,
     /// Path from the outermost graph to the node at which execution goes on, its own name last.
     pub namespace: Vec<Arc<str>>,
     /// Path to the node that called `suspend()`; longer than `namespace` when it ran inside a fan-out or a branch.
@@ -345,6 +349,7 @@ impl PausedInvocation {
             self_wakes: 0,
             state: Map::new(),
             parent_states: Vec::new(),
+            under_way: false,
             namespace: Vec::new(),
             suspended_at_node: Vec::new(),
             completed_positions: Vec::new(),
@@ -386,6 +391,11 @@ impl PausedInvocation {
     /// `true` once it has paused.
     pub fn has_paused(&self) -> bool {
         self.stage() == InvocationStage::Paused
+    }
+
+    /// `true` once it has come to a place in its graph at which it goes on: by a pause or by a durable step.
+    pub fn has_begun(&self) -> bool {
+        self.under_way || self.has_paused()
     }
 
     /// The state of the outermost graph.

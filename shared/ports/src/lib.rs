@@ -19,6 +19,10 @@
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
+//! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
+//! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
+//! | [`tool::ToolSource`] | the tools that a model may call; only for agents that have some |
+//! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
 //! thread will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the
@@ -56,20 +60,25 @@ mod checkpoint;
 mod commit;
 mod entry;
 mod fan_in;
+mod fetch;
 mod garbage;
 mod growing;
 mod identity;
 mod invocation;
 mod journal;
 pub mod limits;
+pub mod model;
 mod note;
 mod rule;
 mod runtime;
+mod secrets;
 mod session;
 mod signal;
 mod sleepers;
 mod store;
 mod subscription;
+pub mod tool;
+mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
 pub use bus::{BusError, Event, EventBus};
@@ -79,11 +88,12 @@ pub use checkpoint::{
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
 pub use commit::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, SessionExpectation, SessionSave,
-    SessionWrite, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
+    SessionSave, SessionWrite, SuspendFrom,
 };
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
+pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
 pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
@@ -102,6 +112,7 @@ pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
 };
 pub use runtime::{Clock, IdSource, Spawner};
+pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
 pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
@@ -110,6 +121,7 @@ pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
+pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.
 pub use dormouse_json::Map;

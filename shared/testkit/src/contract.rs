@@ -16,6 +16,7 @@ mod growing;
 mod journal;
 mod large;
 mod pending;
+mod progress;
 mod recording;
 mod rules;
 mod scene;
@@ -169,6 +170,11 @@ checks! {
         a_forestalled_invocation_can_neither_sleep_nor_end,
         what_is_stored_is_not_forestalled,
         an_end_without_a_pause_is_kept_once,
+    ],
+    progress: [
+        a_step_is_where_the_next_worker_goes_on,
+        a_step_may_leave_the_rest_to_another_worker,
+        the_first_step_stores_an_invocation_of_which_nothing_was_stored,
     ],
     attempts: [
         claims_are_counted_until_it_gets_further,

@@ -19,6 +19,7 @@ mod json;
 mod memory_checkpointer;
 mod memory_store;
 mod planner;
+mod scripted_fetch;
 mod subscriptions;
 
 pub use bus::MemoryBus;
@@ -31,6 +32,7 @@ pub use json::map;
 pub use memory_checkpointer::{CheckpointCall, MemoryCheckpointer};
 pub use memory_store::MemoryStore;
 pub use planner::NoWakes;
+pub use scripted_fetch::{ScriptedAnswer, ScriptedFetch};
 pub use subscriptions::{MemorySubscriptions, SubscriptionCall};
 
 /// Locks `mutex`, even when a test panicked while it held the lock.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use dormouse_ports::{
     BufferOutcome, Claim, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner,
-    PartAnswer, RESOLUTION, SignalState, SuspendFrom, limits,
+    PartAnswer, ProgressFrom, RESOLUTION, SignalState, SuspendFrom, limits,
 };
 use dormouse_protocol::EventKind;
 use jiff::{SignedDuration, Timestamp};
@@ -266,8 +266,10 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         | InvocationWrite::PutAside { owner, .. }
         | InvocationWrite::AssertClaimed { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
-        InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
+        InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. }
+        | InvocationWrite::Progress { from: ProgressFrom::Claimed(owner), .. } => Some(owner),
         InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
+        | InvocationWrite::Progress { from: ProgressFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::CancelBeforeStart { .. }
         | InvocationWrite::Conclude { .. }

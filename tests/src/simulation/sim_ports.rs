@@ -556,6 +556,9 @@ fn about_commit(commit: &Commit) -> String {
             format!("{invocation_id}#{generation} is still claimed")
         }
         InvocationWrite::Conclude { paused, .. } => format!("{} ends without ever having slept", paused.invocation_id),
+        InvocationWrite::Progress { paused, .. } => {
+            format!("{}#{} has come to {:?}", paused.invocation_id, paused.generation, paused.namespace)
+        }
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
         }

@@ -57,7 +57,7 @@ impl Traced {
         let call = Resume {
             payload: map(payload),
             generation: None,
-            claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+            claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
             observers: self.observers(),
             after_error: |_| AfterError::End,
         };

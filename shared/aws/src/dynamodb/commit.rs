@@ -54,7 +54,8 @@ const PASSING: &[&str] =
 
 impl DynamoDbStateStore {
     pub(super) async fn write_commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let mut plan = Plan::of(commit, &self.config)?;
+        let growing = self.recent.knowing(commit);
+        let mut plan = Plan::of(commit, &growing, &self.config)?;
         self.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
@@ -66,7 +67,10 @@ impl DynamoDbStateStore {
             self.send(commit, &plan, &in_doubt).await
         };
         match verdict {
-            Ok(Verdict::Happened) => Ok(()),
+            Ok(Verdict::Happened) => {
+                self.recent.note(commit, std::mem::take(&mut plan.encoder.grown));
+                Ok(())
+            }
             Ok(Verdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),
             Err(error) => self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
         }

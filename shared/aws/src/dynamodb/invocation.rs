@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase,
-    InvocationRecord, InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, StoreError,
-    SuspendFrom, WakePlan,
+    InvocationRecord, InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, ProgressFrom,
+    StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, count, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE,
-    FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL, WAKE, aside_lane_of, claim_lane_of,
+    FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, RUNG, TTL, WAKE, aside_lane_of, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -218,6 +218,39 @@ pub(super) fn suspend_write(
     Ok(match from {
         SuspendFrom::Fresh => put.when(ABSENT),
         SuspendFrom::Claimed { owner, previous } => claimed(put, owner, previous.generation),
+    })
+}
+
+/// Writes the place to which a worker has come over the earlier one of the same pause, and its claim on.
+pub(super) fn progress_write(
+    encoder: &mut Encoder<'_>,
+    paused: &PausedInvocation,
+    from: &ProgressFrom,
+    claim: Option<&Claim>,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let mut item = base(paused, RESUMING, commit_id);
+    encoder.pause(&mut item, paused)?;
+    if let Some(fan_in) = &paused.fan_in {
+        item.insert(ANSWERED.to_owned(), number_value(fan_in.answers.len() as u64));
+    }
+    if paused.wake.rung() > 0 {
+        item.insert(RUNG.to_owned(), number_value(paused.wake.rung().into()));
+    }
+    match claim {
+        Some(claim) => {
+            set_claim(encoder, &mut item, claim)?;
+            item.insert(ATTEMPTS.to_owned(), number_value(claim.attempts.into()));
+        }
+        None => set_unclaimed(encoder, &mut item, &Map::new())?,
+    }
+    if claim.is_some() || paused.generation != BEFORE_FIRST_PAUSE {
+        item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
+    }
+    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    Ok(match from {
+        ProgressFrom::Fresh => put.when(ABSENT),
+        ProgressFrom::Claimed(owner) => claimed(put, owner, paused.generation),
     })
 }
 

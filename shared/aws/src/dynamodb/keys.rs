@@ -29,6 +29,7 @@ pub(super) const PAUSE_STATE: &str = "pause_state";
 pub(super) const WAKE: &str = "wake";
 pub(super) const ANSWERS: &str = "answers";
 pub(super) const ANSWERED: &str = "answered";
+pub(super) const RUNG: &str = "rung";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 pub(super) const CLAIM_UNTIL: &str = "claim_until";
 pub(super) const CLAIM_LANE: &str = "claim_lane";

@@ -1,7 +1,10 @@
 //! A commit as the items that it changes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
+use dormouse_ports::{
+    Commit, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, ProgressFrom, SessionWrite, StoreError,
+    SuspendFrom,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
@@ -44,8 +47,8 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
-        let encoder = Encoder::knowing(config, &commit.growing, origin(commit));
+    pub(super) fn of(commit: &'a Commit, growing: &'a GrowingLists, config: &StoreConfig) -> Result<Self, StoreError> {
+        let encoder = Encoder::knowing(config, growing, origin(commit));
         let mut plan = Self { encoder, parts: Vec::new(), places: Vec::new(), sendings: Vec::new(), witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
@@ -136,6 +139,13 @@ impl<'a> Plan<'a> {
                 self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
                 if let SuspendFrom::Claimed { previous, .. } = from {
                     self.leave(previous, Some(paused), delivered_until);
+                }
+            }
+            InvocationWrite::Progress { paused, from, claim } => {
+                let change = invocation::progress_write(encoder, paused, from, claim.as_ref(), id)?;
+                self.change_invocation(&paused.invocation_id, change);
+                if *from == ProgressFrom::Fresh {
+                    self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
                 }
             }
             InvocationWrite::Accept { paused } => {

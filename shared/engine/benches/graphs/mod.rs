@@ -81,7 +81,7 @@ pub(crate) fn suspend_and_resume(engine: &Engine, graph: &Arc<CompiledGraph>) {
     let call = Resume {
         payload: Map::new(),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(1) },
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(1), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };

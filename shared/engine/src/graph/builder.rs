@@ -30,6 +30,8 @@ pub(super) struct Mistakes {
     pub(super) doubled: Vec<Arc<str>>,
     /// Names that were wrapped before there was such a node.
     pub(super) wrapped: Vec<Arc<str>>,
+    /// Names that were made durable before there was such a node.
+    pub(super) durable: Vec<Arc<str>>,
 }
 
 /// Treatment of a pause when the shape of its graph ([`CompiledGraph::digest`]) has changed by the time that it is
@@ -56,6 +58,7 @@ impl std::fmt::Debug for GraphBuilder {
 pub(super) struct GraphDraft {
     pub(super) work: Work,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
+    pub(super) durable: bool,
 }
 
 #[derive(Clone)]
@@ -121,7 +124,7 @@ impl GraphBuilder {
 
     fn work(mut self, name: impl Into<Arc<str>>, work: Work) -> Self {
         let name = name.into();
-        if self.nodes.insert(name.clone(), GraphDraft { work, middleware: Vec::new() }).is_some() {
+        if self.nodes.insert(name.clone(), GraphDraft { work, middleware: Vec::new(), durable: false }).is_some() {
             self.mistakes.doubled.push(name);
         }
         self
@@ -132,6 +135,18 @@ impl GraphBuilder {
         match self.nodes.get_mut(name) {
             Some(node) => node.middleware.push(middleware),
             None => self.mistakes.wrapped.push(name.into()),
+        }
+        self
+    }
+
+    /// Makes the steps of the node `name`, which was added before, durable: its outcome is committed before the next
+    /// node runs, in one request, together with the entries that it recorded. After a crash the invocation goes on
+    /// behind it, and a turn whose time is over hands the rest to another worker there. Where its edge leads to END,
+    /// the end is the commit. Inside of another graph it has no effect.
+    pub fn durable(mut self, name: &str) -> Self {
+        match self.nodes.get_mut(name) {
+            Some(node) => node.durable = true,
+            None => self.mistakes.durable.push(name.into()),
         }
         self
     }

@@ -87,6 +87,10 @@ fn check_names(draft: &GraphBuilder) -> Result<(), EngineError> {
             format!("graph `{graph}` wraps `{node}`, which is no node yet: add the node before it is wrapped");
         return Err(refuse(Category::Application("undeclared_node".into()), message));
     }
+    if let Some(node) = draft.mistakes.durable.first() {
+        let message = format!("graph `{graph}` makes `{node}` durable, which is no node yet: add the node before that");
+        return Err(refuse(Category::Application("undeclared_node".into()), message));
+    }
     Ok(())
 }
 
@@ -226,7 +230,10 @@ fn assemble(
         .map(|(name, draft)| {
             let edge = edge_of(&name);
             let middleware = bound(around_all.iter().chain(&draft.middleware), &name);
-            (name.clone(), CompiledNode { work: bind_parts(draft.work, &name), middleware, edge })
+            (
+                name.clone(),
+                CompiledNode { work: bind_parts(draft.work, &name), middleware, edge, durable: draft.durable },
+            )
         })
         .collect()
 }

@@ -51,6 +51,8 @@ pub(crate) struct CompiledNode {
     /// Outermost first: the graph's around the node's own.
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) edge: Edge,
+    /// True if its steps are committed.
+    pub(crate) durable: bool,
 }
 
 /// Work of a node when it is dispatched.

@@ -126,6 +126,12 @@ impl<S: GraphState> Graph<S> {
         self.part(move |graph| graph.wrap(&name, middleware))
     }
 
+    /// Makes the steps of the node `name` durable; see [`GraphBuilder::durable`].
+    pub fn durable(self, name: &str) -> Self {
+        let name = name.to_owned();
+        self.part(move |graph| graph.durable(&name))
+    }
+
     /// Adds a static edge.
     pub fn edge(self, from: &str, to: impl Into<Target>) -> Self {
         let from = from.to_owned();

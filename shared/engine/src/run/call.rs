@@ -18,6 +18,9 @@ pub struct LeaseTerms {
     pub owner: Owner,
     /// Time after which they end by themselves. The turn must have ended by then.
     pub duration: Duration,
+    /// Time after which a [durable](crate::GraphBuilder::durable) step leaves the rest of the run to another worker;
+    /// with `None` this one goes on to the end.
+    pub yield_after: Option<Duration>,
 }
 
 /// Makes the caller's own data from the state at entry.
@@ -162,7 +165,10 @@ pub struct Suspended {
     /// Data that the caller gave along when the invocation began.
     pub carried: Map,
     /// The signal had arrived before the pause: the pause is claimed already, and the caller goes on at once with
-    /// [`Engine::resume_claimed`](crate::Engine::resume_claimed).
+    /// [`Engine::resume_claimed`](crate::Engine::resume_claimed). Or its time was over at a durable step: the rest is
+    /// [accepted](InvocationStatus::Accepted) work, and the caller calls for a worker.
+    ///
+    /// [`InvocationStatus::Accepted`]: dormouse_ports::InvocationStatus::Accepted
     pub arrived: Option<Box<InvocationRecord>>,
 }
 

@@ -121,7 +121,9 @@ impl Engine {
 fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
     let saved = commit.session.iter().filter_map(|session| session.save.as_ref());
     let (paused, ended) = match &commit.invocation {
-        Some(InvocationWrite::Suspend { paused, .. }) => (Some(paused), None),
+        Some(InvocationWrite::Suspend { paused, .. } | InvocationWrite::Progress { paused, .. }) => {
+            (Some(paused), None)
+        }
         Some(InvocationWrite::Complete { state, .. } | InvocationWrite::Conclude { state, .. }) => (None, Some(state)),
         Some(_) | None => (None, None),
     };

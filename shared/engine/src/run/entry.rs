@@ -1,47 +1,52 @@
 //! The one way through a run: an invocation enters, walks and leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::{Category, Map, SessionId, StoredList};
 
 use super::call::{Carry, Outcome};
 use super::checkpoint_start::Start;
+use super::durable::AfterStep;
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
 use super::record::{Beginning, Run, RunContext};
 use super::session::{self, SessionRun};
-use super::walk::{ResumePoint, StartAt, Walk};
+use super::walk::{ResumePoint, StartAt, Walk, WalkEnd};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, RegisteredObserver, ResumedFrom};
 use crate::{CompiledGraph, EngineError, State};
 
 /// Way in which an invocation enters a run.
-pub(super) enum Entry<'c> {
+pub(super) enum Entry {
     /// At the entry of its graph.
     Fresh { own: Own, given: Map, carry: Option<Carry> },
     /// At the entry of its graph, with the input that its record was given when it was accepted.
-    Accepted { claimed: &'c mut Claimed, carry: Option<Carry> },
+    Accepted { claimed: Box<Claimed>, carry: Option<Carry> },
     /// Behind the pause of its record, in these states, with their lists as stored in pieces.
-    Paused { claimed: &'c mut Claimed, states: Vec<State>, stored: Vec<StoredList> },
+    Paused { claimed: Box<Claimed>, states: Vec<State>, stored: Vec<StoredList> },
     /// At the place where its checkpoint was saved.
     Checkpoint { own: Own, start: Box<Start>, carry: Option<Carry> },
 }
 
 /// An invocation that is about to enter.
-pub(super) struct Arrival<'c> {
+pub(super) struct Arrival {
     /// Its identity; the place in a trace is still open.
     pub(super) identity: Identity,
     pub(super) observers: Vec<RegisteredObserver>,
-    pub(super) entry: Entry<'c>,
+    pub(super) entry: Entry,
+    /// Time after which a durable step leaves the rest to another worker.
+    pub(super) yield_after: Option<Duration>,
 }
 
 /// Runs `arrival` until it ends or pauses. Observers are notified of it from its session on.
 pub(super) async fn enter(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
-    arrival: Arrival<'_>,
+    arrival: Arrival,
 ) -> Result<Outcome, EngineError> {
-    let Arrival { identity, observers, mut entry } = arrival;
+    let Arrival { identity, observers, mut entry, yield_after } = arrival;
+    let yields_at = yield_after.map(|after| engine.ports().clock.monotonic() + after);
     let identity = Arc::new(Identity { trace_context: graph.trace_context(&observers), ..identity });
     let start = InvocationStart {
         identity: identity.clone(),
@@ -59,16 +64,41 @@ pub(super) async fn enter(
             None => entry.start(graph, &run),
             Some(error) => Started { begun: Err(error), tenure: entry.into_tenure() },
         };
-        let ended = match begun {
-            Ok(WalkStart { state, at }) => Walk::outermost(&run, graph).walk(state, at).await,
-            Err(error) => Err(error),
+        let mut exit = Exit { at: RunContext { engine, graph, run: &run }, tenure };
+        let result = match walk(&mut exit, begun, yields_at).await {
+            AfterWalk::Ended(ended) => exit.leave(ended).await,
+            AfterWalk::HandedOver(outcome) => Ok(outcome),
         };
-        let at = RunContext { engine, graph, run: &run };
-        let result = Exit { at, tenure }.leave(ended).await;
         run.end(&result);
         result
     };
     ambient::within(&identity, Box::pin(work)).await
+}
+
+/// End of a walk with all its durable steps.
+enum AfterWalk {
+    Ended(Result<WalkEnd, EngineError>),
+    /// The rest is accepted work.
+    HandedOver(Outcome),
+}
+
+/// Walks from `begun` on, and commits each durable step on the way.
+async fn walk(exit: &mut Exit<'_>, begun: Result<WalkStart, EngineError>, yields_at: Option<Duration>) -> AfterWalk {
+    let WalkStart { mut state, mut at } = match begun {
+        Ok(begun) => begun,
+        Err(error) => return AfterWalk::Ended(Err(error)),
+    };
+    loop {
+        let step = match Walk::outermost(exit.at.run, exit.at.graph).walk(state, at).await {
+            Ok(WalkEnd::Step(step)) => step,
+            ended => return AfterWalk::Ended(ended),
+        };
+        match exit.step(step, yields_at).await {
+            Ok(AfterStep::GoOn { state: reached, next }) => (state, at) = (reached, StartAt::Node(next)),
+            Ok(AfterStep::HandedOver(outcome)) => return AfterWalk::HandedOver(outcome),
+            Err(error) => return AfterWalk::Ended(Err(error)),
+        }
+    }
 }
 
 /// Outcome of opening a session.
@@ -84,11 +114,12 @@ struct WalkStart {
     at: StartAt,
 }
 
-impl<'c> Entry<'c> {
+impl Entry {
     /// The pause behind which it goes on, for observers.
     fn resumed_from(&self) -> Option<ResumedFrom> {
         match self {
-            Self::Paused { claimed: Claimed { paused, .. }, .. } => {
+            Self::Paused { claimed, .. } => {
+                let paused = &claimed.paused;
                 Some(ResumedFrom { generation: paused.generation, trace_context: paused.trace_context.clone() })
             }
             Self::Fresh { .. } | Self::Accepted { .. } | Self::Checkpoint { .. } => None,
@@ -147,7 +178,7 @@ impl<'c> Entry<'c> {
     }
 
     /// The terms on which a run ends that cannot begin.
-    fn into_tenure(self) -> Tenure<'c> {
+    fn into_tenure(self) -> Tenure {
         match self {
             Self::Fresh { own, .. } | Self::Checkpoint { own, .. } => Tenure::Own(own),
             Self::Accepted { claimed, .. } | Self::Paused { claimed, .. } => Tenure::Claimed(claimed),
@@ -155,14 +186,14 @@ impl<'c> Entry<'c> {
     }
 
     /// Start of the walk. The data that the caller gives along is made of the state there.
-    fn start(self, graph: &CompiledGraph, run: &Run) -> Started<'c> {
+    fn start(self, graph: &CompiledGraph, run: &Run) -> Started {
         match self {
             Self::Fresh { mut own, given, carry } => {
                 let begun = initial_state(graph, run, given);
                 let begun = begun.inspect(|state| own.carried = carried(carry, state));
                 Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Own(own) }
             }
-            Self::Accepted { claimed, carry } => {
+            Self::Accepted { mut claimed, carry } => {
                 let begun = initial_state(graph, run, claimed.paused.state.clone());
                 let begun = begun.inspect(|state| claimed.paused.carried.extend(carried(carry, state)));
                 Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Claimed(claimed) }
@@ -191,9 +222,9 @@ impl<'c> Entry<'c> {
 }
 
 /// A walk that may begin, and on which terms it ends.
-struct Started<'c> {
+struct Started {
     begun: Result<WalkStart, EngineError>,
-    tenure: Tenure<'c>,
+    tenure: Tenure,
 }
 
 impl WalkStart {

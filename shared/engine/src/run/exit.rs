@@ -18,11 +18,11 @@ use crate::sending::Sending;
 use crate::{EngineError, State};
 
 /// Terms on which a run ends.
-pub(super) enum Tenure<'c> {
+pub(super) enum Tenure {
     /// Nothing is stored of the invocation yet.
     Own(Own),
     /// It runs under a claim, which ends with it.
-    Claimed(&'c mut Claimed),
+    Claimed(Box<Claimed>),
 }
 
 /// An invocation of which nothing is stored yet.
@@ -35,6 +35,7 @@ pub(super) struct Own {
 }
 
 /// An invocation under a claim that others take over once it has ended.
+#[derive(Clone)]
 pub(super) struct Claimed {
     pub(super) paused: PausedInvocation,
     pub(super) claim: Claim,
@@ -45,7 +46,7 @@ pub(super) struct Claimed {
 /// An invocation after the end of its walk.
 pub(super) struct Exit<'r> {
     pub(super) at: RunContext<'r>,
-    pub(super) tenure: Tenure<'r>,
+    pub(super) tenure: Tenure,
 }
 
 impl Exit<'_> {
@@ -55,6 +56,10 @@ impl Exit<'_> {
             Ok(WalkEnd::Completed(state)) => self.complete(state).await,
             Ok(WalkEnd::Paused(pause)) => {
                 persist(self.at, &pause, self.before()).await.map(|s| Outcome::Suspended(Box::new(s)))
+            }
+            Ok(WalkEnd::Step(step)) => {
+                let message = format!("the durable step of node `{}` was not committed", step.node);
+                Err(EngineError::new(Category::SuspensionPersistenceFailed, message))
             }
             Err(error) => Err(error),
         };
@@ -123,7 +128,7 @@ impl Own {
     }
 
     /// Record of an invocation that ends without ever having been suspended.
-    fn concluded(&self, at: RunContext<'_>) -> PausedInvocation {
+    pub(super) fn concluded(&self, at: RunContext<'_>) -> PausedInvocation {
         let identity = &at.run.identity;
         let graph = at.graph;
         let now = at.engine.ports().clock.now();
@@ -154,7 +159,7 @@ impl Claimed {
 
     /// Exclusive rights as long as those of the claim.
     pub(super) fn lease(&self) -> LeaseTerms {
-        LeaseTerms { owner: self.claim.owner.clone(), duration: self.held_for }
+        LeaseTerms { owner: self.claim.owner.clone(), duration: self.held_for, yield_after: None }
     }
 
     /// The claim, for commits in the midst of the run.
@@ -166,7 +171,8 @@ impl Claimed {
     pub(super) async fn refuse(&self, engine: &Engine, error: &EngineError) {
         let is_pinned = *error.category() == Category::SuspensionPinned;
         // The payload that was accepted waits for a worker that may take the pause up.
-        let write = match is_pinned && (self.after_error)(error) == AfterError::KeepClaim {
+        let keeps = (is_pinned && (self.after_error)(error) == AfterError::KeepClaim) || self.paused.under_way;
+        let write = match keeps {
             true => self.keep(),
             false => self.release(),
         };
@@ -196,6 +202,8 @@ impl Claimed {
         let RunContext { engine, run, .. } = at;
         let (commit, lasting) = match (self.after_error)(&error) {
             AfterError::KeepClaim => (alone(engine, self.keep()), false),
+            // What woke it was used up by a durable step.
+            AfterError::GiveBack if self.paused.under_way => (alone(engine, self.keep()), false),
             AfterError::GiveBack => (alone(engine, self.release()), false),
             AfterError::End => {
                 let category = error.derived_category().clone();

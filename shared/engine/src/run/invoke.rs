@@ -31,10 +31,11 @@ impl Engine {
             metadata: call.metadata,
             trace_context: None,
         };
+        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
         let own = Own::new(call.request_digest, call.lease, call.cancelable);
         let entry = Entry::Fresh { own, given: call.state, carry: call.carry };
         let observers = registered(call.observers);
-        enter(self, graph, Arrival { identity, observers, entry }).await
+        enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }
 
     /// Checks that an invocation of `graph` could begin with the state, session and metadata of `call`. The session is
@@ -70,11 +71,12 @@ impl Engine {
             let message = "the invocation is not claimed";
             return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
         };
-        let mut claimed = Claimed { paused, claim, held_for: call.claim.duration, after_error: call.after_error };
+        let claimed = Claimed { paused, claim, held_for: call.claim.duration, after_error: call.after_error };
         let identity = claimed.identity();
         let observers = registered(call.observers);
-        let entry = Entry::Accepted { claimed: &mut claimed, carry: call.carry };
-        enter(self, graph, Arrival { identity, observers, entry }).await
+        let entry = Entry::Accepted { claimed: Box::new(claimed), carry: call.carry };
+        let yield_after = call.claim.yield_after;
+        enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }
 
     /// Claims a paused invocation of `graph` and continues it (suspension §7).
@@ -147,8 +149,9 @@ impl Engine {
         };
         let identity = claimed.identity();
         let observers = registered(call.observers);
-        let entry = Entry::Paused { claimed: &mut claimed, states, stored };
-        enter(self, graph, Arrival { identity, observers, entry }).await
+        let entry = Entry::Paused { claimed: Box::new(claimed), states, stored };
+        let yield_after = call.claim.yield_after;
+        enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }
 
     /// Goes on where the checkpoint of `invocation_id` was saved: under a fresh invocation id and the correlation id
@@ -200,10 +203,11 @@ impl Engine {
             metadata: call.metadata,
             trace_context: None,
         };
+        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
         let own = Own::new(call.request_digest, call.lease, call.cancelable);
         let entry = Entry::Checkpoint { own, start: Box::new(Start::of(graph, record)?), carry: call.carry };
         let observers = registered(call.observers);
-        enter(self, graph, Arrival { identity, observers, entry }).await
+        enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }
 }
 

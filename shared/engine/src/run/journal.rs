@@ -3,6 +3,7 @@
 //! An entry counts when the node that recorded it has succeeded, as its update does: what a failed attempt recorded is
 //! gone with it. Of a node that pauses, what it recorded before counts with the pause.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_ports::{
@@ -48,14 +49,31 @@ pub(crate) struct HeldClaim {
 /// Entries that the nodes of a run have recorded since its last commit.
 pub(crate) struct RunJournal {
     invocation_id: InvocationId,
-    claim: Option<HeldClaim>,
+    claim: Mutex<Option<HeldClaim>>,
     /// Of the outermost graph.
     completed: Arc<EntryBuffer>,
+    /// True if the next durable step keeps its worker.
+    keeps_worker: AtomicBool,
 }
 
 impl RunJournal {
     pub(super) fn new(invocation_id: InvocationId, claim: Option<HeldClaim>) -> Self {
-        Self { invocation_id, claim, completed: Arc::default() }
+        Self {
+            invocation_id,
+            claim: Mutex::new(claim),
+            completed: Arc::default(),
+            keeps_worker: AtomicBool::new(false),
+        }
+    }
+
+    /// Others may take the invocation over once `claim` has ended.
+    pub(super) fn hold_on(&self, claim: HeldClaim) {
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
+    }
+
+    /// True once if a node has asked to keep its worker since the last durable step.
+    pub(super) fn takes_keeping(&self) -> bool {
+        self.keeps_worker.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn completed(&self) -> &Arc<EntryBuffer> {
@@ -85,7 +103,8 @@ impl RunJournal {
     /// Condition that the claim still stands, where there is one: a worker that takes the invocation over begins its
     /// turn anew, and records anew.
     fn hold(&self) -> Option<InvocationWrite> {
-        let HeldClaim { generation, owner } = self.claim.clone()?;
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let HeldClaim { generation, owner } = claim?;
         Some(InvocationWrite::AssertClaimed { invocation_id: self.invocation_id.clone(), generation, owner })
     }
 }
@@ -139,6 +158,17 @@ pub fn record(entry: JournalEntry) -> Result<(), NodeError> {
         }
         None => Err(NodeError::new("record() was called outside of a node")),
     }
+}
+
+/// Keeps the worker over the next durable step, although its time may be over: the node has prepared something that only
+/// this process can go on with, and that is in doubt for any other. Outside of a node it does nothing.
+pub fn keep_worker() {
+    let keep = |scope: &ambient::CallScope| {
+        if let Some(body) = &scope.body {
+            body.journal.keeps_worker.store(true, Ordering::Relaxed);
+        }
+    };
+    let _ = ambient::look(keep);
 }
 
 /// The part of a save in the midst of a run beside the session: all entries recorded before it. Until the outcome of

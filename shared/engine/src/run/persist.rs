@@ -19,7 +19,7 @@ use super::session::{PendingSave, uncommitted};
 use crate::EngineError;
 
 /// Duration for which a pause that is born claimed stays so, when the caller gave none.
-const DEFAULT_CLAIM: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_CLAIM: Duration = Duration::from_secs(30);
 
 /// Facts about the invocation before this pause.
 pub(super) struct Before {
@@ -109,6 +109,7 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
         self_wakes,
         state: states.pop().unwrap_or_default(),
         parent_states: states,
+        under_way: false,
         namespace: pause.namespace.clone(),
         suspended_at_node: pause.asked_by.clone(),
         completed_positions: run.completed_positions(),

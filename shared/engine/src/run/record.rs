@@ -141,6 +141,13 @@ impl Run {
         self.positions.lock().unwrap_or_else(PoisonError::into_inner).push(position);
     }
 
+    /// Forgets all positions but the last: a durable step stands for those before it.
+    pub(super) fn forget_earlier_positions(&self) {
+        let mut positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let before_last = positions.len().saturating_sub(1);
+        positions.drain(..before_last);
+    }
+
     pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
         self.with_positions(|positions| positions.iter().map(FinishedPosition::recorded).collect())
     }

@@ -18,6 +18,9 @@ pub(super) fn resumed(
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
     admit(graph, paused)?;
     let mut paused = restored(graph, paused)?;
+    if paused.under_way {
+        return Ok((paused.clone(), vec![State::from(paused.state)]));
+    }
     let resolution = Resolution::of(&payload);
     // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
     let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();

@@ -7,6 +7,7 @@ use dormouse_ports::Category;
 
 use super::attempts::AttemptObservers;
 use super::dispatch::Dispatch;
+use super::durable::StepEnd;
 use super::journal::{EntryBuffer, too_much};
 use super::lineage::{Boundary, FinishedPosition, Lineage};
 use super::pause::{NewPause, Stop, SuspendRefusal};
@@ -39,6 +40,8 @@ pub(crate) struct Walk<'r> {
 /// Start of a walk.
 pub(crate) enum StartAt {
     Entry,
+    /// Behind a durable step that this worker made.
+    Node(usize),
     Pause(ResumePoint),
 }
 
@@ -61,6 +64,8 @@ pub(crate) struct ResumePoint {
 pub(crate) enum WalkEnd {
     Completed(State),
     Paused(Arc<NewPause>),
+    /// A durable node of the outermost graph completed: its step is to be committed.
+    Step(StepEnd),
 }
 
 /// An execution of a node, from its start to the choice of the next one.
@@ -152,6 +157,7 @@ impl<'r> Walk<'r> {
         let mut next = None;
         match from {
             StartAt::Entry => next = Some(fresh(self.graph.entry())),
+            StartAt::Node(index) => next = Some(fresh(index)),
             StartAt::Pause(point) => {
                 let (index, name, node) = self.resolve(&point)?;
                 if point.path.len() == 1 && point.node_completed {
@@ -165,7 +171,11 @@ impl<'r> Walk<'r> {
             if let Some(refusal) = self.run.watch.refusal() {
                 return Ok(Err(refusal));
             }
+            let index = execution.index;
             match self.execute(execution, &mut state).await? {
+                Ok(Some(following)) if let Some(node) = self.durable(index) => {
+                    return Ok(Ok(WalkEnd::Step(StepEnd { node, state, next: following })));
+                }
                 Ok(following) => next = following.map(fresh),
                 Err(Stop::Pause(pause)) => return Ok(Ok(WalkEnd::Paused(pause))),
                 Err(Stop::Refusal(refusal)) => return Ok(Err(refusal)),
@@ -176,6 +186,12 @@ impl<'r> Walk<'r> {
             .validate(&state)
             .map_err(|reason| EngineError::new(Category::StateValidationError, reason).with_state(&state))?;
         Ok(Ok(WalkEnd::Completed(state)))
+    }
+
+    /// The name of the node, if its steps are committed here: only those of the outermost graph are.
+    fn durable(&self, index: usize) -> Option<Arc<str>> {
+        let (name, node) = self.graph.node_at(index).filter(|_| self.namespace.is_empty())?;
+        node.durable.then(|| name.clone())
     }
 
     fn resolve(&self, point: &ResumePoint) -> Result<(usize, &'r Arc<str>, &'r CompiledNode), EngineError> {

@@ -153,7 +153,7 @@ async fn woken(stage: &Stage, graph: &Arc<CompiledGraph>, pause: &Suspended, pay
     let call = Resume {
         payload: map(payload),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };
@@ -166,7 +166,8 @@ async fn woken(stage: &Stage, graph: &Arc<CompiledGraph>, pause: &Suspended, pay
 #[tokio::test]
 async fn when_an_instance_suspends_the_whole_node_does_with_what_is_done_so_far() {
     let graph = over(|item| if item == 1 { Err(Trouble::Sleep) } else { Ok(item) });
-    let (stage, graph) = (Stage::default(), Arc::new(outer(graph).unwrap()));
+    let stage = Stage::default();
+    let graph = Arc::new(outer(graph).unwrap());
     let pause = asleep(&stage, &graph).await;
     assert_eq!((pause.suspending_node(), &*pause.node_name), ("all", "work"));
     assert_eq!(pause.descriptor.metadata, Some(map(json!({ "fan_out_index": 0 }))));
@@ -177,7 +178,8 @@ async fn when_an_instance_suspends_the_whole_node_does_with_what_is_done_so_far(
 #[tokio::test]
 async fn an_instance_may_ask_for_the_whole_node_to_run_again() {
     let graph = over(|item| if item == 3 { Err(Trouble::SleepAndRerun) } else { Ok(item) });
-    let (stage, graph) = (Stage::default(), Arc::new(outer(graph).unwrap()));
+    let stage = Stage::default();
+    let graph = Arc::new(outer(graph).unwrap());
     let pause = asleep(&stage, &graph).await;
     let state = woken(&stage, &graph, &pause, json!({ "items": [5, 6], "outs": [] })).await;
     assert_eq!((&state["outs"], &state["after"]), (&json!([5, 6]), &json!(true)));
@@ -244,7 +246,8 @@ async fn a_failed_branch_is_named() {
 #[tokio::test]
 async fn a_branch_may_suspend_for_the_whole_node() {
     let branches = ParallelBranches::new().branch("done", call(adds(1))).branch("asks", call(Err("sleep")));
-    let (stage, graph) = (Stage::default(), Arc::new(beside(branches).unwrap()));
+    let stage = Stage::default();
+    let graph = Arc::new(beside(branches).unwrap());
     let pause = asleep(&stage, &graph).await;
     assert_eq!(pause.descriptor.metadata, Some(map(json!({ "branch_name": "asks" }))));
     assert_eq!(woken(&stage, &graph, &pause, json!({})).await["outs"], json!([1]));
@@ -282,7 +285,8 @@ async fn events_carry_the_whole_lineage() {
     let inner = outer(over(Ok).concurrency(Some(Amount::Fixed(1)))).unwrap();
     let branch = Branch::subgraph(Arc::new(inner), Projection::by_name());
     let graph = Arc::new(beside(ParallelBranches::new().branch("b", branch)).unwrap());
-    let (stage, chains) = (Stage::default(), Arc::new(Chains::default()));
+    let stage = Stage::default();
+    let chains = Arc::new(Chains::default());
     let call = Invocation { observers: vec![(chains.clone(), Phases::default())], ..invocation(json!({})) };
     stage.engine().invoke(&graph, call).await.unwrap();
     graph.drain(&*stage.clock, None).await;

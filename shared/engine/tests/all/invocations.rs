@@ -46,7 +46,7 @@ fn resume(payload: Value) -> Resume {
     Resume {
         payload: map(payload),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     }
@@ -68,7 +68,8 @@ fn state(outcome: Outcome) -> Value {
 
 #[tokio::test]
 async fn a_pause_goes_on_behind_the_suspending_node() {
-    let (stage, graph) = (Stage::default(), compiled(asking("g")));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
     let paused = pause(&stage.engine(), &graph, Invocation::default()).await;
     assert_eq!((&*paused.node_name, paused.generation), ("ask", 1));
     assert_ne!(paused.correlation_id, paused.invocation_id.as_str(), "each identity is one of its own");
@@ -81,7 +82,8 @@ async fn a_pause_goes_on_behind_the_suspending_node() {
 
 #[tokio::test]
 async fn a_finished_invocation_is_not_resumed_again() {
-    let (stage, graph) = (Stage::default(), compiled(asking("g")));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
     let id = pause(&stage.engine(), &graph, Invocation::default()).await.invocation_id;
     stage.engine().resume(&graph, &id, resume(json!({}))).await.unwrap();
     let error = stage.engine().resume(&graph, &id, resume(json!({}))).await.unwrap_err();
@@ -90,7 +92,8 @@ async fn a_finished_invocation_is_not_resumed_again() {
 
 #[tokio::test]
 async fn a_payload_that_does_not_fit_leaves_it_asleep() {
-    let (stage, graph) = (Stage::default(), compiled(asking("g")));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
     let id = pause(&stage.engine(), &graph, Invocation::default()).await.invocation_id;
     let error = stage.engine().resume(&graph, &id, resume(json!({ "answer": "no" }))).await.unwrap_err();
     assert_eq!(error.category(), &Category::SuspensionResumePayloadInvalid);
@@ -167,7 +170,8 @@ impl Middleware for Suspends {
 
 #[tokio::test]
 async fn no_middleware_sees_a_suspension() {
-    let (stage, log) = (Stage::default(), Arc::default());
+    let stage = Stage::default();
+    let log = Arc::default();
     let graph = compiled(asking("g").wrap("ask", Arc::new(Swallows)).wrap("ask", Arc::new(Logs(Arc::clone(&log)))));
     pause(&stage.engine(), &graph, Invocation::default()).await;
     assert_eq!(*log.lock().unwrap(), ["before"]);
@@ -193,7 +197,8 @@ impl Recorder {
 #[async_trait]
 impl Observer for Recorder {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
-        let (phase, name) = (event.phase.as_str(), &event.node_name);
+        let phase = event.phase.as_str();
+        let name = &event.node_name;
         let line = format!("{phase} {name} step {} attempt {}", event.step, event.attempt_index);
         assert_eq!(event.parent_states.len(), event.namespace.len() - 1);
         self.0.lock().unwrap().push(line);
@@ -203,7 +208,9 @@ impl Observer for Recorder {
 
 #[tokio::test]
 async fn observers_see_started_and_suspended_in_order() {
-    let (stage, graph, events) = (Stage::default(), compiled(asking("g")), Arc::new(Recorder::default()));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
+    let events = Arc::new(Recorder::default());
     graph.attach_observer(events.clone(), Phases::default());
     let id = pause(&stage.engine(), &graph, Invocation::default()).await.invocation_id;
     stage.engine().resume(&graph, &id, resume(json!({}))).await.unwrap();
@@ -230,10 +237,12 @@ impl Observer for Stuck {
 
 #[tokio::test]
 async fn a_stuck_observer_delays_nobody_but_the_drain() {
-    let (stage, graph) = (Stage::default(), compiled(asking("g")));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
     graph.attach_observer(Arc::new(Stuck), Phases::default());
     pause(&stage.engine(), &graph, Invocation::default()).await;
-    let (clock, draining) = (stage.clock.clone(), graph.clone());
+    let clock = stage.clock.clone();
+    let draining = graph.clone();
     let drain = tokio::spawn(async move { draining.drain(&*clock, Some(Duration::from_secs(1))).await });
     while stage.clock.sleepers() == 0 {
         tokio::task::yield_now().await;
@@ -284,7 +293,8 @@ fn in_session(word: &str) -> Invocation {
 
 #[tokio::test]
 async fn a_resumed_turn_does_not_overwrite_what_the_session_learned_meanwhile() {
-    let (stage, graph) = (Stage::default(), compiled(chatting(SessionConcurrency::Rebase)));
+    let stage = Stage::default();
+    let graph = compiled(chatting(SessionConcurrency::Rebase));
     let plain = GraphBuilder::new("plain", schema()).entry("a").function("a", says("meanwhile")).edge("a", END);
     let policy = SessionPolicy::projected(["log"]).concurrency(SessionConcurrency::Rebase);
     let plain = compiled(plain.sessions(policy));
@@ -298,7 +308,8 @@ async fn a_resumed_turn_does_not_overwrite_what_the_session_learned_meanwhile() 
 
 #[tokio::test]
 async fn an_optimistic_save_reports_the_conflict() {
-    let (stage, graph) = (Stage::default(), compiled(chatting(SessionConcurrency::Optimistic)));
+    let stage = Stage::default();
+    let graph = compiled(chatting(SessionConcurrency::Optimistic));
     let first = pause(&stage.engine(), &graph, in_session("first")).await.invocation_id;
     let other = compiled(
         GraphBuilder::new("o", schema())
@@ -326,7 +337,8 @@ impl Node for Saves {
 
 #[tokio::test]
 async fn a_save_in_the_midst_survives_a_later_failure() {
-    let (stage, saved) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let saved = Arc::new(AtomicUsize::new(0));
     let graph = compiled(
         GraphBuilder::new("g", schema())
             .entry("save")
@@ -344,7 +356,8 @@ async fn a_save_in_the_midst_survives_a_later_failure() {
 
 #[tokio::test]
 async fn a_signal_that_was_there_first_is_claimed_with_the_pause() {
-    let (stage, graph) = (Stage::default(), compiled(asking("g")));
+    let stage = Stage::default();
+    let graph = compiled(asking("g"));
     let now = jiff::Timestamp::UNIX_EPOCH;
     let signal = dormouse_ports::BufferedSignal {
         payload: map(json!({ "answer": 9 })),

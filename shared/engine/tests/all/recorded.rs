@@ -31,7 +31,8 @@ struct Hears {
 
 impl Hears {
     fn on(stage: &Stage) -> Arc<Self> {
-        let (heard, failures) = (Mutex::default(), Mutex::default());
+        let heard = Mutex::default();
+        let failures = Mutex::default();
         Arc::new(Self { store: stage.store.clone(), heard, failures })
     }
 
@@ -132,7 +133,7 @@ fn resume(after_error: fn(&EngineError) -> AfterError) -> Resume {
     Resume {
         payload: Map::from_iter([("answer".to_owned(), 1.into())]),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error,
     }
@@ -144,7 +145,8 @@ fn words(of: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn what_nodes_record_is_told_with_the_pause_and_with_the_end() {
-    let (stage, asked) = (Stage::default(), SignalDescriptor::new("s"));
+    let stage = Stage::default();
+    let asked = SignalDescriptor::new("s");
     let graph = GraphBuilder::new("g", schema())
         .entry("before")
         .function("before", noting("before"))
@@ -159,7 +161,8 @@ async fn what_nodes_record_is_told_with_the_pause_and_with_the_end() {
         .edge("before", "ask")
         .edge("ask", "after")
         .edge("after", END);
-    let (store, graph) = (Hears::on(&stage), compiled(graph));
+    let store = Hears::on(&stage);
+    let graph = compiled(graph);
     let engine = stage.engine_on(store.clone().turns());
     let Outcome::Suspended(paused) = run(&engine, &graph).await.unwrap() else { panic!("it did not sleep") };
     assert_eq!(store.heard(), [("pause", words(&["before", "asked"]))]);
@@ -174,7 +177,8 @@ async fn a_turn_that_ends_without_a_record_of_its_own_tells_what_it_recorded() {
 
 #[tokio::test]
 async fn what_a_failed_attempt_recorded_is_gone() {
-    let (stage, tries) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let tries = Arc::new(AtomicUsize::new(0));
     let graph = single(move |_| {
         let attempt = tries.fetch_add(1, Ordering::Relaxed);
         async move {
@@ -219,7 +223,8 @@ async fn what_was_recorded_goes_with_the_update_that_middleware_discards() {
 
 #[tokio::test]
 async fn of_a_subgraph_that_runs_again_only_the_last_attempt_counts() {
-    let (stage, tries) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let tries = Arc::new(AtomicUsize::new(0));
     let inner = GraphBuilder::new("inner", schema())
         .entry("first")
         .function("first", noting("first"))

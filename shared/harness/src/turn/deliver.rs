@@ -29,7 +29,7 @@ pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Res
             answered: bid.answered,
         };
         match worker.records.claim(&request).await.map_err(store_failed)? {
-            ClaimOutcome::Granted(record) if !record.paused.has_paused() => {
+            ClaimOutcome::Granted(record) if !record.paused.has_begun() => {
                 // It had not begun; the signal is for a pause that it may come to.
                 begin(worker, record, delivery.budget, WhenSessionBusy::Wait).await.map_err(|error| error.of(&id))?;
             }

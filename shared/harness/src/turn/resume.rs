@@ -8,6 +8,7 @@ use dormouse_ports::{Category, InvocationRecord, InvocationStatus, Map, Subscrip
 use super::unfit::note_unfit;
 use crate::bucket::{Bucket, bucket_of};
 use crate::budget::Budget;
+use crate::call::call_for_work;
 use crate::error::{TurnError, subscription_failed};
 use crate::outcome::{CompletedTurn, SuspendedTurn, TurnOutcome};
 use crate::worker::Worker;
@@ -28,6 +29,7 @@ pub(crate) enum PayloadAck {
 impl PayloadAck {
     pub(super) fn of(record: &InvocationRecord, sent: &Map) -> Self {
         match &record.status {
+            InvocationStatus::Resuming(_) if record.paused.under_way => Self::Sent,
             InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Sent,
             InvocationStatus::Accepted { .. }
             | InvocationStatus::Resuming(_)
@@ -144,10 +146,25 @@ async fn settle(worker: &Worker, graph: &CompiledGraph, outcome: Outcome) -> Res
             Ok(Settled::Done(TurnOutcome::Completed(Box::new(CompletedTurn::new(graph, done)))))
         }
         Outcome::Suspended(mut pause) => match pause.arrived.take() {
+            Some(record) if matches!(record.status, InvocationStatus::Accepted { .. }) => {
+                Ok(Settled::Done(hand_over(worker, *record).await))
+            }
             Some(record) => Ok(Settled::GoOn(record)),
             None => arrange(worker, SuspendedTurn::new(graph, *pause)).await.map(Settled::Done),
         },
     }
+}
+
+/// Calls for a worker that goes on behind the durable step at which the time of this one was over.
+async fn hand_over(worker: &Worker, record: InvocationRecord) -> TurnOutcome {
+    let id = &record.paused.invocation_id;
+    if let Err(error) = call_for_work(&*worker.bus, id).await {
+        tracing::warn!(
+            %error, invocation_id = %id,
+            "publishing the work event for the rest of an invocation failed; the sweep calls for a worker"
+        );
+    }
+    TurnOutcome::stored(record)
 }
 
 /// Registers the wake-up of a pause. After any refusal, the pause stays, and the sweep registers it as soon as it is

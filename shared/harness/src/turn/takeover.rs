@@ -23,7 +23,7 @@ pub(crate) async fn take_over(
     let budget = worker.budget(None);
     let request = takeover_of(worker, id, generation, budget);
     match worker.records.claim(&request).await.map_err(store_failed)? {
-        ClaimOutcome::Granted(record) if !record.paused.has_paused() => {
+        ClaimOutcome::Granted(record) if !record.paused.has_begun() => {
             begin(worker, record, budget, WhenSessionBusy::Requeue).await.map(Some)
         }
         ClaimOutcome::Granted(record) => continue_claimed(worker, record, budget, PayloadAck::Sent).await.map(Some),
@@ -52,7 +52,7 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
         }
         Err(error) => return Turn { path: None, outcome: store_failed(error).of(id).into() },
     };
-    let begins = !record.paused.has_paused();
+    let begins = !record.paused.has_begun();
     let sessioned = record.paused.session_id.is_some();
     let path = match (begins, sessioned) {
         (false, _) => DispatchPath::SignalResume,

@@ -84,7 +84,8 @@ async fn listed(store: &Store, newest_first: bool, limit: usize, now: Timestamp)
     let mut pages = Vec::new();
     let mut after = None;
     loop {
-        let (list, breadth) = ("all".to_owned(), Breadth::Narrow);
+        let list = "all".to_owned();
+        let breadth = Breadth::Narrow;
         let request = ListRequest { list, breadth, after, limit, newest_first, now };
         let page = store.documents(&request).await.expect("the store answers");
         assert!(page.items.len() <= limit, "a page holds at most {limit}");
@@ -198,7 +199,8 @@ pub(super) async fn what_is_written_between_pages_disturbs_no_listing(store: Sto
         done(&store, id, documents([write(id, 0, 1)])).await;
     }
     let page = async |after: Option<String>| {
-        let (list, breadth) = ("all".to_owned(), Breadth::Narrow);
+        let list = "all".to_owned();
+        let breadth = Breadth::Narrow;
         let request = ListRequest { list, breadth, after, limit: 2, newest_first: false, now: at(0) };
         store.documents(&request).await.expect("the store answers")
     };
@@ -339,7 +341,8 @@ pub(super) async fn a_wide_list_is_in_order_and_narrowed_by_label(store: Store) 
     done(&store, "gone", documents([removal(&id(5), 1), removal(&id(6), 1)])).await;
     let pages = async |label: Option<&str>, newest_first: bool, limit: usize| {
         let breadth = Breadth::Wide { label: label.map(str::to_owned) };
-        let (mut seen, mut after) = (Vec::new(), None);
+        let mut seen = Vec::new();
+        let mut after = None;
         loop {
             let list = "wide".to_owned();
             let request = ListRequest { list, breadth: breadth.clone(), after, limit, newest_first, now: at(0) };

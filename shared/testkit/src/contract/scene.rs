@@ -52,6 +52,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         self_wakes: 0,
         state: delicate_state(),
         parent_states: vec![map(json!({"outer": 1.0})), map(json!({"middle": [1, 2]}))],
+        under_way: false,
         namespace: vec!["outer".into(), "inner".into(), "ask".into()],
         suspended_at_node: vec!["outer".into(), "inner".into(), "ask".into()],
         completed_positions: vec![position()],

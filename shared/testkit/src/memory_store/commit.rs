@@ -1,7 +1,7 @@
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, SignalState, SuspendFrom,
-    WakePlan,
+    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, ProgressFrom, SignalState,
+    SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -36,6 +36,12 @@ impl Tables {
             InvocationWrite::Suspend { paused, from, early, .. } => {
                 self.check_origin(&paused.invocation_id, from)?;
                 paused.waits().try_for_each(|id| signal::check_wait(self.signals.get(&id), &id, from, early, now))
+            }
+            InvocationWrite::Progress { paused, from: ProgressFrom::Fresh, .. } => {
+                self.check_absent(&paused.invocation_id)
+            }
+            InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
             }
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
@@ -140,6 +146,7 @@ impl Tables {
         }
         match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => self.suspend(paused, from, claim.clone()),
+            Some(InvocationWrite::Progress { paused, from, claim }) => self.progress(paused, from, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
             Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
@@ -216,6 +223,14 @@ impl Tables {
         self.add_row(paused);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
         self.put(paused.clone(), status);
+    }
+
+    fn progress(&mut self, paused: &PausedInvocation, from: &ProgressFrom, claim: Option<Claim>) {
+        if *from == ProgressFrom::Fresh {
+            self.add_row(paused);
+        }
+        let accepted = InvocationStatus::Accepted { payload: Map::new() };
+        self.put(paused.clone(), claim.map_or(accepted, InvocationStatus::Resuming));
     }
 
     fn complete(&mut self, paused: &PausedInvocation, state: &Map) {

@@ -7,9 +7,9 @@ use dormouse_ports::{
     Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, GrowingLists,
     IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate, SessionExpectation,
-    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
-    Sleepers, StoreError, StreamEntry, SuspendFrom,
+    PendingRow, ProgressFrom, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
+    SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
+    SignalState, Signals, Sleepers, StoreError, StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -251,7 +251,11 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
         }
+        InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), .. } => {
+            Some((paused.invocation_id.clone(), owner))
+        }
         InvocationWrite::Fail { owner: None, .. }
+        | InvocationWrite::Progress { from: ProgressFrom::Fresh, .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }

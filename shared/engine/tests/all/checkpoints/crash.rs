@@ -148,7 +148,8 @@ async fn whichever_save_breaks_in_whichever_way_the_end_is_the_same() {
 /// Runs until the end or the fault; the id under which the latest attempt saved.
 async fn until_broken(world: &World, from: Option<InvocationId>, save: usize) -> Result<Value, Option<InvocationId>> {
     let faulty = Arc::new(FaultyCheckpointer::broken_at(world.memory.clone(), save, Fault::DieAfter));
-    let (graph, engine) = (compiled(everything(world).checkpointer(faulty.clone())), world.stage.engine());
+    let graph = compiled(everything(world).checkpointer(faulty.clone()));
+    let engine = world.stage.engine();
     let before = world.memory.saves().len();
     let run = async {
         match &from {
@@ -171,7 +172,8 @@ async fn it_may_die_again_while_it_recovers() {
     let whole = sound.run(&sound.graph(everything(&sound)), json!({})).await.unwrap();
     for first_save in (0..60).step_by(4) {
         for second_save in (0..24).step_by(3) {
-            let (world, mut from) = (World::default(), None);
+            let world = World::default();
+            let mut from = None;
             let mut saves = [first_save, second_save].into_iter();
             let state = loop {
                 match until_broken(&world, from, saves.next().unwrap_or(usize::MAX)).await {

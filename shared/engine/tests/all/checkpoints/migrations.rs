@@ -137,7 +137,8 @@ async fn what_does_not_fit_after_the_chain_is_an_invalid_record() {
 
 #[tokio::test]
 async fn states_of_containing_graphs_take_the_same_chain() {
-    let (world, applied) = (World::default(), Applied::default());
+    let world = World::default();
+    let applied = Applied::default();
     let inner = compiled(graph("ignored", &["two"]));
     let outer = GraphBuilder::new("outer", schema("2", &["two"]))
         .entry("sub")
@@ -171,7 +172,7 @@ fn signal() -> Resume {
     Resume {
         payload: map(json!({ "x": 9 })),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     }
@@ -179,7 +180,8 @@ fn signal() -> Resume {
 
 #[tokio::test]
 async fn a_pause_of_an_older_version_is_migrated_when_its_signal_comes() {
-    let (world, applied) = (World::default(), Applied::default());
+    let world = World::default();
+    let applied = Applied::default();
     let engine = world.stage.engine();
     engine.invoke(&compiled(asking("1", &[])), first(json!({ "x": 5 }))).await.unwrap();
     let unfit = [asking("2", &["two"]), asking("2", &["two"]).migration("1", "2", raises()), {
@@ -198,7 +200,8 @@ async fn a_pause_of_an_older_version_is_migrated_when_its_signal_comes() {
 
 #[tokio::test]
 async fn a_resumed_invocation_saves_in_the_present_version() {
-    let (world, applied) = (World::default(), Applied::default());
+    let world = World::default();
+    let applied = Applied::default();
     world.memory.seed(record(&world, "1", json!({ "x": 5 })));
     let graph = world.graph(graph("2", &["two"]).migration("1", "2", adds(&applied, "two")));
     world.stage.engine().resume_checkpoint(&graph, &"first".into(), Invocation::default()).await.unwrap();

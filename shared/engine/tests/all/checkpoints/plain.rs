@@ -68,7 +68,8 @@ struct Witness(Mutex<Vec<(String, String, String, u32)>>);
 impl Observer for Witness {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
         let identity = current().unwrap();
-        let (id, correlation) = (identity.invocation_id.to_string(), identity.correlation_id.clone());
+        let id = identity.invocation_id.to_string();
+        let correlation = identity.correlation_id.clone();
         self.0.lock().unwrap().push((id, correlation, event.node_name.to_string(), event.attempt_index));
         Ok(())
     }
@@ -96,7 +97,8 @@ impl Observer for Clerk {
 
 #[tokio::test]
 async fn observers_are_told_of_saves_and_not_of_those_that_failed() {
-    let (world, clerk) = (World::default(), Arc::new(Clerk::default()));
+    let world = World::default();
+    let clerk = Arc::new(Clerk::default());
     let faulty = Arc::new(FaultyCheckpointer::broken_at(world.memory.clone(), 2, Fault::FailBefore));
     let graph = compiled(
         GraphBuilder::new("three", schema())
@@ -116,7 +118,8 @@ async fn observers_are_told_of_saves_and_not_of_those_that_failed() {
     let node = |name: &str| [format!("started {name}"), format!("completed {name}")];
     let saved = |name: &str| vec![format!("saved {name}")];
     assert_eq!(told, [&node("a")[..], &saved("a"), &node("b"), &saved("b"), &node("c")].concat());
-    let (events, saves) = (clerk.1.lock().unwrap().clone(), world.memory.saves());
+    let events = clerk.1.lock().unwrap().clone();
+    let saves = world.memory.saves();
     assert_eq!(events.len(), saves.len());
     for (event, (record, source)) in events.iter().zip(&saves) {
         let count = record.completed_positions.len();
@@ -127,7 +130,8 @@ async fn observers_are_told_of_saves_and_not_of_those_that_failed() {
 
 #[tokio::test]
 async fn a_resumed_invocation_has_a_new_id_and_the_old_correlation() {
-    let (world, witness) = (World::default(), Arc::new(Witness::default()));
+    let world = World::default();
+    let witness = Arc::new(Witness::default());
     let graph = world.graph(three(&world));
     world.run(&graph, json!({})).await.unwrap_err();
     assert_eq!(world.ran(), ["a", "b"]);
@@ -290,7 +294,8 @@ async fn a_pause_is_no_checkpoint_and_saving_goes_on_behind_it() {
         .edge("a", "ask")
         .edge("ask", "b")
         .edge("b", END);
-    let (graph, engine) = (world.graph(graph), world.stage.engine());
+    let graph = world.graph(graph);
+    let engine = world.stage.engine();
     assert!(matches!(engine.invoke(&graph, first(json!({}))).await, Ok(Outcome::Suspended(_))));
     assert_eq!(names(&world.record().completed_positions), ["a"], "the pause is kept elsewhere");
     let error = world.resume(&graph).await.unwrap_err();
@@ -298,7 +303,7 @@ async fn a_pause_is_no_checkpoint_and_saving_goes_on_behind_it() {
     let call = Resume {
         payload: map(json!({})),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: std::time::Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: std::time::Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };
@@ -328,7 +333,8 @@ async fn a_session_that_was_saved_since_is_undone_only_where_the_last_write_wins
     ] {
         let world = World::default();
         let policy = SessionPolicy::full_state().concurrency(concurrency);
-        let (graph, engine) = (world.graph(three(&world).sessions(policy)), world.stage.engine());
+        let graph = world.graph(three(&world).sessions(policy));
+        let engine = world.stage.engine();
         let in_session = |call: Invocation| Invocation { session_id: Some("s".into()), ..call };
         engine.invoke(&graph, in_session(first(json!({})))).await.unwrap_err();
         let other = Invocation { invocation_id: Some("other".into()), ..first(json!({})) };

@@ -60,7 +60,8 @@ impl World {
 
     /// The same, but the first run fails.
     pub(crate) fn fails_once(&self, word: &'static str) -> impl Fn(State) -> Ready + use<> {
-        let (ran, failed) = (self.ran.clone(), Mutex::new(false));
+        let ran = self.ran.clone();
+        let failed = Mutex::new(false);
         move |_| {
             ran.lock().unwrap().push(word.to_owned());
             let first = !std::mem::replace(&mut *failed.lock().unwrap(), true);

@@ -61,7 +61,8 @@ impl Error for Circle {
 #[test]
 fn errors_of_other_crates_are_followed_to_their_end() {
     let parse = "x".parse::<i32>().expect_err("not a number");
-    let (outer, inner) = (NodeError::from(Wrapper(parse)), "invalid digit found in string");
+    let outer = NodeError::from(Wrapper(parse));
+    let inner = "invalid digit found in string";
     assert_eq!(told(&classify(&outer).chain), [(None, "no number"), (None, inner)]);
     assert!(classify(&NodeError::from(Circle)).chain.len() < 4, "a cycle ends the walk");
 }

@@ -34,13 +34,21 @@ struct Drains {
 }
 
 fn draining(stage: &Stage, timeout: Option<Duration>) -> Drains {
-    let (told, seen, own) = (Arc::new(Recorder::default()), Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
-    let (clock, told2, seen2, own2) = (stage.clock.clone(), told.clone(), seen.clone(), own.clone());
+    let told = Arc::new(Recorder::default());
+    let seen = Arc::new(OnceLock::new());
+    let own = Arc::new(OnceLock::new());
+    let clock = stage.clock.clone();
+    let told2 = told.clone();
+    let seen2 = seen.clone();
+    let own2 = own.clone();
     let graph = GraphBuilder::new("g", schema())
         .entry("a")
         .function("a", |_| async { Ok(says("a")) })
         .function("b", move |_| {
-            let (clock, told, seen, own) = (clock.clone(), told2.clone(), seen2.clone(), own2.clone());
+            let clock = clock.clone();
+            let told = told2.clone();
+            let seen = seen2.clone();
+            let own = own2.clone();
             async move {
                 let graph: &std::sync::Weak<CompiledGraph> = own.get().unwrap();
                 let id = current().unwrap().invocation_id.clone();
@@ -59,7 +67,8 @@ fn draining(stage: &Stage, timeout: Option<Duration>) -> Drains {
 
 /// Runs `graph` to its end while time passes in small steps.
 async fn run(stage: &Stage, graph: &Arc<CompiledGraph>) -> Outcome {
-    let (engine, graph) = (stage.engine(), graph.clone());
+    let engine = stage.engine();
+    let graph = graph.clone();
     let running = tokio::spawn(async move { engine.invoke(&graph, Invocation::default()).await });
     while !running.is_finished() {
         pass(stage).await;
@@ -120,12 +129,17 @@ async fn other_invocations_and_delivered_ones_are_not_waited_for() {
 #[tokio::test]
 async fn a_node_deep_inside_drains_without_knowing_its_graph() {
     let stage = Stage::default();
-    let (clock, summary, told) = (stage.clock.clone(), Arc::new(OnceLock::new()), Arc::new(Recorder::default()));
-    let (kept, seen) = (summary.clone(), told.clone());
+    let clock = stage.clock.clone();
+    let summary = Arc::new(OnceLock::new());
+    let told = Arc::new(Recorder::default());
+    let kept = summary.clone();
+    let seen = told.clone();
     let inner = GraphBuilder::new("inner", schema())
         .entry("drain")
         .function("drain", move |_| {
-            let (clock, kept, seen) = (clock.clone(), kept.clone(), seen.clone());
+            let clock = clock.clone();
+            let kept = kept.clone();
+            let seen = seen.clone();
             async move {
                 let _ = kept.set((drain_current_events(&*clock, None).await, seen.lines()));
                 Ok(says("x"))

@@ -21,7 +21,8 @@ fn nobody_registers_for_nothing() {
 #[tokio::test]
 async fn registrations_change_with_the_next_invocation() {
     let stage = Stage::default();
-    let (early, late) = (Arc::new(Recorder::default()), Arc::new(Recorder::default()));
+    let early = Arc::new(Recorder::default());
+    let late = Arc::new(Recorder::default());
     let swap: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>> = Arc::default();
     let during = swap.clone();
     let graph = GraphBuilder::new("g", schema())
@@ -38,9 +39,11 @@ async fn registrations_change_with_the_next_invocation() {
         .edge("a", END);
     let graph = compiled(graph);
     let handle = Mutex::new(Some(graph.attach_observer(early.clone(), Phases::default())));
-    let (inside, new) = (Arc::downgrade(&graph), late.clone());
+    let inside = Arc::downgrade(&graph);
+    let new = late.clone();
     let change = move || {
-        let (graph, old) = (inside.upgrade().unwrap(), handle.lock().unwrap().take());
+        let graph = inside.upgrade().unwrap();
+        let old = handle.lock().unwrap().take();
         if let Some(old) = old {
             graph.detach_observer(old);
             graph.attach_observer(new.clone(), Phases::default());
@@ -137,7 +140,8 @@ impl Observer for Named {
 
 #[tokio::test]
 async fn the_order_is_outermost_to_owning_graph_then_the_call_and_failures_change_nothing() {
-    let (stage, told) = (Stage::default(), Arc::new(Recorder::default()));
+    let stage = Stage::default();
+    let told = Arc::new(Recorder::default());
     let named = |name, panics| -> Arc<dyn Observer> { Arc::new(Named(name, told.clone(), panics)) };
     let inner = compiled(single(Flaky::default()));
     let graph = GraphBuilder::new("outer", schema())
@@ -161,7 +165,8 @@ async fn the_order_is_outermost_to_owning_graph_then_the_call_and_failures_chang
 
 #[tokio::test]
 async fn who_registers_in_the_midst_is_told_from_the_next_invocation_on() {
-    let (stage, late) = (Stage::default(), Arc::new(Recorder::default()));
+    let stage = Stage::default();
+    let late = Arc::new(Recorder::default());
     let inner = compiled(single(Flaky::default()));
     let (attach, observer): (Arc<CompiledGraph>, Arc<dyn Observer>) = (inner.clone(), late.clone());
     let attached = Mutex::new(Some(observer));

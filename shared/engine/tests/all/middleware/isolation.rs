@@ -95,7 +95,8 @@ async fn it_catches_by_category_through_the_carrier() {
 
 #[tokio::test]
 async fn its_predicate_sees_the_surface_and_its_callback_the_error() {
-    let (stage, seen) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let middleware = FailureIsolation::computed("e", |state| {
         Ok(Update::none().with("answer", state.get("log").unwrap().as_array().unwrap().len()))

@@ -37,7 +37,8 @@ impl Observer for Sees {
 
 #[tokio::test]
 async fn what_a_node_adds_is_seen_by_all_that_comes_later() {
-    let (stage, sees) = (Stage::default(), Arc::new(Sees::default()));
+    let stage = Stage::default();
+    let sees = Arc::new(Sees::default());
     let inner = GraphBuilder::new("inner", schema())
         .entry("adds")
         .function("adds", |_| async {
@@ -75,7 +76,8 @@ async fn what_a_node_adds_is_seen_by_all_that_comes_later() {
 
 #[tokio::test]
 async fn a_failed_attempt_takes_its_entries_with_it() {
-    let (stage, seen) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let graph = GraphBuilder::new("g", schema())
         .entry("work")
@@ -124,7 +126,7 @@ async fn a_pause_keeps_what_was_added() {
     let call = Resume {
         payload: Map::new(),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };
@@ -167,11 +169,13 @@ async fn an_invocation_inside_another_is_one_of_its_own() {
             Ok(says("x"))
         })
         .edge("work", END);
-    let (engine, inner) = (stage.engine(), compiled(inner));
+    let engine = stage.engine();
+    let inner = compiled(inner);
     let graph = GraphBuilder::new("outer", schema())
         .entry("calls")
         .function("calls", move |_| {
-            let (engine, inner) = (engine.clone(), inner.clone());
+            let engine = engine.clone();
+            let inner = inner.clone();
             async move {
                 add(json!({ "outer": 1 }));
                 let call = Invocation { correlation_id: Some("inner".into()), ..Invocation::default() };

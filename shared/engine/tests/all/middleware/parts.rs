@@ -63,7 +63,8 @@ async fn an_isolated_instance_is_told_as_that_instance() {
 
 #[tokio::test]
 async fn around_the_fan_out_the_failure_is_one_carrier_deep() {
-    let (stage, seen) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let outer = Retry::new(stage.clock.clone(), Arc::new(|| 0.0)).max_attempts(2).classifier(move |error, _| {
         note.lock().unwrap().push((error.category().cloned(), is_transient(error)));
@@ -104,7 +105,8 @@ async fn a_call_is_told_as_its_branch_once_per_attempt() {
 
 #[tokio::test]
 async fn a_failed_branch_is_a_carrier_that_may_pass_like_its_cause() {
-    let (stage, seen) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     for branch in [
         Branch::call(Arc::new(Flaky::raising([down("1")]))),
         Branch::subgraph(compiled(single(Flaky::raising([down("1")]))), Projection::by_name()),
@@ -130,7 +132,8 @@ async fn a_failed_branch_is_a_carrier_that_may_pass_like_its_cause() {
 
 #[tokio::test]
 async fn what_an_instance_adds_stays_with_it() {
-    let (stage, seen) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let inner = GraphBuilder::new("inner", schema())
         .entry("adds")

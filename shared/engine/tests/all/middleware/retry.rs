@@ -57,7 +57,8 @@ async fn what_lasts_is_not_tried_again_and_exhaustion_raises_the_last_error() {
 
 #[tokio::test]
 async fn it_waits_after_telling_and_classifies_by_state() {
-    let (stage, told) = (Stage::default(), Arc::new(Mutex::new(Vec::new())));
+    let stage = Stage::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let middleware = Retry::new(stage.clock.clone(), Arc::new(|| 0.5))
         .classifier(|_, state| state.get("answer") == Some(&json!(1)))
@@ -67,7 +68,8 @@ async fn it_waits_after_telling_and_classifies_by_state() {
         });
     let graph = compiled(single(Flaky::raising([NodeError::new("odd")])).wrap("work", Arc::new(middleware)));
     let call = Invocation { state: map(json!({ "answer": 1 })), ..Invocation::default() };
-    let (engine, running) = (stage.engine(), graph.clone());
+    let engine = stage.engine();
+    let running = graph.clone();
     let run = tokio::spawn(async move { engine.invoke(&running, call).await });
     while stage.clock.sleepers() == 0 {
         tokio::task::yield_now().await;
@@ -168,7 +170,7 @@ async fn a_pause_keeps_the_attempt_and_the_budget() {
     let call = Resume {
         payload: map(json!({ "answer": 1 })),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: vec![(told.clone(), Phases::default())],
         after_error: |_| AfterError::End,
     };
@@ -209,7 +211,7 @@ async fn in_both_retries(script: Script) -> (Vec<String>, Vec<String>) {
     let call = Resume {
         payload: map(json!({})),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: vec![(after.clone(), Phases::default())],
         after_error: |_| AfterError::End,
     };

@@ -45,7 +45,9 @@ impl Node for Slow {
 
 #[tokio::test]
 async fn around_a_retry_it_times_all_attempts_and_inside_each() {
-    let (stage, outer, inner) = (Stage::default(), Records::default(), Records::default());
+    let stage = Stage::default();
+    let outer = Records::default();
+    let inner = Records::default();
     let graph = single(Slow(Flaky::raising([down("1"), down("2")]), stage.clock.clone()))
         .wrap("work", Arc::new(Timing::new("outer", stage.clock.clone(), into(&outer))))
         .wrap("work", Arc::new(retry(&stage, 3)))
@@ -59,7 +61,8 @@ async fn around_a_retry_it_times_all_attempts_and_inside_each() {
 
 #[tokio::test]
 async fn for_a_graph_it_knows_every_node_by_name() {
-    let (stage, records) = (Stage::default(), Records::default());
+    let stage = Stage::default();
+    let records = Records::default();
     let graph = GraphBuilder::new("g", schema())
         .entry("more")
         .function("more", |_| async { Ok(says("more")) })

@@ -1,0 +1,115 @@
+use serde::Serialize;
+
+use crate::workspace::{AgentMode, DefinitionKind, Platform, ToolSourceDefinition, Workspace, WorkspaceKind};
+
+/// What a workspace offers, and why something of it is disabled.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Catalog {
+    /// SHA-256 of the definitions.
+    pub digest: String,
+    /// Kind of the workspace.
+    pub kind: WorkspaceKind,
+    /// The agent that answers when none is named.
+    pub default_agent: Option<String>,
+    /// Agents, without hidden ones.
+    pub agents: Vec<CatalogEntry>,
+    /// Models of the workspace.
+    pub models: Vec<CatalogEntry>,
+    /// Servers of tools.
+    pub tools: Vec<CatalogEntry>,
+    /// Native tools.
+    pub native_tools: Vec<CatalogEntry>,
+}
+
+/// A definition in a [`Catalog`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CatalogEntry {
+    /// Its name.
+    pub name: String,
+    /// What it is for, or what it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// True if it can be used.
+    pub enabled: bool,
+    /// Why it cannot.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+}
+
+/// Lists what `workspace` offers on `platform`. A `chat` workspace has no tools, whatever its files say.
+pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
+    let acts = workspace.settings.kind == WorkspaceKind::Project;
+    Catalog {
+        digest: workspace.digest.clone(),
+        kind: workspace.settings.kind,
+        default_agent: workspace.default_agent().map(|agent| agent.name.clone()),
+        agents: agents(workspace),
+        models: models(workspace),
+        tools: if acts { tools(workspace, platform) } else { Vec::new() },
+        native_tools: if acts { native_tools(platform) } else { Vec::new() },
+    }
+}
+
+/// The entry of `name`, disabled by the problems of its definition.
+fn entry(workspace: &Workspace, kind: DefinitionKind, name: &str, description: String) -> CatalogEntry {
+    let mine = workspace.problems.iter().filter(|problem| {
+        problem.disables.as_ref().is_some_and(|disabled| disabled.kind == kind && disabled.name == name)
+    });
+    let reasons: Vec<String> = mine.map(|problem| problem.message.clone()).collect();
+    CatalogEntry { name: name.to_owned(), description, enabled: reasons.is_empty(), reasons }
+}
+
+/// Names of disabled definitions of `kind` that could not even be read.
+fn unread<'w>(
+    workspace: &'w Workspace,
+    kind: DefinitionKind,
+    is_read: impl Fn(&str) -> bool + 'w,
+) -> impl Iterator<Item = CatalogEntry> + 'w {
+    let names = workspace.disabled.iter().filter(move |name| name.kind == kind && !is_read(&name.name));
+    names.map(move |name| entry(workspace, kind, &name.name, String::new()))
+}
+
+fn agents(workspace: &Workspace) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Agent;
+    let shown = workspace.agents.values().filter(|agent| !agent.hidden && agent.mode != AgentMode::Subagent);
+    let shown = shown.map(|agent| entry(workspace, kind, &agent.name, agent.description.clone()));
+    shown.chain(unread(workspace, kind, |name| workspace.agents.contains_key(name))).collect()
+}
+
+fn models(workspace: &Workspace) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Model;
+    let models = workspace.models.values();
+    let models =
+        models.map(|model| entry(workspace, kind, &model.name, format!("{} of {}", model.model, model.provider)));
+    models.chain(unread(workspace, kind, |name| workspace.models.contains_key(name))).collect()
+}
+
+fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Tool;
+    let tools = workspace.tools.values().map(|tool| {
+        let (what, refused) = match &tool.source {
+            ToolSourceDefinition::Stdio { command, .. } => {
+                let refused = (!platform.processes).then_some("no process can be started here: serve it over HTTP");
+                (format!("MCP server `{command}`"), refused)
+            }
+            ToolSourceDefinition::Server { url, .. } => (format!("MCP server at {}", url.written()), None),
+            ToolSourceDefinition::Http(http) => (format!("{} {}", http.method, http.url.written()), None),
+        };
+        let mut entry = entry(workspace, kind, &tool.name, what);
+        entry.reasons.extend(refused.map(str::to_owned));
+        entry.reasons.extend((!tool.enabled).then(|| "`enabled: false` in its settings".to_owned()));
+        entry.enabled = entry.reasons.is_empty();
+        entry
+    });
+    tools.chain(unread(workspace, kind, |name| workspace.tools.contains_key(name))).collect()
+}
+
+fn native_tools(platform: &Platform) -> Vec<CatalogEntry> {
+    let entry = |name: &String| CatalogEntry {
+        name: name.clone(),
+        description: String::new(),
+        enabled: true,
+        reasons: Vec::new(),
+    };
+    platform.native_tools.iter().map(entry).collect()
+}

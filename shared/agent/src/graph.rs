@@ -1,0 +1,133 @@
+//! The graph of an agent.
+//!
+//! ```text
+//!            +----------------------------------------------+
+//!            v                                              |
+//! begin -> model -> tools -> (pending | ask | doubt) -> decide
+//!            |  \-> approve ------------------------------^
+//!            +---> rest -> model
+//! ```
+//!
+//! `model`, `tools` and `decide` are durable: each ends with one commit, and a worker that dies is followed by one that
+//! goes on behind the last of them. A tool that must not run twice is marked as begun in the commit before it runs: a
+//! worker that finds such a mark and did not set it asks a person.
+
+mod context;
+mod decide;
+mod digest;
+mod entries;
+mod model;
+mod parts;
+mod plan;
+mod run;
+mod tools;
+mod toolset;
+mod waits;
+mod watch;
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    CompiledGraph, END, EngineError, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, Update, Wait,
+};
+
+use parts::Markers;
+pub use parts::{AgentLimits, AgentParts, CallbackAddresses, DeltaSink, ModelPart, ToolPart};
+pub use run::{
+    AgentRun, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply, RunUsage, TerminalReason,
+};
+
+/// The graph of the agent of `parts`. A request sets `messages` to the new message; a session keeps the conversation.
+///
+/// # Errors
+/// As [`Graph::compile`].
+pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
+    let parts = Arc::new(parts);
+    let markers = Arc::new(Markers::default());
+    let name = parts.name.clone();
+    let waits = |wait: MakeWait| {
+        let parts = parts.clone();
+        move |run: &AgentRun| wait(&parts, run)
+    };
+    let resting = parts.clone();
+    let sleeping = parts.clone();
+    Graph::<AgentRun>::new(name)
+        .version("1")
+        .inputs(AgentRun::messages)
+        .reducer(AgentRun::messages, Reducer::Append)
+        .reducer(AgentRun::outputs, Reducer::Append)
+        .sessions(SessionPolicy::keeping(AgentRun::messages).concurrency(SessionConcurrency::Rebase))
+        .entry("model")
+        .node(
+            "model",
+            step(&parts, &markers, |parts, markers, run| {
+                Box::pin(async move { model::think(&parts, &markers, run).await })
+            }),
+        )
+        .wait("approve", waits(waits::approve))
+        .wait("doubt", waits(waits::doubt))
+        .wait("ask", waits(waits::ask))
+        .wait("pending", move |run: &AgentRun| waits::pending(&sleeping, run))
+        .wait("rest", move |run: &AgentRun| waits::rest(&resting, run))
+        .node(
+            "decide",
+            step(&parts, &markers, |parts, markers, run| {
+                Box::pin(async move { decide::decide(&parts, &markers, run).await })
+            }),
+        )
+        .node(
+            "tools",
+            step(&parts, &markers, |parts, markers, run| {
+                Box::pin(async move { tools::act(&parts, &markers, run).await })
+            }),
+        )
+        .durable("model")
+        .durable("decide")
+        .durable("tools")
+        .route("model", next)
+        .route("decide", next)
+        .route("tools", next)
+        .edge("approve", "decide")
+        .edge("doubt", "decide")
+        .edge("ask", "decide")
+        .edge("pending", "decide")
+        .edge("rest", "model")
+        .compile()
+}
+
+type MakeWait = fn(&AgentParts, &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError>;
+type StepFuture = futures::future::BoxFuture<'static, Result<Update<AgentRun>, NodeError>>;
+
+/// A node that works on the parts of the agent.
+fn step(
+    parts: &Arc<AgentParts>,
+    markers: &Arc<Markers>,
+    work: fn(Arc<AgentParts>, Arc<Markers>, AgentRun) -> StepFuture,
+) -> impl Fn(AgentRun) -> StepFuture + Send + Sync + 'static {
+    let parts = parts.clone();
+    let markers = markers.clone();
+    move |run| work(parts.clone(), markers.clone(), run)
+}
+
+/// What is next. Questions come before runs, so that no call of a step runs while a person may end the whole of it; and
+/// runs before sleep, so that nothing waits that could be done.
+fn next(run: &AgentRun) -> Target {
+    let node = if run.rest.is_some() {
+        "rest"
+    } else if !run.reason.is_empty() {
+        return END;
+    } else if run.has_call(|status| *status == CallStatus::NeedsApproval) {
+        "approve"
+    } else if run.has_call(|status| matches!(status, CallStatus::Uncertain { .. })) {
+        "doubt"
+    } else if run.has_call(|status| matches!(status, CallStatus::Ready { .. } | CallStatus::Begun { .. })) {
+        "tools"
+    } else if run.has_call(|status| matches!(status, CallStatus::Asking { .. })) {
+        "ask"
+    } else if run.has_call(|status| matches!(status, CallStatus::Pending { .. })) {
+        "pending"
+    } else {
+        "model"
+    };
+    Target::from(node)
+}

@@ -1,0 +1,91 @@
+//! What a model is asked: instructions, conversation, tools.
+
+use dormouse_ports::model::{CompletionRequest, Message};
+
+use super::parts::AgentParts;
+use super::run::AgentRun;
+use super::toolset::Toolset;
+
+/// Text of a result that is missing in a conversation: a model refuses a call without one.
+const NO_RESULT: &str = "no result was recorded for this call";
+
+/// The request of the next step.
+pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -> CompletionRequest {
+    let mut messages = vec![Message::system(instructions(parts))];
+    messages.extend(repaired(run.conversation()));
+    CompletionRequest {
+        messages,
+        tools: tools.for_model(),
+        config: parts.model.config.clone(),
+        stream: parts.deltas.is_some(),
+        ..CompletionRequest::default()
+    }
+}
+
+/// The one message of instructions: of the settings, of the agent, and `AGENTS.md` word for word.
+fn instructions(parts: &AgentParts) -> String {
+    let project =
+        parts.instructions.as_ref().map(|text| format!("<project_instructions>\n{text}\n</project_instructions>"));
+    let all = parts.system_prompt.iter().chain([&parts.agent.prompt]).chain(&project);
+    all.map(String::as_str).collect::<Vec<_>>().join("\n\n")
+}
+
+/// `messages` without system messages in between, and with a result behind every call of a tool: a turn of the same
+/// session may have ended between the two.
+fn repaired(messages: Vec<Message>) -> Vec<Message> {
+    let mut repaired: Vec<Message> = Vec::with_capacity(messages.len());
+    let mut open: Vec<String> = Vec::new();
+    for message in messages {
+        if let Message::Tool { tool_call_id, .. } = &message {
+            let before = open.len();
+            open.retain(|id| id != tool_call_id);
+            // A result without a call is refused as well.
+            if open.len() < before {
+                repaired.push(message);
+            }
+            continue;
+        }
+        repaired.extend(open.drain(..).map(|id| Message::tool(id, NO_RESULT)));
+        match message {
+            Message::System { .. } => {}
+            Message::Assistant(answer) => {
+                open = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
+                repaired.push(Message::Assistant(answer));
+            }
+            other @ (Message::User { .. } | Message::Tool { .. }) => repaired.push(other),
+        }
+    }
+    repaired.extend(open.drain(..).map(|id| Message::tool(id, NO_RESULT)));
+    repaired
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::Map;
+    use dormouse_ports::model::{AssistantMessage, ToolCall};
+
+    use super::*;
+
+    #[test]
+    fn every_call_has_a_result_and_every_result_a_call() {
+        let calls = AssistantMessage {
+            tool_calls: vec![ToolCall::new("1", "a", Map::new()), ToolCall::new("2", "b", Map::new())],
+            ..AssistantMessage::default()
+        };
+        let messages = vec![
+            Message::user("hello"),
+            Message::Assistant(calls),
+            Message::tool("2", "two"),
+            Message::user("and?"),
+            Message::tool("9", "of nothing"),
+        ];
+        let expected = vec![
+            messages[0].clone(),
+            messages[1].clone(),
+            messages[2].clone(),
+            Message::tool("1", NO_RESULT),
+            messages[3].clone(),
+        ];
+        assert_eq!(repaired(messages), expected);
+    }
+}

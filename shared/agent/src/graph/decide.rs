@@ -1,0 +1,196 @@
+//! The node behind every pause: what people and other systems said becomes what is next for each call.
+
+use dormouse_engine::{NodeError, Update, Votes, record};
+use dormouse_ports::tool::{InputRequest, Pending, ToolOutput};
+use dormouse_ports::{EntryKind, Map};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::entries::about;
+use super::model::{end, unwritable};
+use super::parts::{AgentParts, Markers};
+use super::plan::{edited, give_up, settle};
+use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
+use super::tools::answered;
+use super::toolset::Toolset;
+use super::waits::with;
+
+/// Takes the answers of the pause that ended.
+pub(crate) async fn decide(
+    parts: &AgentParts,
+    markers: &Markers,
+    mut run: AgentRun,
+) -> Result<Update<AgentRun>, NodeError> {
+    let tools = Toolset::of(parts).await;
+    let replies = Replies::of(&run);
+    let mut calls = std::mem::take(&mut run.calls);
+    let mut stops = false;
+    for call in &mut calls {
+        let Some(status) = replies.next(parts, &tools, call, &mut stops)? else { continue };
+        call.status = status;
+    }
+    run.calls = calls;
+    let results = if stops {
+        end(&mut run, TerminalReason::Denied)?;
+        give_up(&mut run, "the call was not made: a person ended the run")
+    } else {
+        settle(&mut run, markers)?
+    };
+    let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
+    Ok(AgentRun::messages
+        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .set(AgentRun::calls, run.calls)
+        .set(AgentRun::reason, run.reason)
+        .set(AgentRun::reply, Reply::default())
+        .set(AgentRun::replies, Votes::default())
+        .set(AgentRun::outcome, Map::new())
+        .set(AgentRun::outcomes, Votes::default()))
+}
+
+/// The pause that ended, and its answers.
+struct Replies {
+    about: About,
+    /// Answers by part; one without a name where only one call was asked about.
+    one: Option<Reply>,
+    several: Votes<Reply>,
+    outcome: Option<Map>,
+    outcomes: Votes<Map>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Approval,
+    Uncertain,
+    Question,
+    Pending,
+}
+
+impl Replies {
+    /// The pauses of a step come in this order, so that the statuses tell which one it was.
+    fn of(run: &AgentRun) -> Self {
+        let counts = [
+            (About::Approval, with(run, |status| *status == CallStatus::NeedsApproval).len()),
+            (About::Uncertain, with(run, |status| matches!(status, CallStatus::Uncertain { .. })).len()),
+            (About::Question, with(run, |status| matches!(status, CallStatus::Asking { .. })).len()),
+            (About::Pending, with(run, |status| matches!(status, CallStatus::Pending { .. })).len()),
+        ];
+        let (about, count) = counts.into_iter().find(|(_, count)| *count > 0).unwrap_or((About::Pending, 0));
+        let in_time = run.dormouse_resolution != "timed_out" && run.dormouse_resolution != "woken";
+        Self {
+            about,
+            one: (count == 1).then(|| run.reply.clone()),
+            several: run.replies.clone(),
+            outcome: (count == 1 && in_time).then(|| run.outcome.clone()),
+            outcomes: run.outcomes.clone(),
+        }
+    }
+
+    fn reply(&self, call: &PlannedCall) -> Reply {
+        self.one.clone().or_else(|| self.several.answers.get(&call.part).cloned()).unwrap_or_default()
+    }
+
+    fn outcome(&self, call: &PlannedCall) -> Option<Map> {
+        self.outcome.clone().or_else(|| self.outcomes.answers.get(&call.part).cloned())
+    }
+
+    /// What is next for `call`; `None` where the pause was not about it.
+    fn next(
+        &self,
+        parts: &AgentParts,
+        tools: &Toolset<'_>,
+        call: &mut PlannedCall,
+        stops: &mut bool,
+    ) -> Result<Option<CallStatus>, NodeError> {
+        match (call.status.clone(), self.about) {
+            (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(Some),
+            (CallStatus::Uncertain { .. }, About::Uncertain) => Ok(Some(certainty(call, &self.reply(call)))),
+            (CallStatus::Asking { request }, About::Question) => Ok(Some(input(request, self.reply(call)))),
+            (CallStatus::Pending { pending, .. }, About::Pending) => {
+                Ok(Some(outcome(parts, &pending, self.outcome(call))))
+            }
+            (
+                CallStatus::NeedsApproval
+                | CallStatus::Uncertain { .. }
+                | CallStatus::Asking { .. }
+                | CallStatus::Pending { .. }
+                | CallStatus::Ready { .. }
+                | CallStatus::Begun { .. }
+                | CallStatus::Answered { .. },
+                _,
+            ) => Ok(None),
+        }
+    }
+}
+
+fn approval(
+    tools: &Toolset<'_>,
+    call: &mut PlannedCall,
+    reply: Reply,
+    stops: &mut bool,
+) -> Result<CallStatus, NodeError> {
+    let said = |reason: &str| if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let refused = match reply.decision {
+        Choice::Approve if !reply.digest.is_empty() && reply.digest != call.digest => {
+            Some("the call was not made: what was approved are other arguments".to_owned())
+        }
+        Choice::Approve => match reply.arguments.map(|arguments| edited(tools, call, arguments)) {
+            Some(Err(mistakes)) => {
+                Some(format!("the call was not made: the arguments that a person gave do not fit: {mistakes}"))
+            }
+            Some(Ok(())) | None => None,
+        },
+        Choice::Stop => {
+            *stops = true;
+            Some(format!("a person denied the call and ended the run{}", said(&reply.reason)))
+        }
+        Choice::Open => Some("the call was not made: nobody approved it in time".to_owned()),
+        Choice::Deny | Choice::Happened | Choice::Repeat | Choice::Skip | Choice::Answer | Choice::Decline => {
+            Some(format!("a person denied the call{}", said(&reply.reason)))
+        }
+    };
+    let kind = if refused.is_none() { EntryKind::ToolApproved } else { EntryKind::ToolDenied };
+    record(about(kind, call).with("by", reply.by).with("reason", reply.reason))?;
+    Ok(match refused {
+        None => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
+        Some(text) => CallStatus::Answered { text, is_error: true },
+    })
+}
+
+fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {
+    let answered = |text: &str, is_error| CallStatus::Answered { text: text.to_owned(), is_error };
+    match reply.decision {
+        Choice::Happened if reply.result.is_empty() => {
+            answered("the call happened, says a person who looked; its output is not known", false)
+        }
+        Choice::Happened => answered(&reply.result, false),
+        Choice::Repeat => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
+        Choice::Open
+        | Choice::Approve
+        | Choice::Deny
+        | Choice::Stop
+        | Choice::Skip
+        | Choice::Answer
+        | Choice::Decline => answered("it is not known whether the call happened; it was not made again", true),
+    }
+}
+
+/// The call runs again with the answer, or with its refusal.
+fn input(request: InputRequest, reply: Reply) -> CallStatus {
+    let content = if reply.decision == Choice::Answer { reply.content } else { None };
+    CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) }
+}
+
+/// The result of a call that went on elsewhere; without one it is asked again where its tool wants to be, or is given up.
+fn outcome(parts: &AgentParts, pending: &Pending, outcome: Option<Map>) -> CallStatus {
+    let Some(outcome) = outcome else {
+        return match pending.poll_after {
+            Some(_) => CallStatus::Ready { approved_digest: None, input: None },
+            None => CallStatus::Answered { text: "error: the tool sent no outcome in time".to_owned(), is_error: true },
+        };
+    };
+    let output = match outcome.get("content") {
+        Some(Value::Array(_)) => ToolOutput::deserialize(&Value::Object(outcome.clone())).ok(),
+        Some(_) | None => None,
+    };
+    answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))).0
+}

@@ -1,0 +1,59 @@
+//! Records of what a run does, as the followers of its task receive them: digests, times and outcomes, and the content
+//! only where it is small.
+
+use dormouse_engine::{NodeError, record};
+use dormouse_ports::{EntryKind, JournalEntry, Map};
+use serde_json::{Value, json};
+
+use super::parts::AgentParts;
+use super::run::PlannedCall;
+
+/// Bytes of JSON of arguments that an entry shows.
+const SHOWN: usize = 8 * 1024;
+
+/// A model call that ended.
+pub(crate) struct ModelCall<'c> {
+    pub(crate) step: u64,
+    pub(crate) request_digest: String,
+    pub(crate) response_digest: String,
+    pub(crate) finish_reason: &'c str,
+    pub(crate) usage: Value,
+    pub(crate) cost: f64,
+    pub(crate) duration_ms: u64,
+}
+
+pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), NodeError> {
+    let identity = parts.model.provider.identity();
+    record(
+        JournalEntry::new(EntryKind::SpanCompleted)
+            .with("name", format!("chat {}", identity.model))
+            .with("gen_ai.operation.name", "chat")
+            .with("gen_ai.provider.name", identity.system)
+            .with("gen_ai.request.model", identity.model)
+            .with("gen_ai.agent.name", parts.agent.name.as_str())
+            .with("step", call.step)
+            .with("request_digest", call.request_digest)
+            .with("response_digest", call.response_digest)
+            .with("finish_reason", call.finish_reason)
+            .with("usage", call.usage)
+            .with("cost", call.cost)
+            .with("duration_ms", call.duration_ms),
+    )
+}
+
+/// An entry of `kind` about `call`.
+pub(crate) fn about(kind: EntryKind, call: &PlannedCall) -> JournalEntry {
+    JournalEntry::new(kind)
+        .with("tool_call_id", call.id.as_str())
+        .with("tool", call.tool.as_str())
+        .with("input_digest", call.digest.as_str())
+}
+
+/// `arguments`, or what stands for them where they are large.
+pub(crate) fn shown_arguments(arguments: &Map) -> Value {
+    match dormouse_json::length(arguments) {
+        Ok(size) if size <= SHOWN => Value::Object(arguments.clone()),
+        Ok(size) => json!({ "cut": true, "bytes": size }),
+        Err(_) => json!({ "cut": true }),
+    }
+}

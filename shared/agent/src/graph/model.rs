@@ -1,0 +1,230 @@
+//! The node that asks the model: one call, and what follows from its answer, in one commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{NodeError, Update, record};
+use dormouse_ports::model::{
+    CallEvent, CallObserver, CallOptions, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
+    RetryPolicy,
+};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry};
+use serde_json::{Value, json};
+
+use super::context;
+use super::digest::of_value;
+use super::entries::{ModelCall, model_call};
+use super::parts::{AgentParts, DeltaSink, Markers};
+use super::plan::{give_up, invocation, plan, settle};
+use super::run::{AgentRun, ModelRest, TerminalReason};
+use super::toolset::Toolset;
+use super::watch::unless_canceled;
+
+/// Seconds of rest before each further attempt, after those that the call made by itself.
+const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
+/// The longest wait that a provider asks for which the call itself waits out.
+const HEEDED: Duration = Duration::from_secs(10);
+
+/// Asks the model for the next step.
+pub(crate) async fn think(
+    parts: &AgentParts,
+    markers: &Markers,
+    mut run: AgentRun,
+) -> Result<Update<AgentRun>, NodeError> {
+    if let Some(reason) = worn_out(parts, &run) {
+        return ended(&run, reason).map(|update| update.then(identity(parts)));
+    }
+    let tools = Toolset::of(parts).await;
+    let request = context::request(parts, &run, &tools);
+    let options = options(parts, &invocation()?, run.steps);
+    let began = parts.clock.monotonic();
+    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
+    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+    let response = match answer.or_else(mendable).and_then(usable) {
+        Ok(response) => response,
+        Err(error) => return rest(&run, &error).map(|update| update.then(identity(parts))),
+    };
+    let cost = cost(parts, &response);
+    run.steps += 1;
+    run.usage = run.usage.and(response.usage, cost, duration_ms);
+    let entry = ModelCall {
+        step: run.steps,
+        request_digest: of_value(&request),
+        response_digest: of_value(&response.message),
+        finish_reason: response.finish_reason.as_str(),
+        usage: json!(response.usage),
+        cost,
+        duration_ms,
+    };
+    model_call(parts, entry)?;
+    let follow = follow(parts, markers, &tools, &mut run, &response)?;
+    let said = std::iter::once(Message::Assistant(response.message)).chain(follow);
+    let said =
+        said.map(|message| serde_json::to_value(message).map_err(unwritable)).collect::<Result<Vec<Value>, _>>()?;
+    Ok(AgentRun::messages
+        .append(said)
+        .set(AgentRun::steps, run.steps)
+        .set(AgentRun::usage, run.usage)
+        .set(AgentRun::calls, run.calls)
+        .set(AgentRun::reason, run.reason)
+        .set(AgentRun::rest, None)
+        .then(identity(parts)))
+}
+
+/// The agent and the definitions with which the step was made.
+fn identity(parts: &AgentParts) -> Update<AgentRun> {
+    AgentRun::agent.set(parts.agent.name.clone()).set(AgentRun::bundle, parts.bundle.clone())
+}
+
+/// What follows the answer: the end, or a plan for the calls. Gives the results that are known already.
+fn follow(
+    parts: &AgentParts,
+    markers: &Markers,
+    tools: &Toolset<'_>,
+    run: &mut AgentRun,
+    response: &Response,
+) -> Result<Vec<Message>, NodeError> {
+    let calls = &response.message.tool_calls;
+    if calls.is_empty() {
+        let reason = match response.finish_reason {
+            FinishReason::Length => TerminalReason::Length,
+            FinishReason::ContentFilter => TerminalReason::ContentFilter,
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => TerminalReason::Completed,
+        };
+        end(run, reason)?;
+        return Ok(Vec::new());
+    }
+    run.calls = plan(parts, tools, calls)?;
+    if let Some(reason) = spent(parts, run) {
+        end(run, reason)?;
+        let text = format!("the call was not made: the run ended ({})", reason.as_str());
+        return Ok(give_up(run, &text));
+    }
+    settle(run, markers)
+}
+
+/// Ends the run, and says so.
+pub(crate) fn end(run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
+    reason.as_str().clone_into(&mut run.reason);
+    let kind = EntryKind::vendor("dormouse.run_ended").map_err(|error| NodeError::new(error.to_string()))?;
+    record(
+        JournalEntry::new(kind)
+            .with("reason", reason.as_str())
+            .with("steps", run.steps)
+            .with("usage", json!(run.usage)),
+    )
+}
+
+fn ended(run: &AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
+    let mut run = run.clone();
+    end(&mut run, reason)?;
+    Ok(AgentRun::reason.set(run.reason))
+}
+
+/// The reason for which no further model call may be made, before the call.
+fn worn_out(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
+    let longest = parts.agent.policy.run_timeout_seconds.map(|seconds| seconds.saturating_mul(1000));
+    if longest.is_some_and(|longest| run.usage.active_ms >= longest) {
+        return Some(TerminalReason::Time);
+    }
+    None
+}
+
+/// The reason for which the run does not go on behind a call.
+fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
+    let policy = &parts.agent.policy;
+    if policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
+        || policy.max_cost.is_some_and(|most| run.usage.cost >= most)
+    {
+        return Some(TerminalReason::Budget);
+    }
+    let most = policy.max_steps.unwrap_or(parts.limits.max_steps);
+    (run.steps >= most).then_some(TerminalReason::MaxSteps)
+}
+
+/// The answer in which a provider refused nothing but the calls: the model is told what is wrong with them.
+fn mendable(mut error: ModelError) -> Result<Response, ModelError> {
+    match error.rejected.take() {
+        Some(response) => Ok(*response),
+        None => Err(error),
+    }
+}
+
+/// An answer that can stand in a conversation.
+fn usable(response: Response) -> Result<Response, ModelError> {
+    let broken = |message: &str| Err(ModelError::new(ModelErrorCategory::Unavailable, message));
+    if response.finish_reason == FinishReason::Error {
+        return broken("the provider failed in the middle of its answer");
+    }
+    if response.message.content.is_empty() && response.message.tool_calls.is_empty() {
+        return broken("the answer of the model is empty");
+    }
+    Ok(response)
+}
+
+/// The rest before the next attempt, or the failure of the run where resting does not help.
+fn rest(run: &AgentRun, error: &ModelError) -> Result<Update<AgentRun>, NodeError> {
+    let attempts = run.rest.as_ref().map_or(0, |rest| rest.attempts);
+    let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
+    let Some(seconds) = next else {
+        return Err(NodeError::new(error.message.clone()).with_category(error.category.category()));
+    };
+    let asked = error.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
+    let seconds = asked.min(3600).max(*seconds);
+    tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
+    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone() };
+    Ok(AgentRun::rest.set(Some(rest)))
+}
+
+fn cost(parts: &AgentParts, response: &Response) -> f64 {
+    let prompt = response.usage.prompt_tokens;
+    let completion = response.usage.completion_tokens;
+    parts.model.prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
+}
+
+fn options(parts: &AgentParts, invocation: &InvocationId, step: u64) -> CallOptions {
+    let observer: Arc<dyn CallObserver> = match &parts.deltas {
+        Some(sink) => Arc::new(Forwarding { sink: sink.clone(), invocation: invocation.clone(), step }),
+        None => Arc::new(()),
+    };
+    let seed = of_value(&(invocation.as_str(), step));
+    let retry = RetryPolicy::new(Arc::new(move || spread(&seed))).heeding_retry_after(HEEDED);
+    CallOptions { observer, retry: Some(retry), timeout: Some(parts.model.timeout) }
+}
+
+/// A number from 0 to 1 that differs between runs, so that they do not all try again at the same instant.
+fn spread(seed: &str) -> f64 {
+    let digits = u32::from_str_radix(seed.get(..8).unwrap_or_default(), 16).unwrap_or_default();
+    f64::from(digits) / f64::from(u32::MAX)
+}
+
+/// Hands pieces of the answer on.
+struct Forwarding {
+    sink: Arc<dyn DeltaSink>,
+    invocation: InvocationId,
+    step: u64,
+}
+
+impl CallObserver for Forwarding {
+    fn observe(&self, event: CallEvent<'_>) {
+        match event {
+            CallEvent::AttemptStarted { .. } => self.sink.began(&self.invocation, self.step),
+            CallEvent::Token { kind, text } => self.delta(kind, text),
+            CallEvent::AttemptSucceeded { .. } | CallEvent::AttemptFailed { .. } => {}
+        }
+    }
+}
+
+impl Forwarding {
+    fn delta(&self, kind: DeltaKind, text: &str) {
+        self.sink.delta(&self.invocation, kind, text);
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn unwritable(error: serde_json::Error) -> NodeError {
+    NodeError::new(format!("a message cannot be written: {error}"))
+}

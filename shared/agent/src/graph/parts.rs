@@ -1,0 +1,145 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dormouse_ports::model::{DeltaKind, ModelProvider, RuntimeConfig};
+use dormouse_ports::tool::ToolSource;
+use dormouse_ports::{Clock, InvocationId, SignalId};
+
+use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
+
+/// Everything of which the graph of one agent is made.
+#[derive(Clone)]
+pub struct AgentParts {
+    /// The agent.
+    pub agent: AgentDefinition,
+    /// Name of its graph; that of the agent in most cases.
+    pub name: String,
+    /// Digest of the definitions.
+    pub bundle: String,
+    /// Text before the agent's own instructions: of the settings.
+    pub system_prompt: Option<String>,
+    /// `AGENTS.md`.
+    pub instructions: Option<String>,
+    /// Approvals that all agents of the workspace need.
+    pub approval: ApprovalPolicy,
+    /// The model.
+    pub model: ModelPart,
+    /// Its tools, in the order in which names are given.
+    pub tools: Vec<ToolPart>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Receives pieces of answers while they arrive.
+    pub deltas: Option<Arc<dyn DeltaSink>>,
+    /// Makes the addresses at which outcomes of pending calls arrive.
+    pub callbacks: Option<Arc<dyn CallbackAddresses>>,
+    /// Limits that the agent does not set itself.
+    pub limits: AgentLimits,
+}
+
+impl fmt::Debug for AgentParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentParts")
+            .field("agent", &self.agent.name)
+            .field("tools", &self.tools)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The model of an agent.
+#[derive(Clone)]
+pub struct ModelPart {
+    /// Asks it.
+    pub provider: Arc<dyn ModelProvider>,
+    /// Sampling.
+    pub config: RuntimeConfig,
+    /// What it costs.
+    pub prices: Option<Prices>,
+    /// Time for one attempt.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for ModelPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelPart")
+            .field("model", &self.provider.identity())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A source of tools, and how its tools are called.
+#[derive(Clone, Debug)]
+pub struct ToolPart {
+    /// Name of the source, as the agent selects it.
+    pub name: String,
+    /// Where its tools come from.
+    pub origin: ToolOrigin,
+    /// Which of its tools are offered.
+    pub expose: Exposure,
+    /// The source.
+    pub source: Arc<dyn ToolSource>,
+}
+
+/// Limits of a run where the agent sets none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// Model calls.
+    pub max_steps: u64,
+    /// Time of one call of a tool.
+    pub tool_timeout: Duration,
+    /// Characters of a tool's output that the model is shown.
+    pub shown_output: usize,
+    /// Characters of a tool's output that are kept beside that.
+    pub kept_output: usize,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            max_steps: 50,
+            tool_timeout: Duration::from_secs(120),
+            shown_output: 32 * 1024,
+            kept_output: 1024 * 1024,
+        }
+    }
+}
+
+/// Receives pieces of answers in the process in which they arrive. They are for the eye: what counts is recorded.
+pub trait DeltaSink: Send + Sync {
+    /// A new attempt at model call `step` of `invocation` begins: pieces of an earlier one are void.
+    fn began(&self, invocation: &InvocationId, step: u64);
+
+    /// A piece of the answer has arrived. It must return at once.
+    fn delta(&self, invocation: &InvocationId, kind: DeltaKind, text: &str);
+}
+
+/// Makes addresses for the outcomes of calls that go on elsewhere.
+pub trait CallbackAddresses: Send + Sync {
+    /// An address at which one POST becomes the signal `signal_id`; `None` where there is none.
+    fn address(&self, signal_id: &SignalId) -> Option<String>;
+}
+
+/// Calls that this process has marked as begun, and not yet started: only here they may start. What another worker
+/// finds marked may have run.
+#[derive(Debug, Default)]
+pub(crate) struct Markers(Mutex<VecDeque<String>>);
+
+/// Markers that are kept; those of runs that were dropped go at last.
+const MOST_MARKERS: usize = 4096;
+
+impl Markers {
+    pub(crate) fn put(&self, marker: String) {
+        let mut markers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        markers.truncate(MOST_MARKERS - 1);
+        markers.push_front(marker);
+    }
+
+    /// True once for each marker that was put.
+    pub(crate) fn take(&self, marker: &str) -> bool {
+        let mut markers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = markers.iter().position(|known| known == marker);
+        found.and_then(|at| markers.remove(at)).is_some()
+    }
+}

@@ -1,0 +1,145 @@
+//! What becomes of the calls that a model asks for: an error for the model, a question to a person, or a run.
+
+use dormouse_engine::{NodeError, current, keep_worker, record};
+use dormouse_ports::model::{Message, ToolCall};
+use dormouse_ports::tool::Effect;
+use dormouse_ports::{EntryKind, InvocationId, Map};
+
+use super::digest;
+use super::entries::{about, shown_arguments};
+use super::parts::{AgentParts, Markers};
+use super::run::{AgentRun, CallStatus, PlannedCall};
+use super::toolset::Toolset;
+use crate::workspace::ToolOrigin;
+
+/// Calls of one step that are made; a pause asks about as many.
+const MOST_CALLS: usize = 25;
+
+/// The plan for `calls`, and an entry for each.
+pub(crate) fn plan(parts: &AgentParts, tools: &Toolset<'_>, calls: &[ToolCall]) -> Result<Vec<PlannedCall>, NodeError> {
+    let planned: Vec<PlannedCall> = calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
+    for call in &planned {
+        record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
+        if call.status == CallStatus::NeedsApproval {
+            record(about(EntryKind::ToolApprovalRequired, call))?;
+        }
+    }
+    Ok(planned)
+}
+
+fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> PlannedCall {
+    let arguments = call.arguments.clone().unwrap_or_default();
+    let mut planned = PlannedCall {
+        part: format!("call-{}", at + 1),
+        id: call.id.clone(),
+        tool: call.name.clone(),
+        origin: ToolOrigin::External,
+        effect: Effect::Manual,
+        digest: digest::of_arguments(&arguments),
+        arguments,
+        attempts: 0,
+        status: CallStatus::NeedsApproval,
+    };
+    planned.status = match status(parts, tools, at, call, &mut planned) {
+        Ok(status) => status,
+        Err(text) => CallStatus::Answered { text, is_error: true },
+    };
+    planned
+}
+
+fn status(
+    parts: &AgentParts,
+    tools: &Toolset<'_>,
+    at: usize,
+    call: &ToolCall,
+    planned: &mut PlannedCall,
+) -> Result<CallStatus, String> {
+    let tool = tools.called(&call.name)?;
+    planned.tool.clone_from(&tool.name);
+    planned.origin = tool.origin();
+    planned.effect = tool.spec.effect;
+    if at >= MOST_CALLS {
+        return Err(format!("{MOST_CALLS} tools can be called at a time: call this one again in the next step"));
+    }
+    let Some(arguments) = &call.arguments else {
+        return Err("the arguments are no JSON object: call it again with arguments that are".to_owned());
+    };
+    tool.check(arguments).map_err(|mistakes| format!("the arguments do not fit the schema: {mistakes}"))?;
+    let policy = parts.agent.policy.approval.or(&parts.approval);
+    Ok(match policy.asks(tool.origin(), &tool.name, tool.is_safe()) {
+        true => CallStatus::NeedsApproval,
+        false => CallStatus::Ready { approved_digest: None, input: None },
+    })
+}
+
+/// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
+/// marked as begun, before the commit that this node ends with.
+pub(crate) fn settle(run: &mut AgentRun, markers: &Markers) -> Result<Vec<Message>, NodeError> {
+    if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
+        return Ok(std::mem::take(&mut run.calls).into_iter().filter_map(result).collect());
+    }
+    let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
+    if waits_first {
+        return Ok(Vec::new());
+    }
+    let invocation = invocation()?;
+    let step = run.steps;
+    let is_next =
+        |call: &&mut PlannedCall| call.effect == Effect::Manual && matches!(call.status, CallStatus::Ready { .. });
+    if let Some(call) = run.calls.iter_mut().find(is_next)
+        && let CallStatus::Ready { approved_digest, input } = call.status.clone()
+    {
+        call.attempts += 1;
+        call.status = CallStatus::Begun { approved_digest, input };
+        markers.put(marker(&invocation, step, call));
+        keep_worker();
+    }
+    Ok(Vec::new())
+}
+
+/// The message with the result of `call`, whose result is known.
+fn result(call: PlannedCall) -> Option<Message> {
+    match call.status {
+        CallStatus::Answered { text, .. } => Some(Message::tool(call.id, text)),
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. } => None,
+    }
+}
+
+/// Names one beginning of a call.
+pub(crate) fn marker(invocation: &InvocationId, step: u64, call: &PlannedCall) -> String {
+    format!("{}#{}", key(invocation, step, call), call.attempts)
+}
+
+/// Names a call among all calls of all time.
+pub(crate) fn key(invocation: &InvocationId, step: u64, call: &PlannedCall) -> String {
+    format!("{invocation}/{step}/{}", call.part)
+}
+
+pub(crate) fn invocation() -> Result<InvocationId, NodeError> {
+    let identity = current().ok_or_else(|| NodeError::new("an agent runs inside an invocation"))?;
+    Ok(identity.invocation_id.clone())
+}
+
+/// Gives every open call of `run` the result `text`, so that the conversation is whole although they never run.
+pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Vec<Message> {
+    for call in &mut run.calls {
+        if !matches!(call.status, CallStatus::Answered { .. }) {
+            call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
+        }
+    }
+    std::mem::take(&mut run.calls).into_iter().filter_map(result).collect()
+}
+
+/// The arguments of a call, replaced by those that a person edited.
+pub(crate) fn edited(tools: &Toolset<'_>, call: &mut PlannedCall, arguments: Map) -> Result<(), String> {
+    let tool = tools.named(&call.tool).ok_or_else(|| format!("there is no tool `{}` any more", call.tool))?;
+    tool.check(&arguments)?;
+    call.digest = digest::of_arguments(&arguments);
+    call.arguments = arguments;
+    Ok(())
+}

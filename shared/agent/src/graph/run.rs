@@ -1,0 +1,275 @@
+use dormouse_engine::{Votes, state};
+use dormouse_ports::model::{Message, Usage};
+use dormouse_ports::tool::{Effect, InputRequest, Pending};
+use dormouse_ports::{Map, SignalId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::workspace::ToolOrigin;
+
+state! {
+    /// State of a run of an agent. A session keeps `messages`; everything else begins anew with each run.
+    #[derive(Clone, Debug, Default)]
+    pub struct AgentRun {
+        /// The conversation, oldest first, each message in the shape of llm-provider §3.
+        pub messages: Vec<Value>,
+        /// The agent that runs.
+        pub agent: String,
+        /// Digest of the definitions that it began with.
+        pub bundle: String,
+        /// Model calls so far.
+        pub steps: u64,
+        /// What they used.
+        pub usage: RunUsage,
+        /// The calls of tools of the last step that have no result in the conversation yet.
+        pub calls: Vec<PlannedCall>,
+        /// Answer to a pause that asks about one call.
+        pub reply: Reply,
+        /// Answers to a pause that asks about several.
+        pub replies: Votes<Reply>,
+        /// Outcome of the one call that went on elsewhere.
+        pub outcome: Map,
+        /// Outcomes of several.
+        pub outcomes: Votes<Map>,
+        /// Tool output that was too long for the model, whole.
+        pub outputs: Vec<KeptOutput>,
+        /// The model could not be asked: the rest before the next attempt.
+        pub rest: Option<ModelRest>,
+        /// Why the run ended.
+        pub reason: String,
+        /// How the last pause ended.
+        pub dormouse_resolution: String,
+    }
+}
+
+/// Why a run ended, as its state and its events say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TerminalReason {
+    /// The model answered and called no tool.
+    Completed,
+    /// It still called tools after the last step that it may take.
+    MaxSteps,
+    /// It used up its tokens or its money.
+    Budget,
+    /// It worked longer than it may.
+    Time,
+    /// A person denied a call, and the run with it.
+    Denied,
+    /// The answer was cut at the most tokens of one answer.
+    Length,
+    /// The provider's filter stepped in.
+    ContentFilter,
+}
+
+impl TerminalReason {
+    /// Its name in states and events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::MaxSteps => "max_steps",
+            Self::Budget => "budget",
+            Self::Time => "time",
+            Self::Denied => "denied",
+            Self::Length => "length",
+            Self::ContentFilter => "content_filter",
+        }
+    }
+}
+
+/// What the model calls of a run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunUsage {
+    /// Tokens of requests.
+    pub prompt_tokens: u64,
+    /// Tokens of answers.
+    pub completion_tokens: u64,
+    /// Money, in the currency of the model's prices.
+    pub cost: f64,
+    /// Milliseconds in which models and tools worked.
+    pub active_ms: u64,
+}
+
+impl RunUsage {
+    /// All tokens.
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens + self.completion_tokens
+    }
+
+    /// The same and one call more.
+    #[must_use]
+    pub(crate) fn and(self, usage: Usage, cost: f64, active_ms: u64) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens + usage.prompt_tokens.unwrap_or_default(),
+            completion_tokens: self.completion_tokens + usage.completion_tokens.unwrap_or_default(),
+            cost: self.cost + cost,
+            active_ms: self.active_ms + active_ms,
+        }
+    }
+}
+
+/// A call of a tool that a model asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedCall {
+    /// Its name among the calls of its step: `call-1` and so on.
+    pub part: String,
+    /// The model's id of it.
+    pub id: String,
+    /// The tool, with the prefix of its source.
+    pub tool: String,
+    /// Where the tool comes from.
+    pub origin: ToolOrigin,
+    /// Whether it may run again when nobody knows if it ran.
+    pub effect: Effect,
+    /// The arguments that it runs with.
+    pub arguments: Map,
+    /// SHA-256 of the arguments in canonical form.
+    pub digest: String,
+    /// How often it was begun, or marked to be.
+    #[serde(default)]
+    pub attempts: u32,
+    /// What is next.
+    pub status: CallStatus,
+}
+
+/// What is next for a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum CallStatus {
+    /// A person has to approve it.
+    NeedsApproval,
+    /// It may run.
+    Ready {
+        /// What a person approved; absent where nobody was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved_digest: Option<String>,
+        /// What a person answered to the tool's question.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<GivenInput>,
+    },
+    /// It is about to run, or it runs, and must not run twice.
+    Begun {
+        /// As it was when it was ready.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved_digest: Option<String>,
+        /// As it was when it was ready.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<GivenInput>,
+    },
+    /// It was begun and not recorded: a person has to say whether it happened.
+    Uncertain {
+        /// What is known.
+        message: String,
+    },
+    /// It goes on elsewhere.
+    Pending {
+        /// The signal that brings its outcome.
+        signal_id: SignalId,
+        /// What the tool said.
+        pending: Pending,
+    },
+    /// Its tool asks a person something.
+    Asking {
+        /// The question.
+        request: InputRequest,
+    },
+    /// Its result is known.
+    Answered {
+        /// What the model is shown.
+        text: String,
+        /// True if it is an error.
+        is_error: bool,
+    },
+}
+
+/// Answer of a person to a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GivenInput {
+    /// The fields; absent when the person declined.
+    pub content: Option<Map>,
+    /// What the tool wants back.
+    #[serde(default)]
+    pub state: Value,
+}
+
+dormouse_engine::record! {
+    /// What a person says about a call.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Reply {
+        /// The choice.
+        pub decision: Choice,
+        /// Why; the model is shown it.
+        pub reason: String,
+        /// Arguments to run with instead.
+        pub arguments: Option<Map>,
+        /// Digest of the arguments that the person saw.
+        pub digest: String,
+        /// Result of a call that happened.
+        pub result: String,
+        /// Answer to the question of a tool.
+        pub content: Option<Map>,
+        /// Name of the person.
+        pub by: String,
+    }
+}
+
+/// Choice of a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// None: nobody answered.
+    #[default]
+    #[serde(rename = "")]
+    Open,
+    /// The call may run.
+    Approve,
+    /// It may not.
+    Deny,
+    /// It may not, and the run ends.
+    Stop,
+    /// It happened.
+    Happened,
+    /// It did not happen, and is to run now.
+    Repeat,
+    /// It is unknown or did not happen, and is not to run.
+    Skip,
+    /// The question of a tool is answered.
+    Answer,
+    /// The question of a tool is not answered.
+    Decline,
+}
+
+/// Tool output that was too long for the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptOutput {
+    /// The model's id of the call.
+    pub call: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// A rest between two attempts at asking a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelRest {
+    /// Attempts that failed.
+    pub attempts: u32,
+    /// Seconds to rest.
+    pub seconds: u32,
+    /// The last error.
+    pub message: String,
+}
+
+impl AgentRun {
+    /// The conversation as messages for a model. One that cannot be read is left out.
+    pub(crate) fn conversation(&self) -> Vec<Message> {
+        let read = |message: &Value| Message::deserialize(message);
+        self.messages.iter().filter_map(|message| read(message).ok()).collect()
+    }
+
+    /// True if `matching` holds for a call.
+    pub(crate) fn has_call(&self, matching: impl Fn(&CallStatus) -> bool) -> bool {
+        self.calls.iter().any(|call| matching(&call.status))
+    }
+}

@@ -1,0 +1,258 @@
+//! The node that runs tools.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use dormouse_engine::{NodeError, Update, record};
+use dormouse_ports::tool::{
+    Callback, Effect, InputAnswer, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply,
+};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, SignalId};
+use futures::future::{Either, join_all, select};
+
+use super::digest;
+use super::entries::about;
+use super::model::{millis, unwritable};
+use super::parts::{AgentParts, Markers};
+use super::plan::{invocation, key, marker, settle};
+use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall};
+use super::toolset::{OfferedTool, Toolset};
+use super::watch::unless_canceled;
+
+/// Bytes of whole outputs that a run keeps.
+const KEPT_IN_ALL: usize = 2 * 1024 * 1024;
+
+/// A call that ran.
+struct Ran {
+    at: usize,
+    status: CallStatus,
+    /// Its output, where the model is shown only a part.
+    whole: Option<String>,
+    duration_ms: u64,
+}
+
+/// Runs the calls that may run now.
+pub(crate) async fn act(
+    parts: &AgentParts,
+    markers: &Markers,
+    mut run: AgentRun,
+) -> Result<Update<AgentRun>, NodeError> {
+    let invocation = invocation()?;
+    doubt(&invocation, markers, &mut run);
+    let tools = Toolset::of(parts).await;
+    let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
+    let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
+    let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
+    let step = run.steps;
+    let work = runnable.into_iter().map(|(at, call)| {
+        let making = Making { parts, tools: &tools, invocation: &invocation, step };
+        async move { making.make(at, call).await }
+    });
+    let began = parts.clock.monotonic();
+    let ran = unless_canceled(&*parts.clock, join_all(work)).await?;
+    run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
+    let mut kept = Vec::new();
+    let mut room = KEPT_IN_ALL.saturating_sub(run.outputs.iter().map(|output| output.text.len()).sum());
+    for one in ran {
+        let call = &mut run.calls[one.at];
+        call.status = one.status;
+        report(call, one.duration_ms)?;
+        if let Some(text) = one.whole.filter(|text| text.len() <= room) {
+            room -= text.len();
+            kept.push(KeptOutput { call: call.id.clone(), text });
+        }
+    }
+    let results = settle(&mut run, markers)?;
+    let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
+    Ok(AgentRun::messages
+        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .append(AgentRun::outputs, kept)
+        .set(AgentRun::usage, run.usage)
+        .set(AgentRun::calls, run.calls))
+}
+
+/// Marks as uncertain what another worker, or an earlier attempt of this one, may have run.
+fn doubt(invocation: &InvocationId, markers: &Markers, run: &mut AgentRun) {
+    let step = run.steps;
+    for call in &mut run.calls {
+        if matches!(call.status, CallStatus::Begun { .. }) && !markers.take(&marker(invocation, step, call)) {
+            let message = "the worker that began the call ended before it could record what came of it".to_owned();
+            call.status = CallStatus::Uncertain { message };
+        }
+    }
+}
+
+fn may_run(call: &PlannedCall) -> bool {
+    match call.status {
+        CallStatus::Begun { .. } => true,
+        CallStatus::Ready { .. } => call.effect == Effect::Safe,
+        CallStatus::NeedsApproval
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => false,
+    }
+}
+
+/// What a call is made with.
+#[derive(Clone, Copy)]
+struct Making<'m> {
+    parts: &'m AgentParts,
+    tools: &'m Toolset<'m>,
+    invocation: &'m InvocationId,
+    step: u64,
+}
+
+impl Making<'_> {
+    async fn make(self, at: usize, call: &PlannedCall) -> Ran {
+        let began = self.parts.clock.monotonic();
+        let (status, whole) = match self.try_make(call).await {
+            Ok(reply) => self.status(call, reply),
+            Err(error) => (failed(call, &error), None),
+        };
+        Ran { at, status, whole, duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)) }
+    }
+
+    async fn try_make(self, call: &PlannedCall) -> Result<ToolReply, ToolError> {
+        let (approved, input) = match &call.status {
+            CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input } => {
+                (approved_digest.as_deref(), input.as_ref())
+            }
+            CallStatus::NeedsApproval
+            | CallStatus::Uncertain { .. }
+            | CallStatus::Pending { .. }
+            | CallStatus::Asking { .. }
+            | CallStatus::Answered { .. } => (None, None),
+        };
+        if approved.is_some_and(|approved| approved != digest::of_arguments(&call.arguments)) {
+            return Err(ToolError::permanent("the call was not made: its arguments are not those that were approved"));
+        }
+        let Some(tool) = self.tools.named(&call.tool) else {
+            let message = format!("the tool `{}` is not there any more", call.tool);
+            return Err(ToolError::new(ToolErrorKind::NotFound, message));
+        };
+        let limit = self.limit(tool);
+        let request = self.request(call, tool, input, limit);
+        match select(tool.part.source.call(&request), pin!(self.parts.clock.sleep(limit))).await {
+            Either::Left((reply, _)) => reply,
+            Either::Right(_) => {
+                let message = format!("the tool did not answer within {} seconds", limit.as_secs());
+                Err(ToolError::new(ToolErrorKind::TimedOut, message).maybe_done())
+            }
+        }
+    }
+
+    /// Time that one call may take.
+    fn limit(self, tool: &OfferedTool<'_>) -> Duration {
+        let own = self.parts.agent.policy.tool_timeout_seconds.map(Duration::from_secs);
+        let limit = own.unwrap_or(self.parts.limits.tool_timeout);
+        tool.spec.timeout.map_or(limit, |timeout| timeout.min(limit))
+    }
+
+    fn request(
+        self,
+        call: &PlannedCall,
+        tool: &OfferedTool<'_>,
+        input: Option<&GivenInput>,
+        limit: Duration,
+    ) -> ToolCall {
+        let signal_id = self.signal(call);
+        let url = self.parts.callbacks.as_ref().and_then(|callbacks| callbacks.address(&signal_id));
+        ToolCall {
+            id: call.id.clone(),
+            name: tool.spec.name.clone(),
+            arguments: call.arguments.clone(),
+            idempotency_key: key(self.invocation, self.step, call),
+            callback: url.map(|url| Callback { url, signal_id }),
+            input: input.map(|given| InputAnswer { content: given.content.clone(), state: given.state.clone() }),
+            deadline: Some(self.parts.clock.now() + limit),
+        }
+    }
+
+    /// The signal that brings the outcome of `call` when it goes on elsewhere.
+    fn signal(self, call: &PlannedCall) -> SignalId {
+        key(self.invocation, self.step, call).into()
+    }
+
+    fn status(self, call: &PlannedCall, reply: ToolReply) -> (CallStatus, Option<String>) {
+        match reply {
+            ToolReply::Done(output) => answered(self.parts, &output),
+            ToolReply::Pending(pending) => (CallStatus::Pending { signal_id: self.signal(call), pending }, None),
+            ToolReply::InputRequired(request) => (CallStatus::Asking { request }, None),
+        }
+    }
+}
+
+/// The result of a call that ended, and its whole text where that is cut.
+pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> (CallStatus, Option<String>) {
+    let text = text_of(output);
+    let limits = &parts.limits;
+    if text.len() <= limits.shown_output {
+        return (CallStatus::Answered { text, is_error: output.is_error }, None);
+    }
+    let shown = &text[..text.floor_char_boundary(limits.shown_output)];
+    let kept = &text[..text.floor_char_boundary(limits.kept_output)];
+    let cut = format!("{shown}\n[cut: {} of {} bytes are shown; ask for less at a time]", shown.len(), text.len());
+    (CallStatus::Answered { text: cut, is_error: output.is_error }, Some(kept.to_owned()))
+}
+
+/// The output as the model is shown it.
+fn text_of(output: &ToolOutput) -> String {
+    let block = |content: &ToolContent| match content {
+        ToolContent::Text { text } => text.clone(),
+        ToolContent::Image { media_type, data } => format!("[image, {media_type}, {} bytes of Base64]", data.len()),
+        ToolContent::ResourceLink { uri, name, .. } => match name {
+            Some(name) => format!("[{name}]({uri})"),
+            None => uri.clone(),
+        },
+    };
+    let mut text = output.content.iter().map(block).collect::<Vec<_>>().join("\n");
+    if let (true, Some(value)) = (output.content.is_empty(), &output.structured) {
+        text = value.to_string();
+    }
+    match (output.is_error, text.is_empty()) {
+        (true, true) => "error: the tool failed and said nothing".to_owned(),
+        (true, false) => format!("error: {text}"),
+        (false, true) => "(no output)".to_owned(),
+        (false, false) => text,
+    }
+}
+
+/// What becomes of a call without an outcome: a question to a person where it may have had an effect, else an error for
+/// the model.
+fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
+    if error.uncertain && call.effect == Effect::Manual {
+        return CallStatus::Uncertain { message: error.message.clone() };
+    }
+    let text = match error.kind {
+        ToolErrorKind::InvalidArguments | ToolErrorKind::NotFound | ToolErrorKind::Permanent => error.message.clone(),
+        ToolErrorKind::Transient | ToolErrorKind::TimedOut => format!("{}; it may work later", error.message),
+        ToolErrorKind::Denied => {
+            tracing::error!(tool = call.tool, %error, "a tool may not be called: an operator has to grant access or mend its settings");
+            format!("{}; an operator has to mend that, trying again does not help", error.message)
+        }
+    };
+    CallStatus::Answered { text: format!("error: {text}"), is_error: true }
+}
+
+/// Records what came of a call.
+fn report(call: &PlannedCall, duration_ms: u64) -> Result<(), NodeError> {
+    let entry = match &call.status {
+        CallStatus::Answered { text, is_error } => {
+            let kind = if *is_error { EntryKind::ToolFailed } else { EntryKind::ToolCompleted };
+            about(kind, call).with("output_digest", digest::of_value(text)).with("output_bytes", text.len())
+        }
+        CallStatus::Pending { pending, .. } => {
+            vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone())
+        }
+        CallStatus::Asking { request } => vendor("dormouse.tool_asks", call)?.with("message", request.message.as_str()),
+        CallStatus::Uncertain { message } => vendor("dormouse.tool_uncertain", call)?.with("message", message.as_str()),
+        CallStatus::NeedsApproval | CallStatus::Ready { .. } | CallStatus::Begun { .. } => return Ok(()),
+    };
+    record(entry.with("duration_ms", duration_ms))
+}
+
+fn vendor(name: &str, call: &PlannedCall) -> Result<JournalEntry, NodeError> {
+    let kind = EntryKind::vendor(name).map_err(|error| NodeError::new(error.to_string()))?;
+    Ok(about(kind, call))
+}

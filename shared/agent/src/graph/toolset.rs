@@ -1,0 +1,178 @@
+//! The tools of an agent, by the names under which a model calls them.
+
+use dormouse_ports::Map;
+use dormouse_ports::model::Tool;
+use dormouse_ports::tool::{Effect, ToolSpec};
+use futures::future::join_all;
+use indexmap::IndexMap;
+use jsonschema::Validator;
+use serde_json::Value;
+use wildmatch::WildMatch;
+
+use super::parts::{AgentParts, ToolPart};
+use crate::names::nearest;
+use crate::workspace::ToolOrigin;
+
+/// The longest name that providers take.
+const LONGEST_NAME: usize = 64;
+/// Mistakes in arguments that a model is shown.
+const MOST_MISTAKES: usize = 5;
+
+/// The tools of one step.
+#[derive(Debug, Default)]
+pub(crate) struct Toolset<'p> {
+    /// By the name on the wire.
+    tools: IndexMap<String, OfferedTool<'p>>,
+    /// Sources that could not be asked, with the reason.
+    pub(crate) missing: Vec<(String, String)>,
+}
+
+/// A tool that the agent may call.
+#[derive(Debug)]
+pub(crate) struct OfferedTool<'p> {
+    /// Its name with the prefix of its source.
+    pub(crate) name: String,
+    pub(crate) spec: ToolSpec,
+    pub(crate) part: &'p ToolPart,
+    validator: Validator,
+}
+
+impl OfferedTool<'_> {
+    pub(crate) fn origin(&self) -> ToolOrigin {
+        self.part.origin
+    }
+
+    pub(crate) fn is_safe(&self) -> bool {
+        self.spec.effect == Effect::Safe
+    }
+
+    /// Checks `arguments` against the schema.
+    ///
+    /// # Errors
+    /// What is wrong, for the model.
+    pub(crate) fn check(&self, arguments: &Map) -> Result<(), String> {
+        let arguments = Value::Object(arguments.clone());
+        let mistakes: Vec<String> = self
+            .validator
+            .iter_errors(&arguments)
+            .take(MOST_MISTAKES)
+            .map(|error| match error.instance_path().to_string() {
+                path if path.is_empty() => error.to_string(),
+                path => format!("{path}: {error}"),
+            })
+            .collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("; ")) }
+    }
+}
+
+impl<'p> Toolset<'p> {
+    /// Asks the sources of `parts` for their tools. A source that does not answer, and a tool that cannot be called, is
+    /// left out.
+    pub(crate) async fn of(parts: &'p AgentParts) -> Self {
+        let chosen = parts.tools.iter().filter(|part| is_chosen(parts, part));
+        let listed = join_all(chosen.map(|part| async move { (part, part.source.list().await) })).await;
+        let mut toolset = Self::default();
+        for (part, specs) in listed {
+            match specs {
+                Ok(specs) => specs.into_iter().for_each(|spec| toolset.add(parts, part, spec)),
+                Err(error) => {
+                    tracing::warn!(%error, source = part.name, "the tools of a source could not be listed; the step goes on without them");
+                    toolset.missing.push((part.name.clone(), error.to_string()));
+                }
+            }
+        }
+        toolset
+    }
+
+    fn add(&mut self, parts: &AgentParts, part: &'p ToolPart, spec: ToolSpec) {
+        let name = match part.expose.tool_prefix.as_deref() {
+            Some(prefix) if !prefix.is_empty() => format!("{prefix}.{}", spec.name),
+            Some(_) | None => spec.name.clone(),
+        };
+        if !is_exposed(parts, part, &name, &spec.name) {
+            return;
+        }
+        let wire = wire_name(&name);
+        if let Some(first) = self.tools.get(&wire) {
+            let message =
+                format!("`{name}` of `{}` has the name of `{}` of `{}`", part.name, first.name, first.part.name);
+            tracing::warn!("{message}; the first one counts: give the other source a `tool_prefix`");
+            self.missing.push((part.name.clone(), message));
+            return;
+        }
+        match jsonschema::validator_for(&Value::Object(spec.input_schema.clone())) {
+            Ok(validator) => {
+                self.tools.insert(wire, OfferedTool { name, spec, part, validator });
+            }
+            Err(error) => {
+                tracing::warn!(%error, tool = name, "a tool is left out: its `input_schema` is no JSON Schema");
+                self.missing
+                    .push((part.name.clone(), format!("the `input_schema` of `{name}` is no JSON Schema: {error}")));
+            }
+        }
+    }
+
+    /// The tools as a model is told of them.
+    pub(crate) fn for_model(&self) -> Vec<Tool> {
+        let tool = |(wire, tool): (&String, &OfferedTool<'_>)| Tool {
+            name: wire.clone(),
+            description: tool.spec.description.clone(),
+            parameters: Value::Object(tool.spec.input_schema.clone()),
+        };
+        self.tools.iter().map(tool).collect()
+    }
+
+    /// The tool that a model calls by `wire`.
+    ///
+    /// # Errors
+    /// A sentence for the model, with the name that it may have meant.
+    pub(crate) fn called(&self, wire: &str) -> Result<&OfferedTool<'p>, String> {
+        self.tools.get(wire).ok_or_else(|| match nearest(wire, self.tools.keys().map(String::as_str)) {
+            Some(guess) => format!("there is no tool `{wire}`; did you mean `{guess}`? Call it by its exact name"),
+            None if self.tools.is_empty() => format!("there is no tool `{wire}`: no tools can be called"),
+            None => {
+                let names = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join("`, `");
+                format!("there is no tool `{wire}`; there are `{names}`")
+            }
+        })
+    }
+
+    /// The tool of that name, if it is still offered.
+    pub(crate) fn named(&self, name: &str) -> Option<&OfferedTool<'p>> {
+        self.tools.values().find(|tool| tool.name == name)
+    }
+}
+
+/// True if the agent selects the source.
+fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
+    let selection = &parts.agent.tools;
+    match part.origin {
+        // One by one.
+        ToolOrigin::Native => !selection.native.is_empty(),
+        ToolOrigin::Action => true,
+        ToolOrigin::External => selection.external.as_ref().is_none_or(|names| names.contains(&part.name)),
+    }
+}
+
+fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> bool {
+    let selection = &parts.agent.tools;
+    let matches = |patterns: &[String]| {
+        patterns.iter().any(|pattern| {
+            let pattern = WildMatch::new(pattern);
+            pattern.matches(plain) || pattern.matches(name)
+        })
+    };
+    let chosen = match part.origin {
+        ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
+        ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),
+        ToolOrigin::External => true,
+    };
+    let included = part.expose.include.is_empty() || matches(&part.expose.include);
+    chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
+}
+
+/// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.
+fn wire_name(name: &str) -> String {
+    let sound = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().take(LONGEST_NAME).map(sound).collect()
+}

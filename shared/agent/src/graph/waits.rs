@@ -1,0 +1,189 @@
+//! The pauses of a run: one for all calls of a step that wait for the same.
+
+use dormouse_engine::{Answer, Delay, NodeError, Rule, Update, Wait};
+use dormouse_ports::Map;
+use serde_json::{Value, json};
+
+use super::entries::shown_arguments;
+use super::parts::AgentParts;
+use super::plan::invocation;
+use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
+
+/// Characters of a reason or a result that a person gives.
+const LONGEST: usize = 16 * 1024;
+/// Waits for the approval of calls.
+pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
+    let calls: Vec<&PlannedCall> = with(run, |status| *status == CallStatus::NeedsApproval);
+    let answer = Answer::new()
+        .required(Reply::decision, Rule::one_of([Choice::Approve, Choice::Deny, Choice::Stop]))
+        .optional(Reply::reason, Rule::text().at_most(LONGEST))
+        .optional(Reply::arguments, Rule::<Map>::schema(object()))
+        .optional(Reply::digest, Rule::text().at_most(64))
+        .optional(Reply::by, Rule::text().at_most(200));
+    let policy = parts.agent.policy.approval.or(&parts.approval);
+    let question = match calls.as_slice() {
+        [call] => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
+        many => format!("May `{}` make these {} calls?", parts.agent.name, many.len()),
+    };
+    let wait = asked(run, "approve", &calls, answer)?
+        .kind("approval")
+        .describe(question)
+        .label("agent", parts.agent.name.as_str())
+        .label("calls", shown(&calls))
+        .answers(Reply::decision.set(Choice::Approve), Reply::decision.set(Choice::Deny))
+        .answered_by(Reply::by)
+        .or_default(delay(policy.deny_after.as_deref(), Delay::days(3)), AgentRun::reply.set(Reply::default()));
+    Ok(match policy.remind_after {
+        Some(after) => wait.remind(delay(Some(&after), Delay::days(1))),
+        None => wait,
+    })
+}
+
+/// Waits for a person to say whether calls happened.
+pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
+    let calls: Vec<&PlannedCall> = with(run, |status| matches!(status, CallStatus::Uncertain { .. }));
+    let answer = Answer::new()
+        .required(Reply::decision, Rule::one_of([Choice::Happened, Choice::Repeat, Choice::Skip]))
+        .optional(Reply::result, Rule::text().at_most(LONGEST))
+        .optional(Reply::reason, Rule::text().at_most(LONGEST))
+        .optional(Reply::by, Rule::text().at_most(200));
+    let names = calls.iter().map(|call| format!("`{}`", call.tool)).collect::<Vec<_>>().join(", ");
+    let question = format!(
+        "Did {names} happen? It was begun, and nothing is known of its outcome. `happened`: go on with it as done; \
+         `repeat`: it did not happen, make the call now; `skip`: leave it"
+    );
+    Ok(asked(run, "doubt", &calls, answer)?
+        .kind("uncertain_effect")
+        .describe(question)
+        .label("agent", parts.agent.name.as_str())
+        .label("calls", shown(&calls))
+        .answers(Reply::decision.set(Choice::Happened), Reply::decision.set(Choice::Repeat))
+        .answered_by(Reply::by)
+        .or_default(Delay::days(3), AgentRun::reply.set(Reply::default())))
+}
+
+/// Waits for the answers to questions of tools.
+pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
+    let calls: Vec<&PlannedCall> = with(run, |status| matches!(status, CallStatus::Asking { .. }));
+    let answer = Answer::new()
+        .required(Reply::decision, Rule::one_of([Choice::Answer, Choice::Decline]))
+        .optional(Reply::content, Rule::<Map>::schema(object()))
+        .optional(Reply::by, Rule::text().at_most(200));
+    let question = |call: &&PlannedCall| match &call.status {
+        CallStatus::Asking { request } => Some((
+            request.message.clone(),
+            json!({ "tool": call.tool, "message": request.message, "schema": request.schema }),
+        )),
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Answered { .. } => None,
+    };
+    let (messages, questions): (Vec<String>, Vec<(String, Value)>) = calls
+        .iter()
+        .filter_map(|call| question(call).map(|(message, shown)| (message, (call.part.clone(), shown))))
+        .unzip();
+    Ok(asked(run, "ask", &calls, answer)?
+        .kind("tool_input")
+        .describe(messages.join("\n"))
+        .label("agent", parts.agent.name.as_str())
+        .label("questions", Value::Object(questions.into_iter().collect()))
+        .or_default(Delay::days(3), AgentRun::reply.set(Reply { decision: Choice::Decline, ..Reply::default() })))
+}
+
+/// Waits for the outcomes of calls that go on elsewhere.
+pub(crate) fn pending(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+    let waits: Vec<_> = run.calls.iter().filter_map(pending_of).collect();
+    let first = waits.iter().filter_map(|(_, _, time)| *time).min_by_key(|seconds| *seconds);
+    let time = first.map_or(Delay::days(1), |seconds| Delay::seconds(seconds.max(1)));
+    let wait = match waits.as_slice() {
+        [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
+        _ => {
+            let outer = format!("{}/{}/pending-{}", invocation()?, run.steps, attempts(run));
+            let wait = Wait::votes(outer, AgentRun::outcomes, Answer::anything());
+            waits.iter().fold(wait, |wait, (part, signal, _)| wait.part(part.clone(), signal.clone()))
+        }
+    };
+    let references = run.calls.iter().filter(|call| pending_of(call).is_some());
+    let references = references.map(|call| (call.part.clone(), json!({ "tool": call.tool })));
+    Ok(wait
+        .kind("job")
+        .describe("Tools that the agent called work elsewhere")
+        .label("calls", Value::Object(references.collect()))
+        .or_default(time, Update::none()))
+}
+
+/// Rests before the next attempt at asking the model.
+pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, NodeError> {
+    let (attempts, seconds) = run.rest.as_ref().map_or((0, 1), |rest| (rest.attempts, rest.seconds));
+    let id = format!("{}/{}/rest-{attempts}", invocation()?, run.steps);
+    let reason = run.rest.as_ref().map(|rest| rest.message.clone()).unwrap_or_default();
+    Ok(Wait::sleep(id, Delay::seconds(seconds.max(1)))
+        .kind("rest")
+        .describe("The model cannot be asked now")
+        .label("reason", reason))
+}
+
+/// Part, signal and seconds of a pending call.
+fn pending_of(call: &PlannedCall) -> Option<(String, dormouse_ports::SignalId, Option<u32>)> {
+    match &call.status {
+        CallStatus::Pending { signal_id, pending } => {
+            let time = [pending.poll_after, pending.timeout].into_iter().flatten().min();
+            let seconds = time.map(|time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
+            Some((call.part.clone(), signal_id.clone(), seconds))
+        }
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => None,
+    }
+}
+
+/// The calls whose status is one of those.
+pub(crate) fn with(run: &AgentRun, matching: impl Fn(&CallStatus) -> bool) -> Vec<&PlannedCall> {
+    run.calls.iter().filter(|call| matching(&call.status)).collect()
+}
+
+/// A wait for one reply, or for one from each part. A later pause of the same step about the same calls has another id.
+fn asked(
+    run: &AgentRun,
+    what: &str,
+    calls: &[&PlannedCall],
+    answer: Answer<Reply>,
+) -> Result<Wait<AgentRun, Reply>, NodeError> {
+    let id = format!("{}/{}/{what}-{}", invocation()?, run.steps, attempts(run));
+    Ok(match calls {
+        [_] => Wait::signal_into(id, AgentRun::reply, answer),
+        many => Wait::votes(id, AgentRun::replies, answer).parts(many.iter().map(|call| call.part.clone())),
+    })
+}
+
+/// Counts the beginnings of the calls of this step.
+fn attempts(run: &AgentRun) -> u32 {
+    run.calls.iter().map(|call| call.attempts).sum()
+}
+
+/// What a person is shown of `calls`: tool, arguments, and their digest, by the names of the parts.
+fn shown(calls: &[&PlannedCall]) -> Value {
+    let one = |call: &&PlannedCall| {
+        let mut shown =
+            json!({ "tool": call.tool, "arguments": shown_arguments(&call.arguments), "digest": call.digest });
+        if let CallStatus::Uncertain { message } = &call.status {
+            shown["known"] = message.as_str().into();
+        }
+        (call.part.clone(), shown)
+    };
+    Value::Object(calls.iter().map(one).collect())
+}
+
+fn object() -> Map {
+    Map::from_iter([("type".to_owned(), "object".into())])
+}
+
+fn delay(text: Option<&str>, otherwise: Delay) -> Delay {
+    text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}

@@ -1,0 +1,23 @@
+//! Names that were meant by names that do not exist.
+
+/// The one of `names` that is most like `wanted`, if one is like it: in another case, or with a slip or two.
+pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let folded = wanted.to_lowercase();
+    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&folded, &name.to_lowercase());
+    let rated = names.into_iter().map(|name| (likeness(name), name)).filter(|(likeness, _)| *likeness >= 0.6);
+    rated.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_or_another_case_is_recognised() {
+        let names = ["read_file", "search", "Write"];
+        assert_eq!(nearest("ReadFile", names), Some("read_file"));
+        assert_eq!(nearest("serach", names), Some("search"));
+        assert_eq!(nearest("WRITE", names), Some("Write"));
+        assert_eq!(nearest("quux", names), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! A workspace: files of Markdown and YAML, and the definitions that they hold.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `AGENTS.md` | instructions for every agent, word for word |
+//! | `.openharness/settings.yaml` | default agent, aliases of models, approvals, kind of the workspace |
+//! | `.openharness/agents/NAME.md` | an agent: front matter, and its instructions below |
+//! | `.openharness/models/*.yaml` | models by their names |
+//! | `.openharness/tools/settings.yaml` | servers of tools, and tools that are one HTTP request |
+//!
+//! Nothing is included from elsewhere, so that nothing can include itself. References (`${env.X}`, `${secrets.X}`) stay
+//! references until they are used.
+
+mod agent;
+mod approval;
+mod check;
+mod fields;
+mod load;
+mod model;
+mod problem;
+mod read;
+mod reference;
+mod settings;
+mod tools;
+mod yaml;
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+
+pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
+pub use approval::{ApprovalPolicy, ToolOrigin};
+pub use check::ResolvedModel;
+pub use load::{FILE_LIMIT, FileContent, Files, load};
+pub use model::{ModelDefinition, Prices};
+pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
+pub use read::read;
+pub use reference::{Lookup, Template};
+pub use settings::{Settings, WorkspaceKind};
+pub use tools::{Exposure, HttpTool, ToolDefinition, ToolSourceDefinition};
+
+/// The definitions of a workspace, the disabled ones among them as far as they could be read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workspace {
+    /// The settings.
+    pub settings: Settings,
+    /// `AGENTS.md`.
+    pub instructions: Option<String>,
+    /// Agents by their names.
+    pub agents: IndexMap<String, AgentDefinition>,
+    /// Models by their names.
+    pub models: IndexMap<String, ModelDefinition>,
+    /// Servers of tools by their names.
+    pub tools: IndexMap<String, ToolDefinition>,
+    /// SHA-256 of the files, in hexadecimal digits.
+    pub digest: String,
+    /// Everything that is wrong with it, by file and line.
+    pub problems: Vec<Problem>,
+    /// Definitions that are disabled by their problems.
+    pub disabled: BTreeSet<DefinitionName>,
+}
+
+/// What the platform brings to every workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Platform {
+    /// Names of its models; `None` when they are not known, so that none is missed.
+    pub models: Option<Vec<String>>,
+    /// Names of its native tools, which no other tool may have.
+    pub native_tools: Vec<String>,
+    /// True if servers can be started as processes.
+    pub processes: bool,
+}
+
+impl Workspace {
+    /// True if no definition is disabled.
+    pub fn is_sound(&self) -> bool {
+        self.problems.iter().all(|problem| problem.severity != Severity::Error)
+    }
+
+    /// True if the definition is not disabled.
+    pub fn is_enabled(&self, kind: DefinitionKind, name: &str) -> bool {
+        !self.disabled.contains(&DefinitionName { kind, name: name.to_owned() })
+    }
+
+    /// The agents that can run.
+    pub fn enabled_agents(&self) -> impl Iterator<Item = &AgentDefinition> {
+        self.agents.values().filter(|agent| self.is_enabled(DefinitionKind::Agent, &agent.name))
+    }
+
+    /// The agent that answers when none is named: that of the settings, or `assistant`, or the first that people may
+    /// address.
+    pub fn default_agent(&self) -> Option<&AgentDefinition> {
+        let enabled = |name: &str| self.enabled_agents().find(|agent| agent.name == name);
+        let named = self.settings.default_agent.as_deref().and_then(enabled).or_else(|| enabled("assistant"));
+        named.or_else(|| self.enabled_agents().find(|agent| agent.mode != AgentMode::Subagent))
+    }
+}

@@ -1,0 +1,258 @@
+use dormouse_ports::model::RuntimeConfig;
+use serde::Serialize;
+
+use super::approval::ApprovalPolicy;
+use super::fields::{Fields, text_of};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::yaml::{self, Node};
+
+/// The largest number of steps that an agent may ask for.
+const MOST_STEPS: u64 = 1_000;
+const DAY: u64 = 24 * 3600;
+
+/// An agent, as `.openharness/agents/NAME.md` declares it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AgentDefinition {
+    /// Name of its file.
+    pub name: String,
+    /// Path of its file.
+    pub file: String,
+    /// Whether people or other agents may address it.
+    pub mode: AgentMode,
+    /// What it is for.
+    pub description: String,
+    /// The model that it asks: an alias of the settings or a reference such as `workspace/NAME`.
+    pub model: Option<ModelChoice>,
+    /// Instructions: the body of the file.
+    pub prompt: String,
+    /// Text that is put before the latest message when the agent takes over.
+    pub system_reminder: Option<String>,
+    /// The tools that it may call.
+    pub tools: ToolSelection,
+    /// Agents that it may hand over to.
+    pub switch: Vec<String>,
+    /// Agents that it may ask.
+    pub subagents: Vec<String>,
+    /// Limits and approvals.
+    pub policy: AgentPolicy,
+    /// True if lists for people leave it out.
+    pub hidden: bool,
+}
+
+/// Who may address an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentMode {
+    /// People.
+    #[default]
+    Primary,
+    /// Other agents.
+    Subagent,
+    /// Both.
+    All,
+}
+
+/// A model with the sampling that an agent or an alias asks of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelChoice {
+    /// Alias or reference.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// Sampling.
+    pub config: RuntimeConfig,
+    /// Line in its file.
+    #[serde(skip)]
+    pub(crate) line: usize,
+}
+
+/// Selection of tools. `None`: all that there are, except of native tools, of which there are none then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ToolSelection {
+    /// Native tools.
+    pub native: Vec<String>,
+    /// Actions.
+    pub actions: Option<Vec<String>>,
+    /// Skills.
+    pub skills: Option<Vec<String>>,
+    /// Servers, by their names.
+    pub external: Option<Vec<String>>,
+    /// Tools that it may not call, whatever else says so.
+    pub disallowed: Vec<String>,
+}
+
+/// Limits on the runs of an agent. What is absent has the default of the platform.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AgentPolicy {
+    /// Model calls of a run.
+    pub max_steps: Option<u64>,
+    /// Seconds from the beginning of a run to its end, without the time that it sleeps.
+    pub run_timeout_seconds: Option<u64>,
+    /// Seconds of one call of a tool.
+    pub tool_timeout_seconds: Option<u64>,
+    /// True if several tools that the model calls at a time run side by side.
+    pub parallel_tool_calls: Option<bool>,
+    /// Tokens of all model calls of a run.
+    pub max_total_tokens: Option<u64>,
+    /// Money of all model calls of a run, in the currency of the model's prices.
+    pub max_cost: Option<f64>,
+    /// Calls that wait for a person.
+    pub approval: ApprovalPolicy,
+}
+
+impl AgentDefinition {
+    /// Reads the agent `name` from its file; `None` when the file has no front matter or body to speak of.
+    pub(crate) fn read(name: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
+        problems.about(DefinitionName::new(DefinitionKind::Agent, name));
+        let matter = match FrontMatter::split(text) {
+            Ok(matter) => matter,
+            Err((line, message)) => {
+                problems.error(line, message);
+                return None;
+            }
+        };
+        let node = match yaml::parse(matter.yaml, 2) {
+            Ok(node) => node,
+            Err(error) => {
+                problems.error(error.line, error.message);
+                return None;
+            }
+        };
+        let agent = Self::of_fields((name, file), &node, matter.body, problems);
+        if matter.body.trim().is_empty() {
+            problems.error(matter.body_line, "the agent has no instructions: write them below the front matter");
+        }
+        Some(agent)
+    }
+
+    fn of_fields((name, file): (&str, &str), node: &Node, body: &str, problems: &mut FileProblems<'_>) -> Self {
+        let mut fields = Fields::of(node, "the front matter", problems);
+        let mode = match fields.word("mode", &["primary", "subagent", "all"], problems) {
+            Some("subagent") => AgentMode::Subagent,
+            Some("all") => AgentMode::All,
+            Some(_) | None => AgentMode::Primary,
+        };
+        let model = model_of(&mut fields, problems);
+        let tools = tools_of(&mut fields, problems);
+        let policy = fields.get("policy").map(|node| policy_of(node, problems)).unwrap_or_default();
+        let agent = Self {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            mode,
+            description: fields.text("description", problems).unwrap_or_default(),
+            model,
+            prompt: body.trim().to_owned(),
+            system_reminder: fields.text("system_reminder", problems),
+            tools,
+            switch: fields.texts("switch", problems).unwrap_or_default(),
+            subagents: fields.texts("subagents", problems).unwrap_or_default(),
+            policy,
+            hidden: fields.boolean("hidden", problems).unwrap_or_default(),
+        };
+        fields.without_effect("background", "agents do not ask others yet", problems);
+        // For tools that show agents.
+        fields.get("color");
+        fields.finish(problems);
+        agent
+    }
+}
+
+/// The model of the front matter: a text, or a mapping with `ref`; sampling may stand beside it.
+fn model_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<ModelChoice> {
+    let beside = sampling(fields, problems);
+    let node = fields.get("model")?;
+    let mut choice = ModelChoice::read(node, "`model`", problems)?;
+    choice.config = choice.config.overridden_by(&beside);
+    Some(choice)
+}
+
+impl ModelChoice {
+    /// Reads a text, or a mapping with `ref` and sampling.
+    pub(crate) fn read(node: &Node, what: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
+        if let Some(reference) = text_of(node) {
+            return Some(Self { reference, config: RuntimeConfig::default(), line: node.line });
+        }
+        let mut fields = Fields::of(node, what, problems);
+        let reference = fields.text("ref", problems);
+        let config = sampling(&mut fields, problems);
+        if reference.is_none() {
+            problems.error(fields.line(), format!("{what} has no `ref`: name a model, such as `workspace/NAME`"));
+        }
+        fields.finish(problems);
+        Some(Self { reference: reference?, config, line: node.line })
+    }
+}
+
+fn sampling(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> RuntimeConfig {
+    RuntimeConfig {
+        temperature: fields.number("temperature", (0.0, 2.0), problems),
+        top_p: fields.number("top_p", (0.0, 1.0), problems),
+        max_tokens: fields.whole("max_tokens", (1, 10_000_000), problems),
+        ..RuntimeConfig::default()
+    }
+}
+
+/// The tools, under `tools` or, for actions and skills, beside it.
+fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSelection {
+    let actions = fields.texts("actions", problems);
+    let skills = fields.texts("skills", problems);
+    let mut selection = ToolSelection { actions, skills, ..ToolSelection::default() };
+    if let Some(node) = fields.get("tools") {
+        let mut inner = Fields::of(node, "`tools`", problems);
+        selection.native = inner.texts("native", problems).unwrap_or_default();
+        selection.actions = inner.texts("actions", problems).or(selection.actions);
+        selection.skills = inner.texts("skills", problems).or(selection.skills);
+        selection.external = inner.texts("external", problems);
+        inner.finish(problems);
+    }
+    if let Some(node) = fields.get("disallowed") {
+        let mut inner = Fields::of(node, "`disallowed`", problems);
+        for list in ["tools", "actions", "skills"] {
+            selection.disallowed.extend(inner.texts(list, problems).unwrap_or_default());
+        }
+        inner.finish(problems);
+    }
+    selection
+}
+
+fn policy_of(node: &Node, problems: &mut FileProblems<'_>) -> AgentPolicy {
+    let mut fields = Fields::of(node, "`policy`", problems);
+    let policy = AgentPolicy {
+        max_steps: fields.whole("max_steps", (1, MOST_STEPS), problems),
+        run_timeout_seconds: fields.whole("run_timeout_seconds", (1, 30 * DAY), problems),
+        tool_timeout_seconds: fields.whole("tool_timeout_seconds", (1, DAY), problems),
+        parallel_tool_calls: fields.boolean("parallel_tool_calls", problems),
+        max_total_tokens: fields.whole("max_total_tokens", (1, u64::MAX), problems),
+        max_cost: fields.number("max_cost", (0.0, f64::MAX), problems),
+        approval: fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default(),
+    };
+    fields.without_effect("max_concurrent_subagents", "agents do not ask others yet", problems);
+    fields.finish(problems);
+    policy
+}
+
+/// A Markdown file whose first lines, between two lines of `---`, are YAML.
+struct FrontMatter<'t> {
+    yaml: &'t str,
+    body: &'t str,
+    /// Line on which the body begins.
+    body_line: usize,
+}
+
+impl<'t> FrontMatter<'t> {
+    fn split(text: &'t str) -> Result<Self, (usize, String)> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
+            return Ok(Self { yaml: "", body: text, body_line: 1 });
+        };
+        let mut at = 0;
+        let mut line = 2;
+        for one in rest.split_inclusive('\n') {
+            if one.trim_end() == "---" {
+                return Ok(Self { yaml: &rest[..at], body: &rest[at + one.len()..], body_line: line + 1 });
+            }
+            at += one.len();
+            line += 1;
+        }
+        Err((1, "the front matter is not closed: end it with a line `---`".to_owned()))
+    }
+}

@@ -1,0 +1,191 @@
+//! What one definition says of others.
+
+use dormouse_ports::model::RuntimeConfig;
+
+use super::agent::{AgentDefinition, ModelChoice};
+use super::model::ModelDefinition;
+use super::problem::{DefinitionKind, DefinitionName};
+use super::settings::WorkspaceKind;
+use super::{Platform, Workspace};
+use crate::names::nearest;
+
+const SETTINGS: &str = ".openharness/settings.yaml";
+
+/// A model, and the sampling with which an agent asks it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResolvedModel {
+    /// Reference: `workspace/NAME` or `platform/NAME`.
+    pub reference: String,
+    /// Sampling: that of the alias, and over it that of the agent.
+    pub config: RuntimeConfig,
+}
+
+impl Workspace {
+    /// The model that `agent` asks: its own, or the alias `default`, or the only one that there is.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
+        match &agent.model {
+            Some(choice) => self.resolve(choice),
+            None => self.default_model(),
+        }
+    }
+
+    fn default_model(&self) -> Result<ResolvedModel, String> {
+        let mut aliases = self.settings.models.values();
+        let alias = self.settings.models.get("default").or_else(|| aliases.next());
+        if let Some(choice) = alias {
+            return self.resolve(choice);
+        }
+        match self.models.keys().next() {
+            Some(name) if self.models.len() == 1 => {
+                Ok(ResolvedModel { reference: format!("workspace/{name}"), config: RuntimeConfig::default() })
+            }
+            Some(_) => {
+                Err("it names no model, and there are several: set `model`, or the alias `default` in the settings"
+                    .to_owned())
+            }
+            None => {
+                Err("there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned())
+            }
+        }
+    }
+
+    fn resolve(&self, choice: &ModelChoice) -> Result<ResolvedModel, String> {
+        let name = &choice.reference;
+        if name.starts_with("workspace/") || name.starts_with("platform/") {
+            return Ok(ResolvedModel { reference: name.clone(), config: choice.config.clone() });
+        }
+        if let Some(alias) = self.settings.models.get(name) {
+            let reference = &alias.reference;
+            if !reference.contains('/') {
+                return Err(format!(
+                    "alias `{name}` stands for `{reference}`, which is no reference: write `workspace/{reference}`"
+                ));
+            }
+            let config = alias.config.overridden_by(&choice.config);
+            return Ok(ResolvedModel { reference: reference.clone(), config });
+        }
+        if self.models.contains_key(name) {
+            return Err(format!("there is no alias `{name}`; the model of that name is `workspace/{name}`"));
+        }
+        let guess = nearest(name, self.settings.models.keys().map(String::as_str));
+        let guess = guess.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default();
+        Err(format!("there is no model `{name}`{guess}"))
+    }
+
+    /// The definition of `workspace/NAME`, if it is enabled.
+    pub fn workspace_model(&self, reference: &str) -> Option<&ModelDefinition> {
+        let name = reference.strip_prefix("workspace/")?;
+        let model = self.models.get(name)?;
+        (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, name))).then_some(model)
+    }
+}
+
+/// Adds the problems between definitions of `workspace`, and those with the platform.
+pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
+    let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
+    for agent in &agents {
+        if let Err(message) = model(workspace, agent, platform) {
+            let line = agent.model.as_ref().map(|choice| choice.line);
+            workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
+        }
+        tools(workspace, agent, platform);
+        others(workspace, agent);
+    }
+    default_agent(workspace);
+    if workspace.settings.kind == WorkspaceKind::Chat && !workspace.tools.is_empty() {
+        let message = "a `chat` workspace calls no tools: the servers are not used";
+        workspace.warn(".openharness/tools/settings.yaml", None, message.to_owned());
+    }
+    if workspace.agents.is_empty() && workspace.problems.iter().all(|problem| problem.disables.is_none()) {
+        let message = "the workspace has no agent: write one in `.openharness/agents/NAME.md`";
+        workspace.warn(".openharness/agents", None, message.to_owned());
+    }
+}
+
+fn model(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) -> Result<(), String> {
+    let model = workspace.model_of(agent)?;
+    let reference = &model.reference;
+    let broken = |name: &str| {
+        workspace.problems.iter().any(|problem| {
+            problem.disables.as_ref().is_some_and(|one| one.kind == DefinitionKind::Model && one.name == name)
+        })
+    };
+    let guess = |name: &str, names: &mut dyn Iterator<Item = &str>| {
+        nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
+    };
+    if let Some(name) = reference.strip_prefix("workspace/") {
+        return match workspace.models.contains_key(name) && !broken(name) {
+            true => Ok(()),
+            false if broken(name) => Err(format!("its model `{reference}` is disabled: mend that first")),
+            false => {
+                let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
+                Err(format!("there is no model `{reference}`{guess}"))
+            }
+        };
+    }
+    let name = reference.strip_prefix("platform/").unwrap_or(reference);
+    match &platform.models {
+        Some(models) if !models.iter().any(|model| model == name) => {
+            let guess = guess(name, &mut models.iter().map(String::as_str));
+            Err(format!("the platform has no model `{name}`{guess}"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Names of tools that do not exist: the agent runs without them.
+fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform) {
+    let mut messages = Vec::new();
+    for name in &agent.tools.native {
+        if !platform.native_tools.contains(name) {
+            let guess = nearest(name, platform.native_tools.iter().map(String::as_str));
+            messages.push(missing("native tool", name, guess));
+        }
+    }
+    for name in agent.tools.external.iter().flatten() {
+        if !workspace.tools.contains_key(name) {
+            messages.push(missing("tool server", name, nearest(name, workspace.tools.keys().map(String::as_str))));
+        }
+    }
+    let named = agent.tools.actions.iter().chain(&agent.tools.skills).flatten();
+    messages.extend(named.map(|name| format!("`{name}` is not there: actions and skills are not loaded yet")));
+    let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+    for message in messages {
+        workspace.disable(&agent.file, None, name.clone(), message);
+    }
+}
+
+fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
+    match guess {
+        Some(guess) => format!("there is no {what} `{name}`: did you mean `{guess}`?"),
+        None => format!("there is no {what} `{name}`"),
+    }
+}
+
+/// Other agents that it names.
+fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
+    for name in agent.switch.iter().chain(&agent.subagents) {
+        if !workspace.agents.contains_key(name) {
+            let guess = nearest(name, workspace.agents.keys().map(String::as_str));
+            let message = missing("agent", name, guess);
+            workspace.warn(&agent.file, None, message);
+        }
+    }
+    if !agent.switch.is_empty() || !agent.subagents.is_empty() {
+        let message = "`switch` and `subagents` have no effect yet: the agent works alone";
+        workspace.warn(&agent.file, None, message.to_owned());
+    }
+}
+
+fn default_agent(workspace: &mut Workspace) {
+    let Some(name) = workspace.settings.default_agent.clone() else { return };
+    if !workspace.agents.contains_key(&name) {
+        let guess = nearest(&name, workspace.agents.keys().map(String::as_str));
+        let message = missing("agent", &name, guess);
+        let line = workspace.settings.default_agent_line;
+        workspace.disable(SETTINGS, line, DefinitionName::new(DefinitionKind::Settings, "default_agent"), message);
+    }
+}

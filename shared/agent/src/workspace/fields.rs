@@ -1,0 +1,196 @@
+//! Reading the fields of a mapping, with a problem for each that is missing, of another kind, or unknown.
+
+use serde_json::Value;
+
+use super::problem::FileProblems;
+use super::reference::Template;
+use super::yaml::{Entry, Node, NodeValue};
+use crate::names::nearest;
+
+/// The fields of one mapping. Every field that is read is known; [`finish`](Self::finish) reports the others.
+pub(crate) struct Fields<'n> {
+    /// What the mapping is, for messages.
+    what: String,
+    line: usize,
+    entries: &'n [Entry],
+    known: Vec<&'static str>,
+}
+
+impl<'n> Fields<'n> {
+    /// The fields of `node`, which is `what`; nothing for a null.
+    pub(crate) fn of(node: &'n Node, what: impl Into<String>, problems: &mut FileProblems<'_>) -> Self {
+        let what = what.into();
+        let entries = match &node.value {
+            NodeValue::Map(entries) => entries.as_slice(),
+            NodeValue::Null => &[],
+            NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => {
+                problems.error(node.line, format!("{what} must be a mapping of fields, and is {}", node.kind()));
+                &[]
+            }
+        };
+        Self { what, line: node.line, entries, known: Vec::new() }
+    }
+
+    /// Line of the mapping.
+    pub(crate) fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The field `name`, unless it is absent or null.
+    pub(crate) fn get(&mut self, name: &'static str) -> Option<&'n Node> {
+        self.known.push(name);
+        let entry = self.entries.iter().find(|entry| entry.key == name)?;
+        (entry.value.value != NodeValue::Null).then_some(&entry.value)
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<String> {
+        let node = self.get(name)?;
+        text_of(node).or_else(|| self.misfit(name, node, "a text", problems))
+    }
+
+    /// A text that may refer to the environment and to secrets.
+    pub(crate) fn template(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<Template> {
+        let line = self.get(name)?.line;
+        let text = self.text(name, problems)?;
+        template_of(&text, line, problems)
+    }
+
+    pub(crate) fn boolean(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<bool> {
+        let node = self.get(name)?;
+        node.as_bool().or_else(|| self.misfit(name, node, "`true` or `false`", problems))
+    }
+
+    /// A whole number from `least` to `most`.
+    pub(crate) fn whole(
+        &mut self,
+        name: &'static str,
+        (least, most): (u64, u64),
+        problems: &mut FileProblems<'_>,
+    ) -> Option<u64> {
+        let node = self.get(name)?;
+        let number = node.as_number().and_then(serde_json::Number::as_u64);
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.or_else(|| self.misfit(name, node, &format!("a whole number from {least} to {most}"), problems))
+    }
+
+    /// A number from `least` to `most`.
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        (least, most): (f64, f64),
+        problems: &mut FileProblems<'_>,
+    ) -> Option<f64> {
+        let node = self.get(name)?;
+        let number = node.as_number().and_then(serde_json::Number::as_f64);
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.or_else(|| self.misfit(name, node, &format!("a number from {least} to {most}"), problems))
+    }
+
+    /// A list of texts; a single text stands for a list of one.
+    pub(crate) fn texts(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<Vec<String>> {
+        let node = self.get(name)?;
+        let texts = match node.as_list() {
+            Some(items) => items.iter().map(text_of).collect(),
+            None => text_of(node).map(|text| vec![text]),
+        };
+        texts.or_else(|| self.misfit(name, node, "a list of texts", problems))
+    }
+
+    /// One of `words`.
+    pub(crate) fn word(
+        &mut self,
+        name: &'static str,
+        words: &[&'static str],
+        problems: &mut FileProblems<'_>,
+    ) -> Option<&'static str> {
+        let node = self.get(name)?;
+        let text = text_of(node).unwrap_or_default();
+        if let Some(word) = words.iter().find(|word| **word == text) {
+            return Some(word);
+        }
+        let guess = nearest(&text, words.iter().copied()).map(|word| format!(": did you mean `{word}`?"));
+        let what = &self.what;
+        let all = words.join("`, `");
+        let message = format!("`{name}` of {what} must be one of `{all}`{}", guess.unwrap_or_default());
+        problems.error(node.line, message);
+        None
+    }
+
+    /// A mapping of names to templates.
+    pub(crate) fn templates(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Vec<(String, Template)> {
+        let Some(node) = self.get(name) else { return Vec::new() };
+        let NodeValue::Map(entries) = &node.value else {
+            self.misfit::<()>(name, node, "a mapping of names to texts", problems);
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            match text_of(&entry.value) {
+                Some(text) => {
+                    let template = template_of(&text, entry.value.line, problems);
+                    found.extend(template.map(|template| (entry.key.clone(), template)));
+                }
+                None => problems.error(entry.line, format!("`{name}.{}` must be a text", entry.key)),
+            }
+        }
+        found
+    }
+
+    /// Any value, as JSON.
+    pub(crate) fn json(&mut self, name: &'static str) -> Option<Value> {
+        self.get(name).map(Node::to_json)
+    }
+
+    /// A field that this version does not act on; it is named so that its author knows.
+    pub(crate) fn without_effect(&mut self, name: &'static str, why: &str, problems: &mut FileProblems<'_>) {
+        self.known.push(name);
+        if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
+            problems.warning(entry.line, format!("`{name}` of {} has no effect: {why}", self.what));
+        }
+    }
+
+    /// Reports the fields that were never read.
+    pub(crate) fn finish(self, problems: &mut FileProblems<'_>) {
+        for entry in self.entries.iter().filter(|entry| !self.known.contains(&&*entry.key)) {
+            let what = &self.what;
+            let key = &entry.key;
+            let advice = match nearest(key, self.known.iter().copied()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("it has `{}`", self.known.join("`, `")),
+            };
+            problems.error(entry.line, format!("{what} has no field `{key}`: {advice}"));
+        }
+    }
+
+    fn misfit<T>(&self, name: &str, node: &Node, expected: &str, problems: &mut FileProblems<'_>) -> Option<T> {
+        let shown = match &node.value {
+            NodeValue::Text(text) if text.len() <= 40 => format!("`{text}`"),
+            NodeValue::Number(number) => number.to_string(),
+            NodeValue::Text(_) | NodeValue::Null | NodeValue::Bool(_) | NodeValue::List(_) | NodeValue::Map(_) => {
+                node.kind().to_owned()
+            }
+        };
+        problems.error(node.line, format!("`{name}` of {} must be {expected}, and is {shown}", self.what));
+        None
+    }
+}
+
+/// The text of a scalar; numbers and booleans count as they are written in JSON.
+pub(crate) fn text_of(node: &Node) -> Option<String> {
+    match &node.value {
+        NodeValue::Text(text) => Some(text.clone()),
+        NodeValue::Number(number) => Some(number.to_string()),
+        NodeValue::Bool(value) => Some(value.to_string()),
+        NodeValue::Null | NodeValue::List(_) | NodeValue::Map(_) => None,
+    }
+}
+
+fn template_of(text: &str, line: usize, problems: &mut FileProblems<'_>) -> Option<Template> {
+    match Template::parse(text) {
+        Ok(template) => Some(template),
+        Err(reason) => {
+            problems.error(line, reason);
+            None
+        }
+    }
+}

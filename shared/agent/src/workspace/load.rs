@@ -1,0 +1,282 @@
+//! From the files of a workspace to its definitions, and everything that is wrong with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+use super::agent::AgentDefinition;
+use super::check::check;
+use super::model::ModelDefinition;
+use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
+use super::settings::Settings;
+use super::tools::ToolDefinition;
+use super::yaml::{self, Entry, Node, NodeValue};
+use super::{Platform, Workspace};
+use crate::names::nearest;
+
+/// Bytes of one file of definitions.
+pub const FILE_LIMIT: u64 = 256 * 1024;
+
+const INSTRUCTIONS: &str = "AGENTS.md";
+const SETTINGS: &str = ".openharness/settings.yaml";
+const AGENTS: &str = ".openharness/agents/";
+const MODELS: &str = ".openharness/models/";
+const TOOLS: &str = ".openharness/tools/settings.yaml";
+
+/// A file of a workspace as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileContent {
+    /// Its bytes.
+    Bytes(Vec<u8>),
+    /// It is larger than [`FILE_LIMIT`], and was not read.
+    TooLarge(u64),
+    /// It could not be read, for this reason.
+    Unreadable(String),
+}
+
+/// Files of a workspace by their paths.
+pub type Files = BTreeMap<String, FileContent>;
+
+/// Reads the definitions of `files`. It never fails: what is wrong is one of the
+/// [problems](Workspace::problems) and disables at most the definition that it is in.
+pub fn load(files: &Files, platform: &Platform) -> Workspace {
+    let mut loader = Loader { files, workspace: Workspace::default() };
+    loader.instructions();
+    loader.settings();
+    loader.agents();
+    loader.models();
+    loader.tools();
+    loader.others();
+    let mut workspace = loader.workspace;
+    workspace.digest = digest(files);
+    check(&mut workspace, platform);
+    let disabled = workspace.problems.iter().filter_map(|problem| problem.disables.clone());
+    workspace.disabled = disabled.collect();
+    workspace.problems.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+    workspace
+}
+
+struct Loader<'f> {
+    files: &'f Files,
+    workspace: Workspace,
+}
+
+impl<'f> Loader<'f> {
+    /// The text of the file at `path`, if it is there and can be read as one.
+    fn text(&self, path: &'f str, problems: &mut FileProblems<'_>) -> Option<&'f str> {
+        match self.files.get(path)? {
+            FileContent::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Some(text),
+                Err(error) => {
+                    let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+                    problems.error(line, "the file is no UTF-8 text: save it as UTF-8");
+                    None
+                }
+            },
+            FileContent::TooLarge(size) => {
+                let message = format!("the file has {size} bytes, and may have {FILE_LIMIT}: shorten it");
+                problems.error(None, message);
+                None
+            }
+            FileContent::Unreadable(reason) => {
+                problems.error(None, format!("the file could not be read: {reason}"));
+                None
+            }
+        }
+    }
+
+    fn yaml(&self, path: &'f str, problems: &mut FileProblems<'_>) -> Option<Node> {
+        let text = self.text(path, problems)?;
+        match yaml::parse(text.strip_prefix('\u{feff}').unwrap_or(text), 1) {
+            Ok(node) => Some(node),
+            Err(error) => {
+                problems.error(error.line, error.message);
+                None
+            }
+        }
+    }
+
+    fn keep(&mut self, problems: FileProblems<'_>) {
+        self.workspace.problems.extend(problems.into_found());
+    }
+
+    fn instructions(&mut self) {
+        let mut problems = FileProblems::new(INSTRUCTIONS);
+        problems.about(DefinitionName::new(DefinitionKind::Instructions, INSTRUCTIONS));
+        self.workspace.instructions = self.text(INSTRUCTIONS, &mut problems).map(str::to_owned);
+        self.keep(problems);
+    }
+
+    fn settings(&mut self) {
+        let mut problems = FileProblems::new(SETTINGS);
+        if self.files.contains_key(SETTINGS) {
+            self.workspace.settings = match self.yaml(SETTINGS, &mut problems) {
+                Some(node) => Settings::read(&node, &mut problems),
+                None => Settings::unreadable(),
+            };
+        }
+        self.keep(problems);
+    }
+
+    /// The files right inside of `folder` whose names end in `ending`, and these names without it.
+    fn inside(&self, folder: &'static str, endings: &'static [&'static str]) -> Vec<(&'f str, &'f str)> {
+        let named = |path: &'f str| {
+            let name = path.strip_prefix(folder)?;
+            let name = endings.iter().find_map(|ending| name.strip_suffix(ending))?;
+            (!name.contains('/')).then_some((path, name))
+        };
+        self.files.keys().filter_map(|path| named(path)).collect()
+    }
+
+    fn agents(&mut self) {
+        let mut taken: BTreeMap<String, &str> = BTreeMap::new();
+        for (path, name) in self.inside(AGENTS, &[".md"]) {
+            let mut problems = FileProblems::new(path);
+            problems.about(DefinitionName::new(DefinitionKind::Agent, name));
+            if let Err(reason) = sound_name(name) {
+                problems.error(None, format!("the agent cannot be called `{name}`: {reason}; rename the file"));
+            }
+            match taken.get(&name.to_lowercase()) {
+                Some(first) => {
+                    let message = format!("the agents `{first}` and `{name}` differ only in their case: rename one");
+                    problems.error(None, message);
+                }
+                None => {
+                    taken.insert(name.to_lowercase(), name);
+                }
+            }
+            let text = self.text(path, &mut problems);
+            let agent = text.and_then(|text| AgentDefinition::read(name, path, text, &mut problems));
+            if let Some(agent) = agent {
+                self.workspace.agents.insert(name.to_owned(), agent);
+            }
+            self.keep(problems);
+        }
+    }
+
+    fn models(&mut self) {
+        for (path, _) in self.inside(MODELS, &[".yaml", ".yml"]) {
+            let mut problems = FileProblems::new(path);
+            for entry in self.entries(path, "models by their names", &mut problems) {
+                let earlier = self.workspace.models.get(&entry.key).map(|first| first.file.clone());
+                match earlier {
+                    Some(first) => {
+                        let message =
+                            format!("model `{}` is declared in {first} already, which counts: rename one", entry.key);
+                        problems.warning(entry.line, message);
+                    }
+                    None => {
+                        let model = ModelDefinition::read(&entry.key, path, &entry.value, &mut problems);
+                        self.workspace.models.extend(model.map(|model| (entry.key.clone(), model)));
+                    }
+                }
+            }
+            self.keep(problems);
+        }
+    }
+
+    fn tools(&mut self) {
+        let mut problems = FileProblems::new(TOOLS);
+        if self.files.contains_key(TOOLS) {
+            for entry in self.entries(TOOLS, "servers by their names", &mut problems) {
+                let tool = ToolDefinition::read(&entry.key, &entry.value, &mut problems);
+                self.workspace.tools.extend(tool.map(|tool| (entry.key.clone(), tool)));
+            }
+        }
+        self.keep(problems);
+    }
+
+    /// The entries of a file that is a mapping of `what`.
+    fn entries(&self, path: &'f str, what: &str, problems: &mut FileProblems<'_>) -> Vec<Entry> {
+        match self.yaml(path, problems).map(|node| (node.line, node.value)) {
+            Some((_, NodeValue::Map(entries))) => entries,
+            Some((_, NodeValue::Null)) | None => Vec::new(),
+            Some((line, _)) => {
+                problems.error(line, format!("the file must be a mapping of {what}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Files that look as if they were to be read, and are not.
+    fn others(&mut self) {
+        let mut unsupported: BTreeSet<&str> = BTreeSet::new();
+        for path in self.files.keys() {
+            if let Some(inside) = path.strip_prefix(".openharness/") {
+                match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
+                    "agents" | "models" | "tools" | "settings.yaml" | "data" | "state" => {}
+                    part @ ("actions" | "skills" | "hooks" | "memory" | "prompts.yaml") => {
+                        unsupported.insert(part);
+                    }
+                    part => self.stray(path, part),
+                }
+            } else if path != INSTRUCTIONS && path.eq_ignore_ascii_case(INSTRUCTIONS) {
+                let mut problems = FileProblems::new(path);
+                problems.warning(None, format!("the file is not read: call it `{INSTRUCTIONS}`"));
+                self.keep(problems);
+            }
+        }
+        for part in unsupported {
+            let path = format!(".openharness/{part}");
+            let mut problems = FileProblems::new(&path);
+            problems.warning(None, "it is not read: this version has agents, models and tools, and not yet these");
+            self.keep(problems);
+        }
+    }
+
+    fn stray(&mut self, path: &str, part: &str) {
+        let guess = nearest(part, ["agents", "models", "tools", "settings.yaml"]);
+        let guess = guess.map(|name| format!(": did you mean `.openharness/{name}`?")).unwrap_or_default();
+        let mut problems = FileProblems::new(path);
+        problems.warning(None, format!("the file is not read{guess}"));
+        self.keep(problems);
+    }
+}
+
+/// Checks a name that becomes that of a graph and of a persona.
+fn sound_name(name: &str) -> Result<(), String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match (1..=64).contains(&name.len()) && name.chars().all(sound) {
+        true => Ok(()),
+        false => Err("a name has up to 64 letters, digits, `-`, `_` and `.`".to_owned()),
+    }
+}
+
+/// SHA-256 over the files in the order of their paths, each with the length of its path and content before it.
+fn digest(files: &Files) -> String {
+    let mut hash = Sha256::new();
+    for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
+        let bytes = match content {
+            FileContent::Bytes(bytes) => bytes.as_slice(),
+            FileContent::TooLarge(_) | FileContent::Unreadable(_) => &[],
+        };
+        for part in [path.as_bytes(), bytes] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+    }
+    hex::encode(hash.finalize())
+}
+
+/// True for a file of definitions, and not of a run's own data.
+fn counts(path: &str) -> bool {
+    path == INSTRUCTIONS
+        || path
+            .strip_prefix(".openharness/")
+            .is_some_and(|inside| !inside.starts_with("data/") && !inside.starts_with("state/"))
+}
+
+impl Workspace {
+    /// Adds an error that disables `name`.
+    pub(super) fn disable(&mut self, file: &str, line: Option<usize>, name: DefinitionName, message: String) {
+        let file = file.to_owned();
+        let disables = Some(name);
+        self.problems.push(Problem { file, line, severity: Severity::Error, message, disables });
+    }
+
+    /// Adds a warning.
+    pub(super) fn warn(&mut self, file: &str, line: Option<usize>, message: String) {
+        let file = file.to_owned();
+        self.problems.push(Problem { file, line, severity: Severity::Warning, message, disables: None });
+    }
+}

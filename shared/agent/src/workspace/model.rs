@@ -1,0 +1,103 @@
+use serde::Serialize;
+
+use super::fields::Fields;
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::reference::Template;
+use super::yaml::Node;
+
+/// The wires that a model may be behind.
+pub(crate) const PROVIDERS: [&str; 5] = ["openai", "openai-compatible", "anthropic", "gemini", "bedrock"];
+
+/// A model, as a file in `.openharness/models` declares it; `workspace/NAME` refers to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelDefinition {
+    /// Its name in the workspace.
+    pub name: String,
+    /// Path of its file.
+    pub file: String,
+    /// The wire: `openai`, `openai-compatible`, `anthropic`, `gemini` or `bedrock`.
+    pub provider: String,
+    /// What the provider calls the model.
+    pub model: String,
+    /// The key, in most cases a reference.
+    pub key: Option<Template>,
+    /// Address of the provider; its usual one when absent.
+    pub url: Option<Template>,
+    /// True if its calls may be worked on while nobody waits.
+    pub background: bool,
+    /// Tokens that one request and its answer may have together.
+    pub context_window: Option<u64>,
+    /// What it costs.
+    pub prices: Option<Prices>,
+    /// Everything else that is said of it.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Prices of a model, per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Prices {
+    /// Of a request.
+    pub prompt: f64,
+    /// Of an answer.
+    pub completion: f64,
+}
+
+impl Prices {
+    /// What so many tokens cost.
+    #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 tokens")]
+    pub fn cost(&self, prompt: u64, completion: u64) -> f64 {
+        (prompt as f64 * self.prompt + completion as f64 * self.completion) / 1_000_000.0
+    }
+}
+
+impl ModelDefinition {
+    /// Reads the model `name` from its mapping in `file`.
+    pub(crate) fn read(name: &str, file: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option<Self> {
+        problems.about(DefinitionName::new(DefinitionKind::Model, name));
+        let mut fields = Fields::of(node, format!("model `{name}`"), problems);
+        let provider = fields.word("provider", &PROVIDERS, problems);
+        let model = fields.text("name", problems);
+        for (field, missing) in [("provider", fields.get("provider").is_none()), ("name", model.is_none())] {
+            if missing {
+                problems.error(node.line, format!("model `{name}` has no `{field}`"));
+            }
+        }
+        let url = fields.template("url", problems);
+        if provider == Some("openai-compatible") && url.is_none() {
+            problems.error(node.line, format!("model `{name}` is `openai-compatible` and has no `url` to ask"));
+        }
+        let key = fields.template("key", problems);
+        if let Some(key) = key.as_ref().filter(|key| !key.refers()) {
+            let hint = "write `${secrets.NAME}` or `${env.NAME}`";
+            let line = fields.get("key").map(|node| node.line);
+            problems.warning(
+                line,
+                format!("the key of model `{name}` ({} characters) stands in the file: {hint}", key.written().len()),
+            );
+        }
+        let background = fields.boolean("background", problems).unwrap_or_default();
+        let metadata = fields.json("metadata").and_then(|value| value.as_object().cloned()).unwrap_or_default();
+        let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64);
+        let context_window = number("context_window").or_else(|| number("max_model_len"));
+        let prices = metadata.get("prices").and_then(|prices| {
+            Some(Prices { prompt: prices.get("prompt")?.as_f64()?, completion: prices.get("completion")?.as_f64()? })
+        });
+        if metadata.contains_key("prices") && prices.is_none() {
+            let message = "must have the numbers `prompt` and `completion`, per million tokens";
+            problems.warning(node.line, format!("`metadata.prices` of model `{name}` {message}: no cost is counted"));
+        }
+        fields.finish(problems);
+        Some(Self {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            provider: provider?.to_owned(),
+            model: model?,
+            key,
+            url,
+            background,
+            context_window,
+            prices,
+            metadata,
+        })
+    }
+}

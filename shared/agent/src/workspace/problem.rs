@@ -1,0 +1,116 @@
+use serde::Serialize;
+
+/// A mistake in the files of a workspace, or something that looks like one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Path of the file.
+    pub file: String,
+    /// Line in the file, from 1; absent where the file as a whole is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, and what to do.
+    pub message: String,
+    /// The definition that it disables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disables: Option<DefinitionName>,
+}
+
+/// How bad a [`Problem`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The definition works, though perhaps not as it was meant.
+    Warning,
+    /// The definition is disabled, or a part of it does not count.
+    Error,
+}
+
+/// Kind of a definition of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefinitionKind {
+    /// `AGENTS.md`.
+    Instructions,
+    /// `.openharness/settings.yaml`.
+    Settings,
+    /// An agent.
+    Agent,
+    /// A model.
+    Model,
+    /// A server of tools, or a tool of its own.
+    Tool,
+}
+
+/// Names a definition of a workspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct DefinitionName {
+    /// Its kind.
+    pub kind: DefinitionKind,
+    /// Its name among those of its kind.
+    pub name: String,
+}
+
+impl DefinitionName {
+    pub(crate) fn new(kind: DefinitionKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into() }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {severity}: {}", self.file, self.message),
+            None => write!(f, "{}: {severity}: {}", self.file, self.message),
+        }
+    }
+}
+
+/// Problems of one file, as they are found while a definition of it is read.
+#[derive(Debug)]
+pub(crate) struct FileProblems<'f> {
+    file: &'f str,
+    definition: Option<DefinitionName>,
+    found: Vec<Problem>,
+}
+
+impl<'f> FileProblems<'f> {
+    pub(crate) fn new(file: &'f str) -> Self {
+        Self { file, definition: None, found: Vec::new() }
+    }
+
+    /// What is found from now on is about `definition`.
+    pub(crate) fn about(&mut self, definition: DefinitionName) {
+        self.definition = Some(definition);
+    }
+
+    /// An error that disables the definition.
+    pub(crate) fn error(&mut self, line: impl Into<Option<usize>>, message: impl Into<String>) {
+        self.found.push(Problem {
+            file: self.file.to_owned(),
+            line: line.into(),
+            severity: Severity::Error,
+            message: message.into(),
+            disables: self.definition.clone(),
+        });
+    }
+
+    pub(crate) fn warning(&mut self, line: impl Into<Option<usize>>, message: impl Into<String>) {
+        self.found.push(Problem {
+            file: self.file.to_owned(),
+            line: line.into(),
+            severity: Severity::Warning,
+            message: message.into(),
+            disables: None,
+        });
+    }
+
+    pub(crate) fn into_found(self) -> Vec<Problem> {
+        self.found
+    }
+}

@@ -1,0 +1,139 @@
+use std::fmt;
+
+use dormouse_ports::{Secret, SecretError, Secrets};
+
+/// A text with references to the environment (`${env.NAME}`) and to secrets (`${secrets.NAME}`), which are looked up
+/// when it is used and never before: neither its `Debug` nor its [written form](Self::written) shows a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    written: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Env(String),
+    Secret(String),
+}
+
+/// Where references are looked up.
+pub struct Lookup<'l> {
+    /// Variables of the environment.
+    pub env: &'l dyn Secrets,
+    /// Secrets.
+    pub secrets: &'l dyn Secrets,
+}
+
+impl fmt::Debug for Lookup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lookup")
+    }
+}
+
+impl Template {
+    /// Reads a template; `$${` stands for `${`.
+    ///
+    /// # Errors
+    /// A sentence for a reference that is not closed or names another place.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let (before, from) = rest.split_at(at);
+            if let Some(before) = before.strip_suffix('$') {
+                plain.push_str(before);
+                plain.push_str("${");
+                rest = &from[2..];
+                continue;
+            }
+            plain.push_str(before);
+            let end =
+                from.find('}').ok_or("a reference `${` is not closed with `}`; write `$${` for the plain text")?;
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(reference(&from[2..end])?);
+            rest = &from[end + 1..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { written: text.to_owned(), parts })
+    }
+
+    /// The text as it was written, with its references.
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// True if it refers to anything.
+    pub fn refers(&self) -> bool {
+        self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+    }
+
+    /// The text, with what it refers to. It is handled as a secret whatever it refers to.
+    ///
+    /// # Errors
+    /// [`SecretError`] for the first reference that leads nowhere.
+    pub async fn resolve(&self, lookup: &Lookup<'_>) -> Result<Secret, SecretError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(plain) => text.push_str(plain),
+                Part::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
+                Part::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
+            }
+        }
+        Ok(Secret::new(text))
+    }
+}
+
+fn reference(inside: &str) -> Result<Part, String> {
+    let name = |name: &str| -> Result<String, String> {
+        let sound = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+        match !name.is_empty() && name.chars().all(sound) {
+            true => Ok(name.to_owned()),
+            false => Err(format!("`${{{inside}}}` names nothing: write `${{env.NAME}}` or `${{secrets.NAME}}`")),
+        }
+    };
+    match inside.split_once('.') {
+        Some(("env", rest)) => name(rest).map(Part::Env),
+        Some(("secrets", rest)) => name(rest).map(Part::Secret),
+        Some(_) | None => Err(format!(
+            "`${{{inside}}}` is no reference: write `${{env.NAME}}` or `${{secrets.NAME}}`, or `$${{` for the plain text"
+        )),
+    }
+}
+
+impl serde::Serialize for Template {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+
+    #[test]
+    fn references_are_looked_up_when_they_are_used() {
+        let template = Template::parse("Bearer ${secrets.token} of ${env.USER}, $${plain}").expect("a template");
+        assert!(template.refers());
+        assert_eq!(template.written(), "Bearer ${secrets.token} of ${env.USER}, $${plain}");
+        let lookup = Lookup { env: &Secret::new("ada"), secrets: &Secret::new("s3") };
+        let text = block_on(template.resolve(&lookup)).expect("it resolves");
+        assert_eq!(text.expose(), "Bearer s3 of ada, ${plain}");
+    }
+
+    #[test]
+    fn a_reference_to_nowhere_is_refused() {
+        for text in ["${env.}", "${home}", "${env.A B}", "${vault.x}", "a ${env.X"] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Durable steps: the outcome of a node is committed before the next one runs, and the run goes on.
+//!
+//! A worker that takes the invocation over after a crash goes on behind the last of them. The commit changes the item
+//! of the invocation and what its lists have grown by, in one request; its pause, its signals and its pending row stay.
+//! Finished positions before it are forgotten: the record stays as small as at the first step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::{
+    Category, Claim, Commit, CommitError, Due, DueAction, InvocationRecord, InvocationStatus, InvocationWrite, Map,
+    PausedInvocation, ProgressFrom, WakePlan,
+};
+
+use super::call::{AfterError, Outcome, Suspended};
+use super::exit::{Claimed, Exit, Own, Tenure};
+use super::persist::DEFAULT_CLAIM;
+use super::record::{Run, RunContext};
+use super::session::{PendingSave, uncommitted};
+use crate::{EngineError, State};
+
+/// A durable node of the outermost graph that completed.
+pub(crate) struct StepEnd {
+    pub(super) node: Arc<str>,
+    /// The state with its update.
+    pub(super) state: State,
+    /// The node that its edge chose.
+    pub(super) next: usize,
+}
+
+/// What follows a durable step.
+pub(super) enum AfterStep {
+    /// This worker goes on.
+    GoOn { state: State, next: usize },
+    /// Its time is over; another one goes on.
+    HandedOver(Outcome),
+}
+
+impl Exit<'_> {
+    /// Commits `step`; beyond `yields_at` on the monotonic clock the claim is left to another worker.
+    pub(super) async fn step(&mut self, step: StepEnd, yields_at: Option<Duration>) -> Result<AfterStep, EngineError> {
+        let RunContext { engine, run, .. } = self.at;
+        let keeps = run.journal.takes_keeping();
+        let yields = !keeps && yields_at.is_some_and(|at| engine.ports().clock.monotonic() >= at);
+        run.forget_earlier_positions();
+        let mut claimed = self.tenure.claimed(self.at);
+        let from = match &self.tenure {
+            Tenure::Own(_) => ProgressFrom::Fresh,
+            Tenure::Claimed(_) => ProgressFrom::Claimed(claimed.claim.owner.clone()),
+        };
+        claimed.paused = progressed(self.at, &claimed.paused, &step);
+        claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
+        let kept = (!yields).then(|| claimed.claim.clone());
+        match write(self.at, &step.state, Progress { paused: &claimed.paused, from, claim: kept }).await {
+            Ok(version) => claimed.paused.session_version = version,
+            Err(error) => return Err(run.watch.explain(error, failed).await),
+        }
+        run.journal.completed().take();
+        if yields {
+            return Ok(AfterStep::HandedOver(handed_over(run, *claimed, step.state)));
+        }
+        run.journal.hold_on(claimed.held());
+        self.tenure = Tenure::Claimed(claimed);
+        Ok(AfterStep::GoOn { state: step.state, next: step.next })
+    }
+}
+
+impl Tenure {
+    /// The claim under which it runs, or will with its first durable step.
+    fn claimed(&self, at: RunContext<'_>) -> Box<Claimed> {
+        match self {
+            Self::Own(own) => Box::new(first_claim(own, at)),
+            Self::Claimed(claimed) => claimed.clone(),
+        }
+    }
+}
+
+/// The claim of an invocation of which nothing is stored yet. A failure that may pass leaves it to the next worker.
+fn first_claim(own: &Own, at: RunContext<'_>) -> Claimed {
+    let ports = at.engine.ports();
+    let now = at.engine.ports().clock.now();
+    let due = Due::first(now, DueAction::Resume(Map::new()));
+    let wake = WakePlan { due: Some(due), ..WakePlan::default() };
+    let paused = PausedInvocation { wake, ..own.concluded(at) };
+    let owner = own.lease.as_ref().map(|terms| terms.owner.clone());
+    let owner = owner.unwrap_or_else(|| ports.ids.fresh().into());
+    let held_for = own.lease.as_ref().map_or(DEFAULT_CLAIM, |terms| terms.duration);
+    let claim = Claim { owner, until: now + held_for, payload: Map::new(), attempts: 1 };
+    let after_error = |error: &EngineError| match error.is_transient() {
+        true => AfterError::KeepClaim,
+        false => AfterError::End,
+    };
+    Claimed { paused, claim, held_for, after_error }
+}
+
+/// `base` at the place behind `step`.
+fn progressed(at: RunContext<'_>, base: &PausedInvocation, step: &StepEnd) -> PausedInvocation {
+    let RunContext { graph, run, .. } = at;
+    let completed_positions = run.completed_positions();
+    let last = completed_positions.last();
+    PausedInvocation {
+        graph_digest: graph.digest().to_owned(),
+        schema_version: graph.schema().version().to_owned(),
+        state: step.state.to_map(),
+        parent_states: Vec::new(),
+        under_way: true,
+        namespace: vec![step.node.clone()],
+        suspended_at_node: vec![step.node.clone()],
+        suspended_step: last.map_or(0, |position| position.step),
+        attempt_index: last.map_or(0, |position| position.attempt_index),
+        outer_attempts: Vec::new(),
+        step: run.next_step(),
+        completed_positions,
+        metadata: run.view.identity().metadata.clone(),
+        trace_context: run.identity.trace_context.clone(),
+        ..base.clone()
+    }
+}
+
+struct Progress<'p> {
+    paused: &'p PausedInvocation,
+    from: ProgressFrom,
+    claim: Option<Claim>,
+}
+
+/// Writes the step, with the session as a pause does; returns the version of the session that holds its state.
+async fn write(at: RunContext<'_>, state: &State, progress: Progress<'_>) -> Result<Option<u64>, CommitError> {
+    let RunContext { engine, run, .. } = at;
+    let Progress { paused, from, claim } = progress;
+    let journal = run.journal.at_end();
+    let release = claim.is_none();
+    let write = |session_version: Option<u64>| InvocationWrite::Progress {
+        paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),
+        from: from.clone(),
+        claim: claim.clone(),
+    };
+    match &run.session {
+        Some(session) => {
+            let save = PendingSave { state: Some(state), release, journal: &journal };
+            session.commit(save, |version| Some(write(Some(version)))).await.map(Some)
+        }
+        None => {
+            let invocation = Some(write(None));
+            let growing = run.growing();
+            engine.write(&Commit { invocation, journal, growing, ..engine.blank_commit() }).await.map(|()| None)
+        }
+    }
+}
+
+fn failed(error: CommitError) -> EngineError {
+    uncommitted(error, Category::SuspensionPersistenceFailed)
+}
+
+/// The outcome of a run whose rest is accepted work.
+fn handed_over(run: &Run, claimed: Claimed, state: State) -> Outcome {
+    let paused = claimed.paused;
+    let status = InvocationStatus::Accepted { payload: Map::new() };
+    let record = InvocationRecord { status, paused: paused.clone(), stored: run.growing().stored };
+    Outcome::Suspended(Box::new(Suspended {
+        invocation_id: paused.invocation_id,
+        correlation_id: paused.correlation_id,
+        session_id: paused.session_id,
+        generation: paused.generation,
+        state,
+        descriptor: paused.descriptor,
+        wake: paused.wake,
+        fan_in: None,
+        node_name: paused.suspended_at_node.last().cloned().unwrap_or_else(|| "".into()),
+        namespace: paused.suspended_at_node,
+        carried: paused.carried,
+        arrived: Some(Box::new(record)),
+    }))
+}

@@ -1,0 +1,46 @@
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::{CompletionRequest, ModelError, Response};
+
+/// A completion that the provider works on while nobody waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackgroundJob {
+    /// The provider's name for it.
+    pub id: String,
+}
+
+/// Where such a completion stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BackgroundStatus {
+    /// Not yet begun, or under way.
+    Running,
+    /// Ended with an answer.
+    Completed(Box<Response>),
+    /// Ended without one.
+    Failed(Box<ModelError>),
+    /// It was canceled.
+    Canceled,
+}
+
+/// Port to a model that can work while nobody waits.
+#[async_trait]
+pub trait BackgroundProvider: Send + Sync {
+    /// Hands `request` over.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the provider did not take it. After a lost connection it is unknown if it did.
+    async fn start(&self, request: &CompletionRequest) -> Result<BackgroundJob, ModelError>;
+
+    /// Asks how `job`, which `request` began, stands. It may be asked as often as one likes.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the provider did not tell. A job that failed is a status.
+    async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError>;
+
+    /// Ends `job`. One that has ended already stays as it is.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the provider did not acknowledge.
+    async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError>;
+}

@@ -1,0 +1,125 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{FinishReason, Response, Usage};
+use crate::Category;
+
+/// Kind of failure of a provider (§7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ModelErrorCategory {
+    /// Key or permission is missing, wrong or expired.
+    #[serde(rename = "provider_authentication")]
+    Authentication,
+    /// The provider cannot be reached or failed inside.
+    #[serde(rename = "provider_unavailable")]
+    Unavailable,
+    /// The provider has no such model.
+    #[serde(rename = "provider_invalid_model")]
+    InvalidModel,
+    /// The model exists and is not ready yet.
+    #[serde(rename = "provider_model_not_loaded")]
+    ModelNotLoaded,
+    /// Too many requests or tokens.
+    #[serde(rename = "provider_rate_limit")]
+    RateLimit,
+    /// The provider's answer is malformed.
+    #[serde(rename = "provider_invalid_response")]
+    InvalidResponse,
+    /// The request is malformed.
+    #[serde(rename = "provider_invalid_request")]
+    InvalidRequest,
+    /// The model does not take a kind of content block.
+    #[serde(rename = "provider_unsupported_content_block")]
+    UnsupportedContentBlock,
+    /// The content does not fit the schema of the request.
+    #[serde(rename = "structured_output_invalid")]
+    StructuredOutputInvalid,
+}
+
+impl ModelErrorCategory {
+    /// The name of the specification.
+    pub fn category(self) -> Category {
+        match self {
+            Self::Authentication => Category::ProviderAuthentication,
+            Self::Unavailable => Category::ProviderUnavailable,
+            Self::InvalidModel => Category::ProviderInvalidModel,
+            Self::ModelNotLoaded => Category::ProviderModelNotLoaded,
+            Self::RateLimit => Category::ProviderRateLimit,
+            Self::InvalidResponse => Category::ProviderInvalidResponse,
+            Self::InvalidRequest => Category::ProviderInvalidRequest,
+            Self::UnsupportedContentBlock => Category::ProviderUnsupportedContentBlock,
+            Self::StructuredOutputInvalid => Category::StructuredOutputInvalid,
+        }
+    }
+
+    /// True if the same request may succeed later.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::Unavailable | Self::RateLimit | Self::ModelNotLoaded => true,
+            Self::Authentication
+            | Self::InvalidModel
+            | Self::InvalidResponse
+            | Self::InvalidRequest
+            | Self::UnsupportedContentBlock
+            | Self::StructuredOutputInvalid => false,
+        }
+    }
+}
+
+/// Failure of a call of a provider.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}: {message}", .category.category())]
+pub struct ModelError {
+    /// Kind of failure.
+    pub category: ModelErrorCategory,
+    /// What happened and what to do next, for people.
+    pub message: String,
+    /// Status of the provider's answer, if there was one.
+    pub status: Option<u16>,
+    /// Body of the provider's answer, if it was JSON.
+    pub raw: Option<Box<Value>>,
+    /// Time after which the provider wants to be asked again.
+    pub retry_after: Option<Duration>,
+    /// What broke the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
+    pub structured: Option<Box<StructuredFailure>>,
+    /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
+    /// arguments that are no JSON object (`None`) or break the schema. A caller may return the complaint to the model.
+    pub rejected: Option<Box<Response>>,
+}
+
+impl ModelError {
+    /// A failure without details.
+    pub fn new(category: ModelErrorCategory, message: impl Into<String>) -> Self {
+        Self {
+            category,
+            message: message.into(),
+            status: None,
+            raw: None,
+            retry_after: None,
+            structured: None,
+            rejected: None,
+        }
+    }
+
+    /// True if the same request may succeed later.
+    pub fn is_transient(&self) -> bool {
+        self.category.is_transient()
+    }
+}
+
+/// Content that did not fit the schema of its request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StructuredFailure {
+    /// The schema.
+    pub response_schema: Value,
+    /// The content, as the model wrote it.
+    pub output_content: String,
+    /// Where and how it breaks the schema, or why it is no JSON.
+    pub error_message: String,
+    /// Why the model stopped: at [`FinishReason::Length`] the content is cut off.
+    pub finish_reason: FinishReason,
+    /// Tokens that were used all the same.
+    pub usage: Usage,
+}

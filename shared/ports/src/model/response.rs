@@ -1,0 +1,80 @@
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::{AssistantMessage, Message};
+
+/// What a model answered (§6).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// The message of the model.
+    #[serde(serialize_with = "with_role", deserialize_with = "of_role")]
+    pub message: AssistantMessage,
+    /// Why it ended there.
+    pub finish_reason: FinishReason,
+    /// Tokens, as far as the provider reports them.
+    pub usage: Usage,
+    /// The provider's answer as it came; of a streamed one, its pieces put together.
+    pub raw: Value,
+    /// The value that the request's schema asked for; absent without a schema and where tools are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parsed: Option<Value>,
+}
+
+fn with_role<S: Serializer>(message: &AssistantMessage, serializer: S) -> Result<S::Ok, S::Error> {
+    Message::Assistant(message.clone()).serialize(serializer)
+}
+
+fn of_role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AssistantMessage, D::Error> {
+    match Message::deserialize(deserializer)? {
+        Message::Assistant(message) => Ok(message),
+        other @ (Message::System { .. } | Message::User { .. } | Message::Tool { .. }) => {
+            Err(serde::de::Error::custom(format!("a response is a message of an assistant, not of a {}", other.role())))
+        }
+    }
+}
+
+/// Why a model stopped (§6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// It was done.
+    Stop,
+    /// The most tokens were reached.
+    Length,
+    /// It waits for the results of tools.
+    ToolCalls,
+    /// The provider's filter stepped in.
+    ContentFilter,
+    /// The provider failed on the way; what there is, is there.
+    Error,
+}
+
+impl FinishReason {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+            Self::ContentFilter => "content_filter",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Tokens of a call (§6). `None`: the provider did not report it, or reported what is no count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the request.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer.
+    pub completion_tokens: Option<u64>,
+    /// Both.
+    pub total_tokens: Option<u64>,
+    /// Tokens of the request that a cache of prefixes had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
+    /// Tokens of the request that were written to such a cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_creation_tokens: Option<u64>,
+}

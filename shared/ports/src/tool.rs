@@ -1,0 +1,17 @@
+//! Tools that a model may call, as ports: what a source of tools offers, a call, and what comes of it.
+//!
+//! A source (native tools, an MCP server, HTTP tools, tools of an author's crate) only lists and calls. Approval, the
+//! check of arguments against the schema, deadlines, cutting of large output and the durable record are the work of the
+//! one dispatcher that calls it.
+
+mod call;
+mod error;
+mod output;
+mod source;
+mod spec;
+
+pub use call::{Callback, InputAnswer, ToolCall};
+pub use error::{ToolError, ToolErrorKind};
+pub use output::{InputRequest, Pending, ToolContent, ToolOutput, ToolReply};
+pub use source::ToolSource;
+pub use spec::{Effect, ToolAnnotations, ToolSpec};

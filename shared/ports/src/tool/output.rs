@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Map;
+
+/// What a call led to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolReply {
+    /// It has ended, well or badly.
+    Done(ToolOutput),
+    /// It goes on elsewhere and will answer at the callback: the run sleeps meanwhile.
+    Pending(Pending),
+    /// It needs something from a person first: the run sleeps, and the call is made again with the answer.
+    InputRequired(InputRequest),
+}
+
+/// A call that goes on elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pending {
+    /// What the other side calls the work, for people and logs: a task id, an address to look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The time after which the outcome is not waited for any more, from the reply on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// The time after which to ask, for work that does not call back: the call is then made again with the same key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_after: Option<Duration>,
+}
+
+/// A question of a tool to a person (MCP elicitation).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InputRequest {
+    /// The question.
+    pub message: String,
+    /// JSON Schema of the answer's fields.
+    pub schema: Map,
+    /// What the source wants back with the answer; opaque to everybody else.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub state: Value,
+}
+
+/// Outcome of a call that ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolOutput {
+    /// What the model is shown, in order.
+    #[serde(default)]
+    pub content: Vec<ToolContent>,
+    /// The outcome as a value, if the tool gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
+    /// True if the tool itself says that it failed. The model is shown the content and may mend the call.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    /// Success with one text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![ToolContent::text(text)], structured: None, is_error: false }
+    }
+
+    /// Success with a value, which the model is shown as JSON.
+    pub fn value(value: Value) -> Self {
+        Self { content: vec![ToolContent::text(value.to_string())], structured: Some(value), is_error: false }
+    }
+
+    /// Failure that the model is shown.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+}
+
+/// A block of a tool's output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToolContent {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// An image.
+    Image {
+        /// Its bytes in Base64.
+        data: String,
+        /// For example `image/png`.
+        media_type: String,
+    },
+    /// Something that can be fetched elsewhere.
+    ResourceLink {
+        /// Its address.
+        uri: String,
+        /// Name for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Media type, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        media_type: Option<String>,
+        /// Description, if there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+    },
+}
+
+impl ToolContent {
+    /// A block of text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}

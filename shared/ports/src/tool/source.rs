@@ -1,0 +1,25 @@
+use std::fmt;
+
+use async_trait::async_trait;
+
+use super::{ToolCall, ToolError, ToolReply, ToolSpec};
+
+/// A source of tools: the native tools, one MCP server, the HTTP tools of a workspace, the tools of a crate.
+///
+/// Its `Debug` shows no secret: neither headers nor environment nor keys. Dropping a future of it cancels what it does.
+#[async_trait]
+pub trait ToolSource: fmt::Debug + Send + Sync {
+    /// The tools that it offers now, in an order that stays the same. It may keep the list and ask again when the other
+    /// side says that it changed; a list is cheap to ask for between two changes.
+    ///
+    /// # Errors
+    /// [`ToolError`] when the list cannot be had. The caller goes on without this source, and says so.
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError>;
+
+    /// Makes `call` at most once and returns what came of it.
+    ///
+    /// # Errors
+    /// [`ToolError`] when no outcome came back; [`ToolError::uncertain`] tells if it may have happened all the same. A
+    /// source never repeats a call that may have happened.
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError>;
+}

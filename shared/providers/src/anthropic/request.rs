@@ -1,0 +1,135 @@
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, Tool, ToolCall, ToolChoice,
+};
+use serde_json::{Value, json};
+
+use super::SYSTEM;
+use crate::body::{Body, Sampling, without_stream};
+use crate::check::{invalid, unsupported_fields};
+
+/// The body of `POST /v1/messages` (§8.2.1).
+pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
+    let config = &request.config;
+    unsupported_fields(config, "Anthropic Messages")?;
+    if config.max_tokens.is_none() {
+        return Err(invalid(
+            "Anthropic Messages needs `max_tokens` in every call; set it in the configuration".to_owned(),
+        ));
+    }
+    let mut body = Body::default();
+    body.set("model", Some(model));
+    body.set("system", system(&request.messages));
+    body.set("messages", Some(messages(&request.messages)));
+    body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
+    body.set("tool_choice", request.tool_choice.as_ref().map(choice));
+    body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_tokens" });
+    body.set_list("stop_sequences", config.stop_sequences.as_ref());
+    body.set("output_config", request.response_schema.as_ref().map(output_config));
+    body.set("stream", request.stream.then_some(true));
+    let extras = without_stream(&config.extras, request.stream)?;
+    Ok(Value::Object(body.with_extras(&extras, false)?))
+}
+
+/// The text of all system messages, which are no messages here.
+fn system(messages: &[Message]) -> Option<String> {
+    let texts: Vec<_> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::System { content } => Some(content.as_str()),
+            Message::User { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+        })
+        .collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
+fn messages(messages: &[Message]) -> Vec<Value> {
+    let mut sent: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
+    for message in messages {
+        if let Message::Tool { content, tool_call_id } = message {
+            results.push(json!({ "type": "tool_result", "tool_use_id": tool_call_id, "content": content }));
+            continue;
+        }
+        flush(&mut results, &mut sent);
+        match message {
+            Message::System { .. } | Message::Tool { .. } => {}
+            Message::User { content } => sent.push(json!({ "role": "user", "content": user_content(content) })),
+            Message::Assistant(message) => sent.push(json!({ "role": "assistant", "content": assistant(message) })),
+        }
+    }
+    flush(&mut results, &mut sent);
+    sent
+}
+
+/// Results of tools that follow one another are one message of the user (§8.2.1.2).
+fn flush(results: &mut Vec<Value>, sent: &mut Vec<Value>) {
+    if !results.is_empty() {
+        sent.push(json!({ "role": "user", "content": std::mem::take(results) }));
+    }
+}
+
+fn user_content(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => Value::from(text.as_str()),
+        Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, false)).collect(),
+    }
+}
+
+fn assistant(message: &AssistantMessage) -> Value {
+    let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
+    let mut entries: Vec<Value> = match &message.content {
+        Content::Text(text) if message.tool_calls.is_empty() => return Value::from(text.as_str()),
+        Content::Text(text) if text.is_empty() => Vec::new(),
+        Content::Text(text) => vec![json!({ "type": "text", "text": text })],
+        Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, is_own)).collect(),
+    };
+    entries.extend(message.tool_calls.iter().map(tool_use));
+    Value::from(entries)
+}
+
+/// A block as an entry of content (§8.2.1.1). Reasoning of another wire, and such that nobody has signed, has none.
+fn entry(block: &Block, with_reasoning: bool) -> Option<Value> {
+    match block {
+        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "type": "text", "text": text })),
+        Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())),
+        Block::Thinking { text, signature: Some(signature) } if with_reasoning => {
+            Some(json!({ "type": "thinking", "thinking": text, "signature": signature }))
+        }
+        Block::RedactedThinking { data } if with_reasoning => {
+            Some(json!({ "type": "redacted_thinking", "data": data }))
+        }
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
+    }
+}
+
+fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
+    let source = match source {
+        ImageSource::Url { url } => json!({ "type": "url", "url": url }),
+        ImageSource::Inline { base64_data } => {
+            json!({ "type": "base64", "media_type": media_type, "data": base64_data })
+        }
+    };
+    json!({ "type": "image", "source": source })
+}
+
+fn tool_use(call: &ToolCall) -> Value {
+    let input = call.arguments.clone().unwrap_or_default();
+    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input })
+}
+
+fn tool(tool: &Tool) -> Value {
+    json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters })
+}
+
+fn choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => json!({ "type": "auto" }),
+        ToolChoice::Required => json!({ "type": "any" }),
+        ToolChoice::None => json!({ "type": "none" }),
+        ToolChoice::Tool(name) => json!({ "type": "tool", "name": name }),
+    }
+}
+
+fn output_config(schema: &Value) -> Value {
+    json!({ "format": { "type": "json_schema", "schema": schema } })
+}

@@ -1,0 +1,76 @@
+use dormouse_ports::model::{Block, FinishReason, Usage};
+use serde_json::Value;
+
+use crate::judge::counter;
+use crate::wire::{Answer, Called, Malformed};
+
+/// Reads an answer (§8.2.2).
+pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+    let entries = body.get("content").and_then(Value::as_array);
+    let entries = entries.ok_or_else(|| Malformed::new("`content` is no list"))?;
+    let finish = finish_reason(body.get("stop_reason").and_then(Value::as_str));
+    let mut blocks = Vec::new();
+    let mut calls = Vec::new();
+    for entry in entries {
+        match entry.get("type").and_then(Value::as_str) {
+            Some("text") => blocks.extend(text(entry)?),
+            Some("thinking") => blocks.push(thinking(entry)?),
+            Some("redacted_thinking") => blocks.push(Block::RedactedThinking { data: string(entry, "data")? }),
+            Some("tool_use") => calls.push(tool_use(entry, finish)?),
+            // Tools of the provider itself; they are in `raw`.
+            Some(_) => {}
+            None => return Err(Malformed::new("an entry of `content` has no `type`")),
+        }
+    }
+    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+}
+
+fn text(entry: &Value) -> Result<Option<Block>, Malformed> {
+    let text = string(entry, "text")?;
+    Ok((!text.is_empty()).then(|| Block::text(text)))
+}
+
+fn thinking(entry: &Value) -> Result<Block, Malformed> {
+    let signature = entry.get("signature").and_then(Value::as_str).filter(|signature| !signature.is_empty());
+    Ok(Block::Thinking { text: string(entry, "thinking")?, signature: signature.map(str::to_owned) })
+}
+
+fn tool_use(entry: &Value, finish: FinishReason) -> Result<Called, Malformed> {
+    let text = |name| match string(entry, name) {
+        Err(_) if finish == FinishReason::Error => Ok(String::new()),
+        text => text,
+    };
+    Ok(Called {
+        id: text("id")?,
+        name: text("name")?,
+        arguments: match entry.get("input") {
+            Some(Value::Object(input)) => Ok(input.clone()),
+            _ => Err("they are no JSON object".to_owned()),
+        },
+        signature: None,
+    })
+}
+
+fn string(entry: &Value, name: &str) -> Result<String, Malformed> {
+    let text = entry.get(name).and_then(Value::as_str);
+    text.map(str::to_owned).ok_or_else(|| Malformed(format!("an entry of `content` has no `{name}`")))
+}
+
+fn finish_reason(name: Option<&str>) -> FinishReason {
+    match name {
+        Some("end_turn" | "stop_sequence" | "pause_turn") => FinishReason::Stop,
+        Some("max_tokens") => FinishReason::Length,
+        Some("tool_use") => FinishReason::ToolCalls,
+        Some("refusal") => FinishReason::ContentFilter,
+        Some(_) | None => FinishReason::Error,
+    }
+}
+
+/// Counters of the cache that callers ask for are in `raw` only (§8.2.2).
+fn usage(usage: Option<&Value>) -> Usage {
+    let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
+    let prompt_tokens = count("input_tokens");
+    let completion_tokens = count("output_tokens");
+    let total_tokens = prompt_tokens.zip(completion_tokens).and_then(|(input, output)| input.checked_add(output));
+    Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() }
+}

@@ -1,0 +1,125 @@
+use std::collections::BTreeMap;
+
+use dormouse_ports::Map;
+use dormouse_ports::model::DeltaKind;
+use serde_json::{Value, json};
+
+use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+
+/// Puts the events of a message together.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    message: Map,
+    entries: BTreeMap<u64, Entry>,
+    is_complete: bool,
+}
+
+/// An entry of content, and the text of its input so far.
+#[derive(Debug, Default)]
+struct Entry {
+    fields: Map,
+    input: String,
+}
+
+impl Assembler for Events {
+    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+        let kind = data.get("type").and_then(Value::as_str).unwrap_or(name).to_owned();
+        let index = data.get("index").and_then(Value::as_u64).unwrap_or_default();
+        match kind.as_str() {
+            "message_start" => match data["message"].take() {
+                Value::Object(message) => self.message = message,
+                _ => return Err(malformed("the stream begins without a message")),
+            },
+            "content_block_start" => match data["content_block"].take() {
+                Value::Object(fields) => {
+                    let entry = self.entries.entry(index).or_default();
+                    entry.fields = fields;
+                }
+                _ => return Err(malformed("an entry of content begins without one")),
+            },
+            "content_block_delta" => {
+                let entry = self.entries.get_mut(&index).ok_or_else(|| malformed("a piece of no entry of content"))?;
+                entry.add(&data["delta"], emit);
+            }
+            "message_delta" => self.message_delta(&data),
+            "message_stop" => return Ok(Progress::Done),
+            "error" => return Err(StreamFault::Reported(data)),
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
+        let mut message = self.message;
+        let entries: Vec<_> = self.entries.into_values().map(Entry::whole).collect();
+        message.insert("content".to_owned(), Value::from(entries));
+        if let Some(mut failed) = failed {
+            message.insert("stop_reason".to_owned(), Value::from("error"));
+            message.insert("error".to_owned(), failed["error"].take());
+        }
+        Value::Object(message)
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+impl Events {
+    /// Why it ended, and counters that replace those of the start.
+    fn message_delta(&mut self, data: &Value) {
+        for (name, value) in data["delta"].as_object().into_iter().flatten() {
+            self.is_complete |= name == "stop_reason" && !value.is_null();
+            self.message.insert(name.clone(), value.clone());
+        }
+        let usage = self.message.entry("usage").or_insert_with(|| json!({}));
+        if let (Some(usage), Some(counters)) = (usage.as_object_mut(), data["usage"].as_object()) {
+            usage.extend(counters.clone());
+        }
+    }
+}
+
+impl Entry {
+    fn add(&mut self, delta: &Value, emit: &mut Emit<'_>) {
+        let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
+        match delta.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "text_delta" => {
+                self.append("text", text("text"));
+                emit(DeltaKind::Content, text("text"));
+            }
+            "thinking_delta" => {
+                self.append("thinking", text("thinking"));
+                emit(DeltaKind::Reasoning, text("thinking"));
+            }
+            "signature_delta" => self.append("signature", text("signature")),
+            "input_json_delta" => self.input.push_str(text("partial_json")),
+            _ => {}
+        }
+    }
+
+    fn append(&mut self, name: &str, text: &str) {
+        match self.fields.get_mut(name) {
+            Some(Value::String(known)) => known.push_str(text),
+            _ => {
+                self.fields.insert(name.to_owned(), Value::from(text));
+            }
+        }
+    }
+
+    /// An input that is no JSON stays a text: nobody takes it for arguments.
+    fn whole(mut self) -> Value {
+        if !self.input.is_empty() {
+            let input = dormouse_json::read(self.input.as_bytes(), dormouse_json::ENTRY);
+            self.fields.insert("input".to_owned(), input.unwrap_or(Value::String(self.input)));
+        }
+        Value::Object(self.fields)
+    }
+}
+
+fn malformed(what: &str) -> StreamFault {
+    StreamFault::Malformed(Malformed::new(what))
+}

@@ -1,0 +1,165 @@
+//! One attempt: one request, one answer.
+
+use std::time::Duration;
+
+use dormouse_ports::model::{CallEvent, CallObserver, CompletionRequest, DeltaKind, ModelError, Response};
+use dormouse_ports::{Clock, FetchError, FetchRequest, FetchResponse};
+use futures::StreamExt;
+use serde_json::Value;
+
+use crate::check::has_images;
+use crate::failure::{of_answer, of_fetch, of_malformed, retry_after};
+use crate::frames::{Frame, Frames};
+use crate::judge::Judge;
+use crate::wire::{Assembler, ErrorAnswer, Malformed, Progress, StreamFault, Wire};
+
+/// The most bytes that are read of an answer with an error status.
+const MOST_OF_AN_ERROR: usize = 256 << 10;
+
+/// An answer that has begun.
+pub(crate) struct Answering<'a> {
+    pub(crate) wire: &'a dyn Wire,
+    pub(crate) clock: &'a dyn Clock,
+    /// As it was sent.
+    pub(crate) sent: &'a CompletionRequest,
+    pub(crate) judge: Judge<'a>,
+    pub(crate) observer: &'a dyn CallObserver,
+}
+
+impl Answering<'_> {
+    /// Reads the answer to its end.
+    pub(crate) async fn read(self, answer: FetchResponse, most: usize) -> Result<Response, ModelError> {
+        if !(200..300).contains(&answer.status) {
+            return Err(refused(self.wire, self.clock, has_images(self.sent), answer).await);
+        }
+        let raw = if self.sent.stream { self.pieces(answer, most).await? } else { whole_body(answer, most).await? };
+        match self.wire.decode(self.sent, &raw) {
+            Ok(read) => self.judge.judge(read, raw),
+            Err(malformed) => Err(of_malformed(malformed, Some(raw))),
+        }
+    }
+
+    async fn pieces(&self, mut answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
+        let mut assembler = self.wire.assembler();
+        let mut frames = Frames::new(self.wire.framing());
+        let mut bytes = 0;
+        while let Some(portion) = answer.body.next().await {
+            let portion = portion.map_err(|error| of_fetch(&error))?;
+            bytes += portion.len();
+            if bytes > most {
+                return Err(of_fetch(&FetchError::TooLarge(most)));
+            }
+            frames.feed(&portion);
+            while let Some(frame) = frames.next().map_err(|malformed| of_malformed(malformed, None))? {
+                match self.take(&mut *assembler, frame) {
+                    Ok(Progress::More) => {}
+                    Ok(Progress::Done) => return Ok(assembler.whole(None)),
+                    Err(fault) => return self.broken_off(assembler, fault),
+                }
+            }
+        }
+        if let Some(frame) = frames.last().map_err(|malformed| of_malformed(malformed, None))? {
+            if let Err(fault) = self.take(&mut *assembler, frame) {
+                return self.broken_off(assembler, fault);
+            }
+        }
+        if assembler.is_complete() {
+            return Ok(assembler.whole(None));
+        }
+        Err(of_fetch(&FetchError::Closed("the stream ended in the middle".to_owned())))
+    }
+
+    fn take(&self, assembler: &mut dyn Assembler, frame: Frame) -> Result<Progress, StreamFault> {
+        let data = match frame.data.trim() {
+            "[DONE]" => return Ok(Progress::Done),
+            "" => return Ok(Progress::More),
+            text => dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY)
+                .map_err(|error| StreamFault::Malformed(Malformed(format!("a piece is no JSON: {error}"))))?,
+        };
+        let mut emit = |kind: DeltaKind, text: &str| {
+            if !text.is_empty() {
+                self.observer.observe(CallEvent::Token { kind, text });
+            }
+        };
+        assembler.take(&frame.name, data, &mut emit)
+    }
+
+    /// An answer that has begun and then failed is a degraded answer; one that never began is an error.
+    fn broken_off(&self, assembler: Box<dyn Assembler>, fault: StreamFault) -> Result<Value, ModelError> {
+        match fault {
+            StreamFault::Malformed(malformed) => Err(of_malformed(malformed, Some(assembler.whole(None)))),
+            StreamFault::Reported(body) if assembler.has_begun() => Ok(assembler.whole(Some(body))),
+            StreamFault::Reported(body) => {
+                let status = status_in(&body);
+                let answer = ErrorAnswer { status, body: &body, kind: "", has_images: has_images(self.sent) };
+                Err(of_answer(self.wire, answer, "", None))
+            }
+        }
+    }
+}
+
+/// The status that an error within a stream of status 200 stands for.
+fn status_in(body: &Value) -> u16 {
+    let error = body.get("error").unwrap_or(body);
+    let named = ["code", "status", "status_code"].iter().find_map(|name| error.get(*name).and_then(Value::as_u64));
+    if let Some(status) = named.and_then(|status| u16::try_from(status).ok()).filter(|s| (400..600).contains(s)) {
+        return status;
+    }
+    match error.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "authentication_error" => 401,
+        "permission_error" => 403,
+        "not_found_error" => 404,
+        "rate_limit_error" | "rate_limit_exceeded" | "throttlingException" => 429,
+        "invalid_request_error" | "validationException" => 400,
+        _ => 500,
+    }
+}
+
+/// The error for an answer with an error status.
+pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool, answer: FetchResponse) -> ModelError {
+    let wait = wait_of(&answer, clock);
+    let status = answer.status;
+    let kind = answer.header("x-amzn-errortype").unwrap_or_default().to_owned();
+    // What is wrong is told by the status, if the body does not arrive.
+    let text = body_text(answer, MOST_OF_AN_ERROR).await.unwrap_or_default();
+    let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
+    // Gemini wraps an error in a list where a stream was asked for.
+    let body = match body {
+        Value::Array(mut items) if items.len() == 1 => items.remove(0),
+        body => body,
+    };
+    of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
+}
+
+fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {
+    let in_millis = answer.header("retry-after-ms").and_then(|value| value.trim().parse::<u64>().ok());
+    in_millis
+        .map(Duration::from_millis)
+        .or_else(|| answer.header("retry-after").and_then(|value| retry_after(value, clock.now())))
+}
+
+/// The body of an answer of one piece.
+pub(crate) async fn whole_body(answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
+    let text = body_text(answer, most).await.map_err(|error| of_fetch(&error))?;
+    dormouse_json::read(text.as_bytes(), dormouse_json::STATE)
+        .map_err(|error| of_malformed(Malformed(format!("it is no JSON: {error}")), None))
+}
+
+async fn body_text(mut answer: FetchResponse, most: usize) -> Result<String, FetchError> {
+    let mut bytes = Vec::new();
+    while let Some(portion) = answer.body.next().await {
+        bytes.extend_from_slice(&portion?);
+        if bytes.len() > most {
+            return Err(FetchError::TooLarge(most));
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `request` with limits for one attempt.
+pub(crate) fn within(mut request: FetchRequest, timeout: Option<Duration>) -> FetchRequest {
+    if let Some(timeout) = timeout {
+        request.limits.total = timeout;
+    }
+    request
+}

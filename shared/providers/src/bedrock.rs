@@ -1,0 +1,105 @@
+//! Amazon Bedrock Converse. The specification has no mapping of it; this one follows its rules for the others.
+
+mod errors;
+mod request;
+mod response;
+mod stream;
+
+use std::sync::Arc;
+
+use dormouse_ports::model::{CompletionRequest, ModelError};
+use dormouse_ports::{FetchRequest, Method, Secret, Sign};
+use serde_json::Value;
+
+use crate::Provider;
+use crate::frames::Framing;
+use crate::setup::{Capabilities, ProviderSetup};
+use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire, segment};
+
+/// A model of Amazon Bedrock in `region`, over its Converse operations. The model is named by its id, its inference
+/// profile or its ARN.
+///
+/// `sign` authenticates each request for the service `bedrock`; a key of the setup is sent as a bearer instead, and
+/// then nothing is signed. `seed` and the penalties are refused, since Converse has none; extras become
+/// `additionalModelRequestFields`. A schema becomes the one tool that must be called, or an instruction where the
+/// caller brings tools. Images are inline or at `s3://`.
+pub fn bedrock(setup: ProviderSetup, region: &str, sign: Arc<dyn Sign>) -> Provider {
+    let has_key = setup.key.is_some();
+    let wire = Bedrock { region: region.to_owned(), is_elsewhere: setup.base_url.is_some() };
+    let provider = Provider::new(wire, setup);
+    if has_key { provider } else { provider.signed(sign) }
+}
+
+/// Name of the wire, and origin of its reasoning.
+const SYSTEM: &str = "aws.bedrock";
+
+struct Bedrock {
+    region: String,
+    /// The address is not Amazon's own: models are described there too.
+    is_elsewhere: bool,
+}
+
+impl Bedrock {
+    fn host(&self, name: &str) -> String {
+        let suffix = if self.region.starts_with("cn-") { ".cn" } else { "" };
+        format!("https://{name}.{}.amazonaws.com{suffix}", self.region)
+    }
+}
+
+impl Wire for Bedrock {
+    fn system(&self) -> &'static str {
+        SYSTEM
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { structured_output: false, ..Capabilities::ALL }
+    }
+
+    fn base(&self) -> String {
+        self.host("bedrock-runtime")
+    }
+
+    fn coerces(&self) -> bool {
+        true
+    }
+
+    fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
+        crate::openai::bearer(request, key)
+    }
+
+    fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
+        let operation = if request.stream { "converse-stream" } else { "converse" };
+        Ok(Encoded { path: format!("/model/{}/{operation}", segment(model)), body: request::encode(request)? })
+    }
+
+    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+        response::decode(body)
+    }
+
+    fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal {
+        errors::refusal(answer)
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Messages
+    }
+
+    fn assembler(&self) -> Box<dyn Assembler> {
+        Box::<stream::Events>::default()
+    }
+
+    fn probe(&self, model: &str) -> (Method, String) {
+        // Profiles span regions and begin with where: `eu.anthropic.…`; ARNs of models end in `foundation-model/…`.
+        let is_profile = ["us.", "eu.", "apac.", "ap.", "jp.", "au.", "us-gov.", "global."]
+            .iter()
+            .any(|area| model.starts_with(area))
+            || model.contains("inference-profile/");
+        let collection = if is_profile { "inference-profiles" } else { "foundation-models" };
+        let control = if self.is_elsewhere { String::new() } else { self.host("bedrock") };
+        (Method::Get, format!("{control}/{collection}/{}", segment(model)))
+    }
+
+    fn judge_probe(&self, _: &str, body: &Value) -> Result<(), ModelError> {
+        errors::described(body)
+    }
+}

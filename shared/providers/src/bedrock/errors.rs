@@ -1,0 +1,33 @@
+use dormouse_ports::model::{ModelError, ModelErrorCategory};
+use serde_json::Value;
+
+use crate::failure::{by_status, is_about_images, of_malformed};
+use crate::wire::{ErrorAnswer, Malformed, Refusal};
+
+/// Names an error. Its kind is in a header, or in the body of an error within a stream.
+pub(super) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
+    let text = |place: &str| answer.body.pointer(place).and_then(Value::as_str);
+    let words = text("/message").or_else(|| text("/Message")).or_else(|| text("/error/message"));
+    let said = words.unwrap_or_default();
+    let kind = answer.kind.split([':', '#']).next().unwrap_or_default();
+    let kind = if kind.is_empty() { text("/error/type").unwrap_or_default() } else { kind };
+    let category = match (kind, answer.status) {
+        ("ModelNotReadyException", _) => ModelErrorCategory::ModelNotLoaded,
+        ("ResourceNotFoundException", _) => ModelErrorCategory::InvalidModel,
+        ("ModelErrorException" | "ModelTimeoutException", _) | (_, 424) => ModelErrorCategory::Unavailable,
+        (_, 400) if said.contains("model identifier") || said.contains("model ID") => ModelErrorCategory::InvalidModel,
+        (_, 400) if answer.has_images && is_about_images(said) => ModelErrorCategory::UnsupportedContentBlock,
+        (_, status) => by_status(status),
+    };
+    Refusal { category, message: words.map(str::to_owned) }
+}
+
+/// What the description of a model or a profile says about it.
+pub(super) fn described(body: &Value) -> Result<(), ModelError> {
+    let is_model = body.pointer("/modelDetails/modelId").is_some();
+    let is_profile = body.get("inferenceProfileId").is_some();
+    if is_model || is_profile {
+        return Ok(());
+    }
+    Err(of_malformed(Malformed::new("the description of the model has no id"), Some(body.clone())))
+}

@@ -1,0 +1,147 @@
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory, Tool,
+    ToolCall, ToolChoice,
+};
+use serde_json::{Value, json};
+
+use super::SYSTEM;
+use crate::body::{Body, Sampling};
+use crate::check::{invalid, unsupported_fields};
+
+/// The body of `Converse` and `ConverseStream`.
+pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
+    let config = &request.config;
+    unsupported_fields(config, "Bedrock Converse")?;
+    let mut inference = Body::default();
+    inference.set_sampling(config, &Sampling { temperature: "temperature", top_p: "topP", max_tokens: "maxTokens" });
+    inference.set_list("stopSequences", config.stop_sequences.as_ref());
+    let inference = inference.with_extras(&dormouse_ports::Map::new(), false)?;
+    let mut body = Body::default();
+    body.set("system", system(&request.messages));
+    body.set("messages", Some(messages(&request.messages)?));
+    body.set("inferenceConfig", (!inference.is_empty()).then_some(inference));
+    body.set("toolConfig", tool_config(request)?);
+    body.set("additionalModelRequestFields", (!config.extras.is_empty()).then(|| config.extras.clone()));
+    Ok(Value::Object(body.with_extras(&dormouse_ports::Map::new(), false)?))
+}
+
+fn system(messages: &[Message]) -> Option<Value> {
+    match messages.first() {
+        Some(Message::System { content }) => Some(json!([{ "text": content }])),
+        Some(Message::User { .. } | Message::Assistant(_) | Message::Tool { .. }) | None => None,
+    }
+}
+
+/// Roles alternate here: what one role says in a row is one message.
+fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
+    let mut sent: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in messages {
+        let (role, entries) = match message {
+            Message::System { .. } => continue,
+            Message::User { content } => ("user", entries(content, false)?),
+            Message::Assistant(message) => ("assistant", assistant(message)?),
+            Message::Tool { content, tool_call_id } => ("user", vec![tool_result(tool_call_id, content)]),
+        };
+        match sent.last_mut() {
+            Some((last, known)) if *last == role => known.extend(entries),
+            Some(_) | None => sent.push((role, entries)),
+        }
+    }
+    Ok(sent.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect())
+}
+
+fn tool_result(id: &str, content: &str) -> Value {
+    json!({ "toolResult": { "toolUseId": id, "content": [{ "text": content }] } })
+}
+
+fn assistant(message: &AssistantMessage) -> Result<Vec<Value>, ModelError> {
+    let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
+    let mut sent = entries(&message.content, is_own)?;
+    sent.extend(message.tool_calls.iter().map(tool_use));
+    Ok(sent)
+}
+
+fn entries(content: &Content, with_reasoning: bool) -> Result<Vec<Value>, ModelError> {
+    match content {
+        Content::Text(text) if text.is_empty() => Ok(Vec::new()),
+        Content::Text(text) => Ok(vec![json!({ "text": text })]),
+        Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, with_reasoning).transpose()).collect(),
+    }
+}
+
+fn entry(block: &Block, with_reasoning: bool) -> Result<Option<Value>, ModelError> {
+    Ok(match block {
+        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "text": text })),
+        Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())?),
+        Block::Thinking { text, signature: Some(signature) } if with_reasoning => {
+            Some(json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } }))
+        }
+        Block::RedactedThinking { data } if with_reasoning => {
+            Some(json!({ "reasoningContent": { "redactedContent": data } }))
+        }
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
+    })
+}
+
+fn image(source: &ImageSource, media_type: Option<&str>) -> Result<Value, ModelError> {
+    let (media_type, source) = match source {
+        ImageSource::Inline { base64_data } => (media_type, json!({ "bytes": base64_data })),
+        ImageSource::Url { url } if url.starts_with("s3://") => {
+            (media_type.or(Some("image/png")), json!({ "s3Location": { "uri": url } }))
+        }
+        ImageSource::Url { url } => match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
+            Some((media_type, data)) => (Some(media_type), json!({ "bytes": data })),
+            None => return Err(unsupported("Bedrock takes images inline or at s3://, not at other addresses")),
+        },
+    };
+    let format = media_type.and_then(|media_type| media_type.strip_prefix("image/"));
+    let format = format.ok_or_else(|| unsupported("the image has no `media_type` such as `image/png`"))?;
+    Ok(json!({ "image": { "format": format, "source": source } }))
+}
+
+fn unsupported(reason: &str) -> ModelError {
+    ModelError::new(ModelErrorCategory::UnsupportedContentBlock, reason)
+}
+
+fn tool_use(call: &ToolCall) -> Value {
+    let input = call.arguments.clone().unwrap_or_default();
+    json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": input } })
+}
+
+fn tool_config(request: &CompletionRequest) -> Result<Option<Value>, ModelError> {
+    if request.tools.is_empty() {
+        return Ok(None);
+    }
+    let tools: Vec<_> = request.tools.iter().map(tool).collect();
+    Ok(match &request.tool_choice {
+        None => Some(json!({ "tools": tools })),
+        Some(ToolChoice::Auto) => Some(json!({ "tools": tools, "toolChoice": { "auto": {} } })),
+        Some(ToolChoice::Required) => Some(json!({ "tools": tools, "toolChoice": { "any": {} } })),
+        Some(ToolChoice::Tool(name)) => Some(json!({ "tools": tools, "toolChoice": { "tool": { "name": name } } })),
+        // Converse has no word for it: without tools there can be no call.
+        Some(ToolChoice::None) if !has_calls(&request.messages) => None,
+        Some(ToolChoice::None) => {
+            return Err(invalid(
+                "Bedrock Converse cannot forbid tools once the conversation has used them; leave `tool_choice` out"
+                    .to_owned(),
+            ));
+        }
+    })
+}
+
+fn has_calls(messages: &[Message]) -> bool {
+    messages.iter().any(|message| match message {
+        Message::Assistant(message) => !message.tool_calls.is_empty(),
+        Message::Tool { .. } => true,
+        Message::System { .. } | Message::User { .. } => false,
+    })
+}
+
+fn tool(tool: &Tool) -> Value {
+    let mut spec = json!({ "name": tool.name, "inputSchema": { "json": tool.parameters } });
+    // It may not be empty here.
+    if !tool.description.is_empty() {
+        spec["description"] = Value::from(tool.description.as_str());
+    }
+    json!({ "toolSpec": spec })
+}

@@ -1,0 +1,136 @@
+use std::collections::BTreeMap;
+
+use dormouse_ports::Map;
+use dormouse_ports::model::DeltaKind;
+use serde_json::{Value, json};
+
+use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+
+/// Puts the events of a message together.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    root: Map,
+    entries: BTreeMap<u64, Entry>,
+}
+
+/// An entry of content as it grows.
+#[derive(Debug)]
+enum Entry {
+    Text(String),
+    ToolUse { fields: Map, input: String },
+    Reasoning { text: String, signature: Option<String> },
+    Redacted(String),
+}
+
+impl Assembler for Events {
+    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+        let index = data.get("contentBlockIndex").and_then(Value::as_u64).unwrap_or_default();
+        match name {
+            "contentBlockStart" => {
+                if let Some(Value::Object(fields)) = data.pointer_mut("/start/toolUse").map(Value::take) {
+                    self.entries.insert(index, Entry::ToolUse { fields, input: String::new() });
+                }
+            }
+            "contentBlockDelta" => self.delta(index, &data["delta"], emit)?,
+            "messageStop" | "metadata" => {
+                let Value::Object(fields) = data else { return Err(malformed("an event is no object")) };
+                self.root.extend(fields);
+                // Nothing comes behind the counters.
+                return Ok(if name == "metadata" { Progress::Done } else { Progress::More });
+            }
+            "exception" => return Err(StreamFault::Reported(data)),
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
+        let mut root = self.root;
+        let content: Vec<_> = self.entries.into_values().map(Entry::whole).collect();
+        root.insert("output".to_owned(), json!({ "message": { "role": "assistant", "content": content } }));
+        if let Some(mut failed) = failed {
+            root.insert("stopReason".to_owned(), Value::from("error"));
+            root.insert("error".to_owned(), failed["error"].take());
+        }
+        Value::Object(root)
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.root.contains_key("stopReason")
+    }
+}
+
+impl Events {
+    fn delta(&mut self, index: u64, delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
+        let text = |place: &str| delta.pointer(place).and_then(Value::as_str);
+        if let Some(piece) = text("/text") {
+            emit(DeltaKind::Content, piece);
+            let entry = self.entries.entry(index).or_insert_with(|| Entry::Text(String::new()));
+            if let Entry::Text(known) = entry {
+                known.push_str(piece);
+            }
+        }
+        if let Some(piece) = text("/toolUse/input") {
+            match self.entries.get_mut(&index) {
+                Some(Entry::ToolUse { input, .. }) => input.push_str(piece),
+                _ => return Err(malformed("a piece of a call that has not begun")),
+            }
+        }
+        if let Some(data) = text("/reasoningContent/redactedContent") {
+            self.entries.insert(index, Entry::Redacted(data.to_owned()));
+        }
+        self.reasoning(index, text("/reasoningContent/text"), text("/reasoningContent/signature"), emit);
+        Ok(())
+    }
+
+    fn reasoning(&mut self, index: u64, piece: Option<&str>, sign: Option<&str>, emit: &mut Emit<'_>) {
+        if piece.is_none() && sign.is_none() {
+            return;
+        }
+        let entry =
+            self.entries.entry(index).or_insert_with(|| Entry::Reasoning { text: String::new(), signature: None });
+        if let Entry::Reasoning { text, signature } = entry {
+            if let Some(piece) = piece {
+                emit(DeltaKind::Reasoning, piece);
+                text.push_str(piece);
+            }
+            if let Some(sign) = sign {
+                signature.get_or_insert_default().push_str(sign);
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// An input that is no JSON stays a text: nobody takes it for arguments.
+    fn whole(self) -> Value {
+        match self {
+            Self::Text(text) => json!({ "text": text }),
+            Self::ToolUse { mut fields, input } => {
+                let input = match input.as_str() {
+                    "" => json!({}),
+                    text => {
+                        dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or_else(|_| Value::from(text))
+                    }
+                };
+                fields.insert("input".to_owned(), input);
+                json!({ "toolUse": fields })
+            }
+            Self::Reasoning { text, signature: None } => {
+                json!({ "reasoningContent": { "reasoningText": { "text": text } } })
+            }
+            Self::Reasoning { text, signature: Some(signature) } => {
+                json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } })
+            }
+            Self::Redacted(data) => json!({ "reasoningContent": { "redactedContent": data } }),
+        }
+    }
+}
+
+fn malformed(what: &str) -> StreamFault {
+    StreamFault::Malformed(Malformed::new(what))
+}

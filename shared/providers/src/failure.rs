@@ -1,0 +1,142 @@
+//! Errors of the transport and of the provider, in the categories of the specification.
+
+use std::time::Duration;
+
+use dormouse_ports::model::{ModelError, ModelErrorCategory};
+use dormouse_ports::{FetchError, SignError};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use serde_json::Value;
+
+use crate::wire::{ErrorAnswer, Malformed, Wire};
+
+/// The longest excerpt of a provider's words in an error.
+const EXCERPT: usize = 500;
+
+/// The error for a request that got no answer, or not all of it.
+pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
+    let category = match error {
+        FetchError::Dns(_)
+        | FetchError::Connect(_)
+        | FetchError::Tls(_)
+        | FetchError::Timeout(_)
+        | FetchError::Closed(_) => ModelErrorCategory::Unavailable,
+        FetchError::TooLarge(_) => ModelErrorCategory::InvalidResponse,
+        FetchError::Denied(_) => ModelErrorCategory::InvalidRequest,
+    };
+    ModelError::new(category, format!("the model provider could not be asked: {error}"))
+}
+
+pub(crate) fn of_sign(error: &SignError) -> ModelError {
+    let category = match error {
+        SignError::NoCredentials(_) => ModelErrorCategory::Authentication,
+        SignError::Rejected(_) => ModelErrorCategory::InvalidRequest,
+    };
+    ModelError::new(category, error.to_string())
+}
+
+/// The error for an answer that is no answer of its wire.
+pub(crate) fn of_malformed(malformed: Malformed, raw: Option<Value>) -> ModelError {
+    let mut error = ModelError::new(
+        ModelErrorCategory::InvalidResponse,
+        format!("the provider's answer is malformed: {}", malformed.0),
+    );
+    error.raw = raw.map(Box::new);
+    error
+}
+
+/// The error for an answer with an error status.
+pub(crate) fn of_answer(
+    wire: &dyn Wire,
+    answer: ErrorAnswer<'_>,
+    text: &str,
+    retry_after: Option<Duration>,
+) -> ModelError {
+    let refusal = wire.refusal(answer);
+    let words = refusal.message.unwrap_or_else(|| text.trim().to_owned());
+    let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
+    let status = answer.status;
+    let mut error = ModelError::new(
+        refusal.category,
+        format!("the provider answered with status {status}: {words}{}", advice(refusal.category, status)),
+    );
+    error.status = Some(status);
+    error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
+    error.retry_after = retry_after;
+    error
+}
+
+fn excerpt(words: &str) -> String {
+    if words.chars().count() <= EXCERPT {
+        return words.to_owned();
+    }
+    words.chars().take(EXCERPT).chain(['…']).collect()
+}
+
+/// What to do next, where the provider's own words hardly say it.
+fn advice(category: ModelErrorCategory, status: u16) -> &'static str {
+    match category {
+        ModelErrorCategory::Authentication => "; check the key of the model and what it may do",
+        ModelErrorCategory::InvalidModel => "; check the name of the model",
+        ModelErrorCategory::RateLimit => "; wait before the next call, or raise the limit at the provider",
+        ModelErrorCategory::InvalidRequest if matches!(status, 300..=399 | 404 | 405) => {
+            "; check the base URL of the provider"
+        }
+        ModelErrorCategory::Unavailable
+        | ModelErrorCategory::ModelNotLoaded
+        | ModelErrorCategory::InvalidResponse
+        | ModelErrorCategory::InvalidRequest
+        | ModelErrorCategory::UnsupportedContentBlock
+        | ModelErrorCategory::StructuredOutputInvalid => "",
+    }
+}
+
+/// The categories that statuses have on every wire; `None` where the body decides.
+pub(crate) fn by_status(status: u16) -> ModelErrorCategory {
+    match status {
+        401..=403 => ModelErrorCategory::Authentication,
+        429 => ModelErrorCategory::RateLimit,
+        408 | 500.. => ModelErrorCategory::Unavailable,
+        _ => ModelErrorCategory::InvalidRequest,
+    }
+}
+
+/// True if `words` complain about an image.
+pub(crate) fn is_about_images(words: &str) -> bool {
+    const SIGNS: [&str; 8] =
+        ["image", "media type", "media_type", "mime", "multimodal", "vision", "fileuri", "file uri"];
+    let words = words.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| words.contains(sign))
+}
+
+/// The time in a `retry-after` header: seconds, or a date.
+pub(crate) fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let at = rfc2822::parse(value).ok()?.timestamp();
+    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_wait_is_in_seconds_or_a_date() {
+        let now: Timestamp = "1994-11-06T08:49:00Z".parse().expect("an instant");
+        for (value, seconds) in [
+            ("30", Some(30)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(37)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("-3", None),
+            ("soon", None),
+            ("NaN", None),
+            ("1e400", None),
+        ] {
+            assert_eq!(retry_after(value, now).map(|wait| wait.as_secs()), seconds, "{value}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Pieces of a streamed answer.
+
+mod events;
+mod messages;
+
+pub(crate) use events::EventFrames;
+pub(crate) use messages::MessageFrames;
+
+use crate::wire::Malformed;
+
+/// A piece: its name, which may be empty, and its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) name: String,
+    pub(crate) data: String,
+}
+
+/// How pieces are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events.
+    Events,
+    /// Binary messages of AWS.
+    Messages,
+}
+
+/// Finds pieces in bytes that arrive in any portions.
+#[derive(Debug)]
+pub(crate) enum Frames {
+    Events(EventFrames),
+    Messages(MessageFrames),
+}
+
+impl Frames {
+    pub(crate) fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::Events => Self::Events(EventFrames::default()),
+            Framing::Messages => Self::Messages(MessageFrames::default()),
+        }
+    }
+
+    /// Takes `bytes` in.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Events(frames) => frames.feed(bytes),
+            Self::Messages(frames) => frames.feed(bytes),
+        }
+    }
+
+    /// The next piece that is there whole.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+        match self {
+            Self::Events(frames) => frames.next(),
+            Self::Messages(frames) => frames.next(),
+        }
+    }
+
+    /// The last piece, where it ends with the stream.
+    pub(crate) fn last(&mut self) -> Result<Option<Frame>, Malformed> {
+        match self {
+            Self::Events(frames) => frames.last(),
+            Self::Messages(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+use std::collections::BTreeMap;
+
+use dormouse_ports::Map;
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, Tool, ToolCall, ToolChoice,
+};
+use serde_json::{Value, json};
+
+use super::SYSTEM;
+use crate::body::{Body, Sampling};
+
+/// The body of `generateContent` (§8.3.1).
+pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
+    let mut body = Body::default();
+    body.set("systemInstruction", system(&request.messages));
+    body.set("contents", Some(contents(&request.messages)));
+    body.set("tools", (!request.tools.is_empty()).then(|| tools(&request.tools)));
+    body.set("toolConfig", request.tool_choice.as_ref().map(choice));
+    let generation = generation(request)?;
+    body.set("generationConfig", (!generation.is_empty()).then_some(generation));
+    Ok(Value::Object(body.with_extras(&Map::new(), false)?))
+}
+
+/// Sampling, the schema, and the caller's extras among them.
+fn generation(request: &CompletionRequest) -> Result<Map, ModelError> {
+    let config = &request.config;
+    let mut body = Body::default();
+    let names = Sampling { temperature: "temperature", top_p: "topP", max_tokens: "maxOutputTokens" };
+    body.set_sampling(config, &names);
+    body.set("seed", config.seed);
+    body.set("frequencyPenalty", config.frequency_penalty);
+    body.set("presencePenalty", config.presence_penalty);
+    body.set_list("stopSequences", config.stop_sequences.as_ref());
+    body.set("responseMimeType", request.response_schema.as_ref().map(|_| "application/json"));
+    body.set("responseJsonSchema", request.response_schema.clone());
+    body.with_extras(&config.extras, false)
+}
+
+fn system(messages: &[Message]) -> Option<Value> {
+    let texts: Vec<_> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::System { content } => Some(content.as_str()),
+            Message::User { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+        })
+        .collect();
+    (!texts.is_empty()).then(|| json!({ "parts": [{ "text": texts.join("\n\n") }] }))
+}
+
+fn contents(messages: &[Message]) -> Vec<Value> {
+    let mut sent: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
+    // Which tool each call named, the latest counting.
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for message in messages {
+        if let Message::Tool { content, tool_call_id } = message {
+            let name = names.get(tool_call_id.as_str()).copied().unwrap_or_default();
+            let response = json!({ "name": name, "id": tool_call_id, "response": { "result": content } });
+            results.push(json!({ "functionResponse": response }));
+            continue;
+        }
+        flush(&mut results, &mut sent);
+        match message {
+            Message::System { .. } | Message::Tool { .. } => {}
+            Message::User { content } => sent.push(json!({ "role": "user", "parts": parts(content, false) })),
+            Message::Assistant(message) => {
+                names.extend(message.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
+                sent.push(json!({ "role": "model", "parts": assistant(message) }));
+            }
+        }
+    }
+    flush(&mut results, &mut sent);
+    sent
+}
+
+/// Results of tools that follow one another are one content of the user (§8.3.1.2).
+fn flush(results: &mut Vec<Value>, sent: &mut Vec<Value>) {
+    if !results.is_empty() {
+        sent.push(json!({ "role": "user", "parts": std::mem::take(results) }));
+    }
+}
+
+fn assistant(message: &AssistantMessage) -> Vec<Value> {
+    let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
+    let mut sent = parts(&message.content, is_own);
+    sent.extend(message.tool_calls.iter().map(|call| function_call(call, is_own)));
+    sent
+}
+
+fn parts(content: &Content, with_reasoning: bool) -> Vec<Value> {
+    match content {
+        Content::Text(text) if text.is_empty() => Vec::new(),
+        Content::Text(text) => vec![json!({ "text": text })],
+        Content::Blocks(blocks) => blocks.iter().filter_map(|block| part(block, with_reasoning)).collect(),
+    }
+}
+
+/// A block as a part (§8.3.1.1). Reasoning of another wire has none: here no thinking block is signed itself.
+fn part(block: &Block, with_reasoning: bool) -> Option<Value> {
+    match block {
+        Block::Text { text, signature: Some(signature) } if with_reasoning => {
+            Some(json!({ "text": text, "thoughtSignature": signature }))
+        }
+        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "text": text })),
+        Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())),
+        Block::Thinking { text, signature: None } if with_reasoning => Some(json!({ "text": text, "thought": true })),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
+    }
+}
+
+fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
+    match source {
+        ImageSource::Inline { base64_data } => {
+            json!({ "inlineData": { "mimeType": media_type, "data": base64_data } })
+        }
+        ImageSource::Url { url } => match inferred(url).or(media_type) {
+            Some(kind) => json!({ "fileData": { "mimeType": kind, "fileUri": url } }),
+            None => json!({ "fileData": { "fileUri": url } }),
+        },
+    }
+}
+
+/// The type that the ending of an address says.
+fn inferred(url: &str) -> Option<&'static str> {
+    const ENDINGS: [(&str, &str); 7] = [
+        (".png", "image/png"),
+        (".jpg", "image/jpeg"),
+        (".jpeg", "image/jpeg"),
+        (".webp", "image/webp"),
+        (".gif", "image/gif"),
+        (".heic", "image/heic"),
+        (".heif", "image/heif"),
+    ];
+    let path = url.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+    ENDINGS.iter().find(|(ending, _)| path.ends_with(ending)).map(|(_, kind)| *kind)
+}
+
+fn function_call(call: &ToolCall, with_signature: bool) -> Value {
+    let arguments = call.arguments.clone().unwrap_or_default();
+    let mut part = json!({ "functionCall": { "name": call.name, "id": call.id, "args": arguments } });
+    if let (true, Some(signature)) = (with_signature, call.signature.as_deref().filter(|text| !text.is_empty())) {
+        part["thoughtSignature"] = Value::from(signature);
+    }
+    part
+}
+
+fn tools(tools: &[Tool]) -> Value {
+    let declared: Vec<_> = tools
+        .iter()
+        .map(|tool| json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters }))
+        .collect();
+    json!([{ "functionDeclarations": declared }])
+}
+
+fn choice(choice: &ToolChoice) -> Value {
+    let config = match choice {
+        ToolChoice::Auto => json!({ "mode": "AUTO" }),
+        ToolChoice::Required => json!({ "mode": "ANY" }),
+        ToolChoice::None => json!({ "mode": "NONE" }),
+        ToolChoice::Tool(name) => json!({ "mode": "ANY", "allowedFunctionNames": [name] }),
+    };
+    json!({ "functionCallingConfig": config })
+}

@@ -1,0 +1,91 @@
+use dormouse_ports::model::{Block, CompletionRequest, FinishReason, Message, Usage};
+use serde_json::Value;
+
+use crate::judge::counter;
+use crate::wire::{Answer, Called, Malformed};
+
+/// Reads an answer (§8.3.2).
+pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+    let usage = usage(body.get("usageMetadata"));
+    let Some(candidate) = body.get("candidates").and_then(Value::as_array).and_then(|all| all.first()) else {
+        // The question itself was blocked.
+        return match body.pointer("/promptFeedback/blockReason") {
+            Some(_) => Ok(Answer { blocks: Vec::new(), calls: Vec::new(), finish: FinishReason::ContentFilter, usage }),
+            None => Err(Malformed::new("there are no `candidates`")),
+        };
+    };
+    let parts = match candidate.pointer("/content/parts") {
+        None => &[],
+        Some(Value::Array(parts)) => parts.as_slice(),
+        Some(_) => return Err(Malformed::new("`content.parts` is no list")),
+    };
+    let blocks = parts.iter().filter_map(block).collect();
+    let has_call = parts.iter().any(|part| part.get("functionCall").is_some());
+    let finish = finish_reason(candidate.get("finishReason").and_then(Value::as_str), has_call);
+    let mut calls = Vec::new();
+    for part in parts {
+        if let Some(call) = part.get("functionCall") {
+            calls.push(called(call, part, earlier_calls(request) + calls.len()));
+        }
+    }
+    Ok(Answer { blocks, calls, finish, usage })
+}
+
+fn block(part: &Value) -> Option<Block> {
+    let text = part.get("text").and_then(Value::as_str)?;
+    if part.get("thought") == Some(&Value::Bool(true)) {
+        return (!text.is_empty()).then(|| Block::Thinking { text: text.to_owned(), signature: None });
+    }
+    let signature = signature(part);
+    // A signature may come alone; it goes back in its place.
+    (!text.is_empty() || signature.is_some()).then(|| Block::Text { text: text.to_owned(), signature })
+}
+
+fn signature(part: &Value) -> Option<String> {
+    let signature = part.get("thoughtSignature").and_then(Value::as_str);
+    signature.filter(|signature| !signature.is_empty()).map(str::to_owned)
+}
+
+/// A call; `position` counts the calls of the conversation, for those without an id.
+fn called(call: &Value, part: &Value, position: usize) -> Called {
+    let id = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+    Called {
+        id: id.map_or_else(|| format!("call-{position}"), str::to_owned),
+        name: call.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        arguments: match call.get("args") {
+            Some(Value::Object(arguments)) => Ok(arguments.clone()),
+            None | Some(Value::Null) => Ok(dormouse_ports::Map::new()),
+            Some(_) => Err("they are no JSON object".to_owned()),
+        },
+        signature: signature(part),
+    }
+}
+
+fn earlier_calls(request: &CompletionRequest) -> usize {
+    let count = |message: &Message| match message {
+        Message::Assistant(message) => message.tool_calls.len(),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
+    };
+    request.messages.iter().map(count).sum()
+}
+
+fn finish_reason(name: Option<&str>, has_call: bool) -> FinishReason {
+    match name {
+        _ if has_call => FinishReason::ToolCalls,
+        Some("STOP") => FinishReason::Stop,
+        Some("MAX_TOKENS") => FinishReason::Length,
+        Some("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII") => FinishReason::ContentFilter,
+        Some(_) | None => FinishReason::Error,
+    }
+}
+
+fn usage(usage: Option<&Value>) -> Usage {
+    let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
+    Usage {
+        prompt_tokens: count("promptTokenCount"),
+        completion_tokens: count("candidatesTokenCount"),
+        total_tokens: count("totalTokenCount"),
+        cached_tokens: count("cachedContentTokenCount"),
+        cache_creation_tokens: None,
+    }
+}

@@ -1,0 +1,109 @@
+use dormouse_ports::Map;
+use dormouse_ports::model::DeltaKind;
+use serde_json::{Value, json};
+
+use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+
+/// Puts the answers of a stream together, each of which has some parts.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    /// Fields of the answers; the last value of each.
+    root: Map,
+    candidate: Map,
+    role: Option<Value>,
+    parts: Vec<Value>,
+    has_begun: bool,
+}
+
+impl Assembler for Chunks {
+    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+        let Value::Object(answer) = data else {
+            return Err(StreamFault::Malformed(Malformed::new("a piece is no object")));
+        };
+        if answer.contains_key("error") {
+            return Err(StreamFault::Reported(Value::Object(answer)));
+        }
+        for (name, value) in answer {
+            match (name.as_str(), value) {
+                ("candidates", Value::Array(candidates)) => {
+                    candidates.into_iter().take(1).for_each(|candidate| self.candidate(candidate, emit));
+                }
+                (_, value) => {
+                    self.root.insert(name, value);
+                }
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
+        let mut root = self.root;
+        let mut candidate = self.candidate;
+        if self.has_begun {
+            let role = self.role.unwrap_or_else(|| Value::from("model"));
+            candidate.insert("content".to_owned(), json!({ "role": role, "parts": self.parts }));
+        }
+        if let Some(mut failed) = failed {
+            candidate.insert("finishReason".to_owned(), Value::from("OTHER"));
+            root.insert("error".to_owned(), failed["error"].take());
+        }
+        if !candidate.is_empty() {
+            root.insert("candidates".to_owned(), json!([candidate]));
+        }
+        Value::Object(root)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    fn is_complete(&self) -> bool {
+        self.candidate.contains_key("finishReason")
+            || self.root.get("promptFeedback").is_some_and(|feedback| feedback.get("blockReason").is_some())
+    }
+}
+
+impl Chunks {
+    fn candidate(&mut self, candidate: Value, emit: &mut Emit<'_>) {
+        let Value::Object(candidate) = candidate else { return };
+        for (name, mut value) in candidate {
+            if name != "content" {
+                self.candidate.insert(name, value);
+                continue;
+            }
+            self.has_begun = true;
+            self.role = value.get("role").cloned().or(self.role.take());
+            if let Some(Value::Array(parts)) = value.get_mut("parts").map(Value::take) {
+                parts.into_iter().for_each(|part| self.part(part, emit));
+            }
+        }
+    }
+
+    fn part(&mut self, part: Value, emit: &mut Emit<'_>) {
+        let is_thought = |part: &Value| part.get("thought") == Some(&Value::Bool(true));
+        if let Some(text) = part.get("text").and_then(Value::as_str) {
+            emit(if is_thought(&part) { DeltaKind::Reasoning } else { DeltaKind::Content }, text);
+            if let Some(last) =
+                self.parts.last_mut().filter(|last| is_open(last) && is_thought(last) == is_thought(&part))
+            {
+                extend(last, text, part.get("thoughtSignature"));
+                return;
+            }
+        }
+        self.parts.push(part);
+    }
+}
+
+/// True for a text that may go on: a signature ends its part.
+fn is_open(part: &Value) -> bool {
+    part.get("text").is_some() && part.get("thoughtSignature").is_none()
+}
+
+fn extend(part: &mut Value, text: &str, signature: Option<&Value>) {
+    if let Some(Value::String(known)) = part.get_mut("text") {
+        known.push_str(text);
+    }
+    if let Some(signature) = signature {
+        part["thoughtSignature"] = signature.clone();
+    }
+}

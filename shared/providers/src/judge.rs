@@ -1,0 +1,169 @@
+//! Judges an answer before it is returned (§3, §5, §7).
+
+use std::collections::BTreeSet;
+
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, FinishReason, ModelError, ModelErrorCategory, Response,
+    StructuredFailure, ToolCall,
+};
+use serde_json::Value;
+
+use crate::canonical::canonical;
+use crate::schema::{check, check_object_schema};
+use crate::structured::{OUTPUT_TOOL, Structured};
+use crate::wire::{Answer, Called};
+
+/// What an answer is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judge<'a> {
+    /// As the caller made it.
+    pub(crate) request: &'a CompletionRequest,
+    pub(crate) structured: Structured,
+    /// The wire that reasoning belongs to.
+    pub(crate) origin: &'static str,
+}
+
+impl Judge<'_> {
+    /// The response, if `answer` is sound. `raw` is what it was read from.
+    pub(crate) fn judge(self, answer: Answer, raw: Value) -> Result<Response, ModelError> {
+        let mut answer = answer;
+        if self.structured == Structured::Coerced {
+            uncoerce(&mut answer);
+        }
+        let complaint = self.complaint(&answer);
+        let mut response = self.response(answer, raw);
+        if let Some(complaint) = complaint {
+            return Err(rejected(complaint, response));
+        }
+        if self.structured != Structured::No && response.message.tool_calls.is_empty() {
+            response.parsed = Some(self.parsed(&response)?);
+        }
+        Ok(response)
+    }
+
+    /// What is wrong with it. An answer that ended in an error is as it is (§3).
+    fn complaint(self, answer: &Answer) -> Option<String> {
+        if answer.finish == FinishReason::Error {
+            return None;
+        }
+        let mut ids = BTreeSet::new();
+        let wrong = answer.calls.iter().find_map(|call| match self.check_call(call) {
+            Ok(()) if ids.insert(call.id.as_str()) => None,
+            Ok(()) => Some(format!("two calls of tools have the id `{}`", call.id)),
+            Err(complaint) => Some(complaint),
+        });
+        let is_silent = answer.calls.is_empty()
+            && answer.finish == FinishReason::Stop
+            && self.structured == Structured::No
+            && answer.blocks.is_empty();
+        wrong.or_else(|| is_silent.then(|| "the answer has neither content nor calls of tools".to_owned()))
+    }
+
+    fn check_call(self, call: &Called) -> Result<(), String> {
+        let Called { id, name, .. } = call;
+        if id.is_empty() {
+            return Err(format!("a call of the tool `{name}` has no id"));
+        }
+        let Some(tool) = self.request.tools.iter().find(|tool| tool.name == *name) else {
+            return Err(format!("the model called the tool `{name}`, which does not exist; {}", self.tools_in_words()));
+        };
+        let arguments = call
+            .arguments
+            .as_ref()
+            .map_err(|reason| format!("the arguments of the call of `{name}` cannot be read: {reason}"))?;
+        let schema = check_object_schema(&tool.parameters)?;
+        check(&schema, &Value::Object(arguments.clone()))
+            .map_err(|reason| format!("the arguments of the call of `{name}` break its schema: {reason}"))
+    }
+
+    fn tools_in_words(self) -> String {
+        let names: Vec<_> = self.request.tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
+        if names.is_empty() { "there are no tools".to_owned() } else { format!("tools are {}", names.join(", ")) }
+    }
+
+    fn response(self, answer: Answer, raw: Value) -> Response {
+        let tool_calls = answer.calls.into_iter().map(|call| ToolCall {
+            id: call.id,
+            name: call.name,
+            arguments: call.arguments.ok(),
+            signature: call.signature,
+        });
+        let mut message =
+            AssistantMessage { content: content(answer.blocks), tool_calls: tool_calls.collect(), origin: None };
+        message.origin = message.is_bound().then(|| self.origin.to_owned());
+        Response { message, finish_reason: answer.finish, usage: answer.usage, raw, parsed: None }
+    }
+
+    fn parsed(self, response: &Response) -> Result<Value, ModelError> {
+        let output = response.message.content.as_text();
+        let schema = self.request.response_schema.as_ref().unwrap_or(&Value::Null);
+        read_output(schema, &output).map_err(|reason| {
+            let mut error = ModelError::new(
+                ModelErrorCategory::StructuredOutputInvalid,
+                format!("the model's output does not fit the schema: {reason}"),
+            );
+            error.structured = Some(Box::new(StructuredFailure {
+                response_schema: schema.clone(),
+                output_content: output.clone(),
+                error_message: reason,
+                finish_reason: response.finish_reason,
+                usage: response.usage,
+            }));
+            error.raw = Some(Box::new(response.raw.clone()));
+            error
+        })
+    }
+}
+
+fn read_output(schema: &Value, output: &str) -> Result<Value, String> {
+    let value = dormouse_json::read(output.as_bytes(), dormouse_json::ENTRY)
+        .map_err(|error| format!("it is no JSON: {error}"))?;
+    check(&check_object_schema(schema)?, &value)?;
+    Ok(value)
+}
+
+/// A text where there is nothing but one.
+fn content(mut blocks: Vec<Block>) -> Content {
+    match blocks.as_mut_slice() {
+        [] => Content::default(),
+        [Block::Text { text, signature: None }] => Content::Text(std::mem::take(text)),
+        _ => Content::Blocks(blocks),
+    }
+}
+
+/// Turns the call of the tool that stands in for a schema into the content that it stands for.
+fn uncoerce(answer: &mut Answer) {
+    let Some(index) = answer.calls.iter().position(|call| call.name == OUTPUT_TOOL) else { return };
+    let call = answer.calls.remove(index);
+    if let Ok(arguments) = call.arguments {
+        answer.blocks.retain(Block::is_reasoning);
+        answer.blocks.push(Block::text(canonical(Value::Object(arguments)).to_string()));
+    }
+    if answer.finish == FinishReason::ToolCalls && answer.calls.is_empty() {
+        answer.finish = FinishReason::Stop;
+    }
+}
+
+fn rejected(complaint: String, response: Response) -> ModelError {
+    let mut error = ModelError::new(ModelErrorCategory::InvalidResponse, complaint);
+    error.raw = Some(Box::new(response.raw.clone()));
+    error.rejected = Some(Box::new(response));
+    error
+}
+
+/// Reads the arguments of a call from the text in which a provider wrote them. No text is no argument.
+pub(crate) fn arguments(text: &str) -> Result<dormouse_ports::Map, String> {
+    if text.trim().is_empty() {
+        return Ok(dormouse_ports::Map::new());
+    }
+    match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("they are no JSON object".to_owned()),
+        Err(error) => Err(format!("they are no JSON: {error}")),
+    }
+}
+
+/// A counter of tokens, if it is one (§7).
+pub(crate) fn counter(value: Option<&Value>) -> Option<u64> {
+    value.and_then(Value::as_u64)
+}

@@ -1,0 +1,89 @@
+//! OpenAI-compatible chat completions (§8.1).
+
+mod errors;
+mod probe;
+pub(crate) mod request;
+mod response;
+mod stream;
+
+use dormouse_ports::model::{CompletionRequest, ModelError};
+use dormouse_ports::{FetchRequest, Method, Secret};
+use serde_json::Value;
+
+use crate::Provider;
+use crate::setup::{Capabilities, ProviderSetup};
+use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
+
+pub(crate) use errors::refusal;
+pub(crate) use probe::listed;
+
+/// A model that speaks OpenAI's chat completions: OpenAI itself, vLLM, LM Studio, llama.cpp, Ollama and many others.
+///
+/// The key goes into `authorization` as a bearer. A schema is sent as `response_format`, strict where it allows that;
+/// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
+/// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
+/// messages is not sent.
+pub fn openai(setup: ProviderSetup) -> Provider {
+    Provider::new(OpenAi, setup)
+}
+
+pub(crate) struct OpenAi;
+
+impl Wire for OpenAi {
+    fn system(&self) -> &'static str {
+        "openai"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ALL
+    }
+
+    fn base(&self) -> String {
+        "https://api.openai.com/v1".to_owned()
+    }
+
+    fn adjust_base(&self, base: String) -> String {
+        with_version(base)
+    }
+
+    fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
+        bearer(request, key)
+    }
+
+    fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
+        Ok(Encoded { path: "/chat/completions".to_owned(), body: request::encode(model, request)? })
+    }
+
+    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+        response::decode(body)
+    }
+
+    fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal {
+        refusal(answer)
+    }
+
+    fn assembler(&self) -> Box<dyn Assembler> {
+        Box::<stream::Chunks>::default()
+    }
+
+    fn probe(&self, _: &str) -> (Method, String) {
+        (Method::Get, "/models".to_owned())
+    }
+
+    fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError> {
+        listed(model, body)
+    }
+}
+
+/// An address of a host alone means its version 1.
+pub(crate) fn with_version(base: String) -> String {
+    let path = base.split_once("://").map_or(base.as_str(), |(_, rest)| rest);
+    if path.contains('/') { base } else { format!("{base}/v1") }
+}
+
+pub(crate) fn bearer(request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
+    match key {
+        Some(key) => request.header("authorization", format!("Bearer {}", key.expose())),
+        None => request,
+    }
+}

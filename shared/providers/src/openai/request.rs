@@ -1,0 +1,137 @@
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, ImageDetail, ImageSource, Message, ModelError, Tool, ToolCall,
+    ToolChoice,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::body::{Body, Sampling, without_stream};
+use crate::canonical::canonical;
+use crate::schema::is_strict;
+
+/// The body of `POST /chat/completions` (§8.1.1).
+pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
+    let config = &request.config;
+    let mut body = Body::default();
+    body.set("model", Some(model));
+    body.set("messages", Some(request.messages.iter().map(message).collect::<Vec<_>>()));
+    body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
+    body.set("tool_choice", request.tool_choice.as_ref().map(choice));
+    body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_tokens" });
+    body.set("seed", config.seed);
+    body.set("frequency_penalty", config.frequency_penalty);
+    body.set("presence_penalty", config.presence_penalty);
+    body.set_list("stop", config.stop_sequences.as_ref());
+    body.set("response_format", request.response_schema.as_ref().map(response_format));
+    body.set("stream", request.stream.then_some(true));
+    body.set("stream_options", request.stream.then(|| json!({ "include_usage": true })));
+    let extras = without_stream(&config.extras, request.stream)?;
+    Ok(Value::Object(body.with_extras(&extras, true)?))
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::System { content } => json!({ "role": "system", "content": content }),
+        Message::User { content } => json!({ "role": "user", "content": user_content(content) }),
+        Message::Assistant(message) => assistant(message),
+        Message::Tool { content, tool_call_id } => {
+            json!({ "role": "tool", "content": content, "tool_call_id": tool_call_id })
+        }
+    }
+}
+
+fn user_content(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => Value::from(text.as_str()),
+        Content::Blocks(blocks) => blocks.iter().filter_map(part).collect(),
+    }
+}
+
+/// A block as an entry of a list of content; reasoning has none (§8.1.1).
+fn part(block: &Block) -> Option<Value> {
+    match block {
+        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "type": "text", "text": text })),
+        Block::Image { source, media_type, detail } => Some(image(source, media_type.as_deref(), *detail)),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
+    }
+}
+
+fn image(source: &ImageSource, media_type: Option<&str>, detail: Option<ImageDetail>) -> Value {
+    let mut image = json!({ "url": address(source, media_type) });
+    if let Some(detail) = detail {
+        image["detail"] = Value::from(detail.as_str());
+    }
+    json!({ "type": "image_url", "image_url": image })
+}
+
+/// The address of an image; of an inline one its data (RFC 2397).
+pub(crate) fn address(source: &ImageSource, media_type: Option<&str>) -> String {
+    match source {
+        ImageSource::Url { url } => url.clone(),
+        ImageSource::Inline { base64_data } => {
+            format!("data:{};base64,{base64_data}", media_type.unwrap_or_default())
+        }
+    }
+}
+
+fn assistant(message: &AssistantMessage) -> Value {
+    let content = match &message.content {
+        Content::Text(text) => Value::from(text.as_str()),
+        Content::Blocks(blocks) => {
+            let parts: Vec<_> = blocks.iter().filter_map(part).collect();
+            match parts.as_slice() {
+                [] => Value::from(""),
+                [one] => one["text"].clone(),
+                _ => Value::from(parts),
+            }
+        }
+    };
+    if message.tool_calls.is_empty() {
+        return json!({ "role": "assistant", "content": content });
+    }
+    let content = if content == "" { Value::Null } else { content };
+    let calls: Vec<_> = message.tool_calls.iter().map(call).collect();
+    json!({ "role": "assistant", "content": content, "tool_calls": calls })
+}
+
+fn call(call: &ToolCall) -> Value {
+    let function = json!({ "name": call.name, "arguments": arguments_text(call) });
+    json!({ "id": call.id, "type": "function", "function": function })
+}
+
+/// Arguments as a text of JSON, the same for the same arguments.
+pub(crate) fn arguments_text(call: &ToolCall) -> String {
+    canonical(Value::Object(call.arguments.clone().unwrap_or_default())).to_string()
+}
+
+fn tool(tool: &Tool) -> Value {
+    let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+    json!({ "type": "function", "function": function })
+}
+
+fn choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => Value::from("auto"),
+        ToolChoice::Required => Value::from("required"),
+        ToolChoice::None => Value::from("none"),
+        ToolChoice::Tool(name) => json!({ "type": "function", "function": { "name": name } }),
+    }
+}
+
+fn response_format(schema: &Value) -> Value {
+    let named = json!({ "name": schema_name(schema), "schema": schema, "strict": is_strict(schema) });
+    json!({ "type": "json_schema", "json_schema": named })
+}
+
+/// A name that stays the same as long as the schema does: its title where that can be one.
+pub(crate) fn schema_name(schema: &Value) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match schema.get("title").and_then(Value::as_str) {
+        Some(title) if !title.is_empty() && title.len() <= 64 && title.chars().all(allowed) => title.to_owned(),
+        Some(_) | None => {
+            let digest = Sha256::digest(canonical(schema.clone()).to_string());
+            let short = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect::<String>();
+            format!("schema_{short}")
+        }
+    }
+}

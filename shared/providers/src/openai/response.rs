@@ -1,0 +1,88 @@
+use dormouse_ports::model::{Block, FinishReason, Usage};
+use serde_json::Value;
+
+use crate::judge::{arguments, counter};
+use crate::wire::{Answer, Called, Malformed};
+
+/// Names under which servers show reasoning (§8.1.6).
+pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+
+/// Reads an answer (§8.1.2).
+pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+    let choices = body.get("choices").and_then(Value::as_array);
+    let choices = choices.ok_or_else(|| Malformed::new("`choices` is no list"))?;
+    let choice = choices.first().ok_or_else(|| Malformed::new("`choices` is empty"))?;
+    let message = choice.get("message").filter(|message| message.is_object());
+    let message = message.ok_or_else(|| Malformed::new("`choices[0].message` is missing"))?;
+    let finish = finish_reason(choice.get("finish_reason").and_then(Value::as_str));
+    let mut blocks: Vec<_> = REASONING.iter().find_map(|name| thinking(message.get(*name))).into_iter().collect();
+    blocks.extend(texts(message.get("content"))?);
+    let calls = match message.get("tool_calls") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(calls)) => calls.iter().map(|c| call(c, finish)).collect::<Result<_, _>>()?,
+        Some(_) => return Err(Malformed::new("`tool_calls` is no list")),
+    };
+    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+}
+
+fn thinking(value: Option<&Value>) -> Option<Block> {
+    let text = value.and_then(Value::as_str).filter(|text| !text.is_empty())?;
+    Some(Block::Thinking { text: text.to_owned(), signature: None })
+}
+
+fn texts(content: Option<&Value>) -> Result<Vec<Block>, Malformed> {
+    match content {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![Block::text(text.as_str())]),
+        Some(Value::Array(parts)) => {
+            let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+            Ok(texts.filter(|text| !text.is_empty()).map(Block::text).collect())
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(Malformed::new("`content` is no text")),
+    }
+}
+
+/// Reads a call. Of an answer that ended in an error whatever is there is taken (§3).
+fn call(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
+    let function = call.get("function").unwrap_or(&Value::Null);
+    let text = |value: Option<&Value>, what: &str| match value.and_then(Value::as_str) {
+        Some(text) => Ok(text.to_owned()),
+        None if finish == FinishReason::Error => Ok(String::new()),
+        None => Err(Malformed(format!("a call of a tool has no {what}"))),
+    };
+    Ok(Called {
+        id: text(call.get("id"), "`id`")?,
+        name: text(function.get("name"), "`function.name`")?,
+        arguments: match function.get("arguments") {
+            Some(Value::String(text)) if text.is_empty() && finish == FinishReason::Error => {
+                Err("they are empty".to_owned())
+            }
+            Some(Value::String(text)) => arguments(text),
+            Some(Value::Object(arguments)) => Ok(arguments.clone()),
+            _ => Err("there are none".to_owned()),
+        },
+        signature: None,
+    })
+}
+
+fn finish_reason(name: Option<&str>) -> FinishReason {
+    match name {
+        Some("stop") => FinishReason::Stop,
+        Some("length") => FinishReason::Length,
+        Some("tool_calls" | "function_call") => FinishReason::ToolCalls,
+        Some("content_filter") => FinishReason::ContentFilter,
+        Some(_) | None => FinishReason::Error,
+    }
+}
+
+fn usage(usage: Option<&Value>) -> Usage {
+    let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
+    Usage {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+        total_tokens: count("total_tokens"),
+        cached_tokens: counter(usage.and_then(|usage| usage.pointer("/prompt_tokens_details/cached_tokens"))),
+        cache_creation_tokens: None,
+    }
+}

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_ports::model::{CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response};
+use dormouse_ports::{FetchRequest, Method, Sign};
+
+use crate::attempt::{Answering, within};
+use crate::canonical::canonical;
+use crate::check::check_request;
+use crate::failure::{of_fetch, of_sign};
+use crate::judge::Judge;
+use crate::setup::{Capabilities, ProviderSetup};
+use crate::structured::Structured;
+use crate::wire::{Encoded, Wire};
+use crate::{ready, retry};
+
+/// One model of one provider, over its wire.
+#[derive(Clone)]
+pub struct Provider {
+    pub(crate) wire: Arc<dyn Wire>,
+    pub(crate) setup: ProviderSetup,
+    sign: Option<Arc<dyn Sign>>,
+    base: String,
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Provider")
+            .field("system", &self.wire.system())
+            .field("model", &self.setup.model)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Provider {
+    pub(crate) fn new(wire: impl Wire, setup: ProviderSetup) -> Self {
+        let base = match &setup.base_url {
+            Some(_) => wire.adjust_base(setup.base("")),
+            None => wire.base(),
+        };
+        Self { wire: Arc::new(wire), setup, sign: None, base }
+    }
+
+    pub(crate) fn signed(mut self, sign: Arc<dyn Sign>) -> Self {
+        self.sign = Some(sign);
+        self
+    }
+
+    /// What the model can do here.
+    pub fn capabilities(&self) -> Capabilities {
+        self.setup.capabilities.unwrap_or_else(|| self.wire.capabilities())
+    }
+
+    /// One attempt, without any other.
+    pub(crate) async fn attempt(
+        &self,
+        request: &CompletionRequest,
+        options: &CallOptions,
+    ) -> Result<Response, ModelError> {
+        let capabilities = self.capabilities();
+        check_request(request, capabilities)?;
+        let structured = Structured::of(request, capabilities.structured_output, self.wire.coerces());
+        let sent = structured.prepare(request);
+        let Encoded { path, body } = self.wire.encode(&self.setup.model, &sent)?;
+        let outbound = self.request(Method::Post, &path).await?.json(canonical(body).to_string().into_bytes());
+        let answer = self.send(within(outbound, options.timeout)).await?;
+        let answering = Answering {
+            wire: &*self.wire,
+            clock: &*self.setup.ports.clock,
+            sent: &sent,
+            judge: Judge { request, structured, origin: self.wire.origin() },
+            observer: &*options.observer,
+        };
+        answering.read(answer, self.setup.limits.most_bytes).await
+    }
+
+    /// A request to `path`, with the key in it.
+    pub(crate) async fn request(&self, method: Method, path: &str) -> Result<FetchRequest, ModelError> {
+        let key = match &self.setup.key {
+            Some(key) => Some(key.resolve().await?),
+            None => None,
+        };
+        let url = if path.starts_with('/') { format!("{}{path}", self.base) } else { path.to_owned() };
+        let mut request = FetchRequest::new(method, url);
+        request.limits = self.setup.limits;
+        request = self.wire.authenticate(request, key.as_ref());
+        request.headers.extend(self.setup.headers.iter().cloned());
+        Ok(request)
+    }
+
+    pub(crate) async fn send(&self, mut request: FetchRequest) -> Result<dormouse_ports::FetchResponse, ModelError> {
+        if let Some(sign) = &self.sign {
+            sign.sign(&mut request).await.map_err(|error| of_sign(&error))?;
+        }
+        self.setup.ports.fetch.fetch(request).await.map_err(|error| of_fetch(&error))
+    }
+}
+
+#[async_trait]
+impl ModelProvider for Provider {
+    fn identity(&self) -> ModelIdentity {
+        let host = self.base.split_once("://").map_or(self.base.as_str(), |(_, rest)| rest);
+        ModelIdentity {
+            system: self.wire.system().to_owned(),
+            model: self.setup.model.clone(),
+            server: host.split(['/', '?']).next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    async fn ready(&self) -> Result<(), ModelError> {
+        ready::ready(self).await
+    }
+
+    async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {
+        retry::complete(self, request, options).await
+    }
+}

@@ -1,0 +1,95 @@
+use dormouse_ports::Method;
+use dormouse_ports::model::{BackgroundJob, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory};
+use serde_json::Value;
+
+use super::{request, response};
+use crate::Provider;
+use crate::attempt::{refused, whole_body};
+use crate::canonical::canonical;
+use crate::check::{check_request, has_images, invalid};
+use crate::failure::of_malformed;
+use crate::judge::Judge;
+use crate::structured::Structured;
+use crate::wire::{Malformed, segment};
+
+/// Hands `request` over.
+pub(super) async fn start(provider: &Provider, request: &CompletionRequest) -> Result<BackgroundJob, ModelError> {
+    check_request(request, provider.capabilities())?;
+    if request.stream {
+        return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
+    }
+    let sent = structured(provider, request).prepare(request);
+    let body = canonical(request::encode(&provider.setup.model, &sent, true)?);
+    let outbound = provider.request(Method::Post, "/responses").await?.json(body.to_string().into_bytes());
+    let answer = ask(provider, outbound, has_images(request)).await?;
+    match answer.get("id").and_then(Value::as_str) {
+        Some(id) => Ok(BackgroundJob { id: id.to_owned() }),
+        None => Err(of_malformed(Malformed::new("the response has no `id`"), Some(answer))),
+    }
+}
+
+/// Asks how `job` stands.
+pub(super) async fn poll(
+    provider: &Provider,
+    job: &BackgroundJob,
+    request: &CompletionRequest,
+) -> Result<BackgroundStatus, ModelError> {
+    let path = format!("/responses/{}", segment(&job.id));
+    let raw = ask(provider, provider.request(Method::Get, &path).await?, false).await?;
+    match raw.get("status").and_then(Value::as_str) {
+        Some("queued" | "in_progress") => Ok(BackgroundStatus::Running),
+        Some("cancelled") => Ok(BackgroundStatus::Canceled),
+        Some("completed" | "incomplete") => Ok(ended(provider, request, raw)),
+        Some("failed") => Ok(BackgroundStatus::Failed(Box::new(failure(raw)))),
+        _ => Err(of_malformed(Malformed::new("the response has no known `status`"), Some(raw))),
+    }
+}
+
+/// Ends `job`.
+pub(super) async fn cancel(provider: &Provider, job: &BackgroundJob) -> Result<(), ModelError> {
+    let path = format!("/responses/{}/cancel", segment(&job.id));
+    ask(provider, provider.request(Method::Post, &path).await?, false).await.map(|_| ())
+}
+
+async fn ask(
+    provider: &Provider,
+    outbound: dormouse_ports::FetchRequest,
+    has_images: bool,
+) -> Result<Value, ModelError> {
+    let answer = provider.send(outbound).await?;
+    if !(200..300).contains(&answer.status) {
+        return Err(refused(&*provider.wire, &*provider.setup.ports.clock, has_images, answer).await);
+    }
+    whole_body(answer, provider.setup.limits.most_bytes).await
+}
+
+fn structured(provider: &Provider, request: &CompletionRequest) -> Structured {
+    Structured::of(request, provider.capabilities().structured_output, provider.wire.coerces())
+}
+
+fn ended(provider: &Provider, request: &CompletionRequest, raw: Value) -> BackgroundStatus {
+    let judge = Judge { request, structured: structured(provider, request), origin: provider.wire.origin() };
+    let judged = match response::decode(&raw) {
+        Ok(answer) => judge.judge(answer, raw),
+        Err(malformed) => Err(of_malformed(malformed, Some(raw))),
+    };
+    match judged {
+        Ok(response) => BackgroundStatus::Completed(Box::new(response)),
+        Err(error) => BackgroundStatus::Failed(Box::new(error)),
+    }
+}
+
+/// The error of a job that failed.
+fn failure(raw: Value) -> ModelError {
+    let text = |name: &str| raw.get("error").and_then(|error| error.get(name)).and_then(Value::as_str);
+    let category = match text("code") {
+        Some("rate_limit_exceeded") => ModelErrorCategory::RateLimit,
+        Some("invalid_prompt") => ModelErrorCategory::InvalidRequest,
+        Some(code) if code.contains("image") => ModelErrorCategory::UnsupportedContentBlock,
+        Some(_) | None => ModelErrorCategory::Unavailable,
+    };
+    let words = text("message").unwrap_or("it gave no reason");
+    let mut error = ModelError::new(category, format!("the provider gave up in the background: {words}"));
+    error.raw = Some(Box::new(raw));
+    error
+}

@@ -1,0 +1,85 @@
+use dormouse_ports::model::{Block, FinishReason, Usage};
+use serde_json::Value;
+
+use crate::canonical::canonical;
+use crate::judge::{arguments, counter};
+use crate::wire::{Answer, Called, Malformed};
+
+/// Reads an answer that has ended.
+pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+    let items = body.get("output").and_then(Value::as_array);
+    let items = items.ok_or_else(|| Malformed::new("`output` is no list"))?;
+    let mut blocks = Vec::new();
+    let mut calls = Vec::new();
+    let mut is_refused = false;
+    for item in items {
+        match item.get("type").and_then(Value::as_str) {
+            Some("message") => {
+                for part in item.get("content").and_then(Value::as_array).into_iter().flatten() {
+                    is_refused |= part.get("type").and_then(Value::as_str) == Some("refusal");
+                    blocks.extend(text(part));
+                }
+            }
+            Some("reasoning") => blocks.push(reasoning(item)),
+            Some("function_call") => calls.push(called(item)?),
+            // Tools of the provider itself; they are in `raw`.
+            Some(_) => {}
+            None => return Err(Malformed::new("an item of `output` has no `type`")),
+        }
+    }
+    let finish = if is_refused { FinishReason::ContentFilter } else { finish_reason(body, !calls.is_empty()) };
+    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+}
+
+fn text(part: &Value) -> Option<Block> {
+    let text = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str)?;
+    (!text.is_empty()).then(|| Block::text(text))
+}
+
+/// The summary as text, and the whole item to be given back.
+fn reasoning(item: &Value) -> Block {
+    let summary = item.get("summary").and_then(Value::as_array).into_iter().flatten();
+    let parts: Vec<_> = summary.filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
+    let text = parts.join("\n\n");
+    let kept = canonical(item.clone()).to_string();
+    if text.is_empty() {
+        Block::RedactedThinking { data: kept }
+    } else {
+        Block::Thinking { text, signature: Some(kept) }
+    }
+}
+
+fn called(item: &Value) -> Result<Called, Malformed> {
+    let text = |name: &str| {
+        let text = item.get(name).and_then(Value::as_str);
+        text.ok_or_else(|| Malformed(format!("a call of a tool has no `{name}`")))
+    };
+    Ok(Called {
+        id: text("call_id")?.to_owned(),
+        name: text("name")?.to_owned(),
+        arguments: arguments(text("arguments")?),
+        signature: None,
+    })
+}
+
+fn finish_reason(body: &Value, has_calls: bool) -> FinishReason {
+    let reason = body.pointer("/incomplete_details/reason").and_then(Value::as_str);
+    match (body.get("status").and_then(Value::as_str), reason) {
+        (Some("completed"), _) if has_calls => FinishReason::ToolCalls,
+        (Some("completed"), _) => FinishReason::Stop,
+        (Some("incomplete"), Some("max_output_tokens")) => FinishReason::Length,
+        (Some("incomplete"), Some("content_filter")) => FinishReason::ContentFilter,
+        _ => FinishReason::Error,
+    }
+}
+
+fn usage(usage: Option<&Value>) -> Usage {
+    let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
+    Usage {
+        prompt_tokens: count("input_tokens"),
+        completion_tokens: count("output_tokens"),
+        total_tokens: count("total_tokens"),
+        cached_tokens: counter(usage.and_then(|usage| usage.pointer("/input_tokens_details/cached_tokens"))),
+        cache_creation_tokens: None,
+    }
+}

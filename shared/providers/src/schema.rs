@@ -1,0 +1,93 @@
+//! JSON Schemas of callers: of tools, and of structured output.
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+/// Makes sure that `schema` is a JSON Schema of an object. References must be within it.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub(crate) fn check_object_schema(schema: &Value) -> Result<Validator, String> {
+    if schema.get("type").and_then(Value::as_str) != Some("object") {
+        return Err("its `type` must be \"object\"".to_owned());
+    }
+    compile(schema)
+}
+
+fn compile(schema: &Value) -> Result<Validator, String> {
+    jsonschema::validator_for(schema).map_err(|error| format!("it is no valid JSON Schema: {error}"))
+}
+
+/// Checks `value` against `schema`.
+///
+/// # Errors
+/// The first violation, and the place of it.
+pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), String> {
+    schema.validate(value).map_err(|error| {
+        let place = error.instance_path().to_string();
+        if place.is_empty() { error.to_string() } else { format!("{error} (at {place})") }
+    })
+}
+
+/// True if constrained decoding of OpenAI takes `schema` as strict: no object has other fields than it names, and
+/// all of them are required (§8.1.5).
+pub(crate) fn is_strict(schema: &Value) -> bool {
+    match schema {
+        Value::Object(keywords) => {
+            let is_object = keywords.get("type").is_some_and(|kind| kind == "object" || contains(kind, "object"))
+                || keywords.contains_key("properties");
+            (!is_object || is_strict_object(schema)) && keywords.values().all(is_strict)
+        }
+        Value::Array(items) => items.iter().all(is_strict),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+fn contains(list: &Value, name: &str) -> bool {
+    list.as_array().is_some_and(|list| list.iter().any(|item| item == name))
+}
+
+fn is_strict_object(schema: &Value) -> bool {
+    let required = schema.get("required").unwrap_or(&Value::Null);
+    let mut named = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|named| named.keys());
+    schema.get("additionalProperties") == Some(&Value::Bool(false)) && named.all(|name| contains(required, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_is_of_an_object_and_valid() {
+        for (schema, reason) in [
+            (json!({ "type": "array" }), "must be \"object\""),
+            (json!({}), "must be \"object\""),
+            (json!({ "type": "object", "properties": 3 }), "no valid JSON Schema"),
+            (json!({ "type": "object", "$ref": "https://example.com/other" }), "no valid JSON Schema"),
+        ] {
+            let refused = check_object_schema(&schema).expect_err("refused");
+            assert!(refused.contains(reason), "{schema}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_violation_names_its_place() {
+        let schema = json!({ "type": "object", "properties": { "a": { "items": { "type": "integer" } } } });
+        let schema = check_object_schema(&schema).expect("a schema");
+        assert_eq!(check(&schema, &json!({ "a": [1] })), Ok(()));
+        let broken = check(&schema, &json!({ "a": [1, "b"] })).expect_err("broken");
+        assert!(broken.contains("/a/1"), "{broken}");
+    }
+
+    #[test]
+    fn a_strict_schema_leaves_nothing_open_at_any_depth() {
+        let closed = |inner: Value| json!({ "type": "object", "properties": { "a": inner }, "required": ["a"], "additionalProperties": false });
+        assert!(is_strict(&closed(json!({ "type": "string" }))));
+        assert!(is_strict(&closed(closed(json!({ "type": ["integer", "null"] })))));
+        assert!(!is_strict(&closed(json!({ "type": "object", "properties": { "b": {} } }))));
+        assert!(!is_strict(&json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": false })));
+        assert!(!is_strict(&json!({ "type": "object" })));
+    }
+}

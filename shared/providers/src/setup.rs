@@ -1,0 +1,141 @@
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::model::{ModelError, ModelErrorCategory};
+use dormouse_ports::{Clock, Fetch, FetchLimits, Secret, SecretError, Secrets};
+
+/// What a provider needs from outside.
+#[derive(Clone)]
+pub struct ProviderPorts {
+    /// HTTP out.
+    pub fetch: Arc<dyn Fetch>,
+    /// Time, for the waits between attempts and for dates in answers.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for ProviderPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProviderPorts")
+    }
+}
+
+/// A key, by the name under which it is resolved at each call.
+#[derive(Clone)]
+pub struct ApiKey {
+    secrets: Arc<dyn Secrets>,
+    name: String,
+}
+
+impl ApiKey {
+    /// The secret called `name`.
+    pub fn named(secrets: Arc<dyn Secrets>, name: impl Into<String>) -> Self {
+        Self { secrets, name: name.into() }
+    }
+
+    /// A key that is known already.
+    pub fn known(key: Secret) -> Self {
+        Self { secrets: Arc::new(key), name: "known".to_owned() }
+    }
+
+    pub(crate) async fn resolve(&self) -> Result<Secret, ModelError> {
+        self.secrets.resolve(&self.name).await.map_err(|error| {
+            let category = match &error {
+                SecretError::Missing(_) | SecretError::Denied(_) => ModelErrorCategory::Authentication,
+                SecretError::Unavailable(_) => ModelErrorCategory::Unavailable,
+            };
+            ModelError::new(category, format!("the key of the model cannot be had: {error}"))
+        })
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKey({})", self.name)
+    }
+}
+
+/// What a model and its server can do. What they cannot is refused, or done another way, before anything is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Images in messages of users.
+    pub images: bool,
+    /// Output constrained to a schema by the server. Without it the schema is put into the instructions, or into a
+    /// tool that must be called, and the output is checked all the same.
+    pub structured_output: bool,
+    /// Answers piece by piece.
+    pub streaming: bool,
+}
+
+impl Capabilities {
+    /// Everything.
+    pub const ALL: Self = Self { images: true, structured_output: true, streaming: true };
+    /// Everything but streaming: for wires whose streams the specification leaves to a later version.
+    pub const ATOMIC: Self = Self { streaming: false, ..Self::ALL };
+}
+
+/// A model, and how to reach it.
+#[derive(Clone, Debug)]
+pub struct ProviderSetup {
+    pub(crate) ports: ProviderPorts,
+    pub(crate) model: String,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key: Option<ApiKey>,
+    pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) limits: FetchLimits,
+    pub(crate) capabilities: Option<Capabilities>,
+}
+
+impl ProviderSetup {
+    /// The model of that name at the vendor's own address, without a key.
+    pub fn new(ports: ProviderPorts, model: impl Into<String>) -> Self {
+        Self {
+            ports,
+            model: model.into(),
+            base_url: None,
+            key: None,
+            headers: Vec::new(),
+            limits: FetchLimits::default(),
+            capabilities: None,
+        }
+    }
+
+    /// Another server that speaks the wire, up to where the paths of the wire begin: `http://localhost:8000/v1`.
+    #[must_use]
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// The key that is sent.
+    #[must_use]
+    pub fn key(mut self, key: ApiKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// A header of every request, beside those of the wire. `name` is in lower case.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Limits on time and size of each request.
+    #[must_use]
+    pub fn limits(mut self, limits: FetchLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// What the model can do, where that is not what the wire can.
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = Some(capabilities);
+        self
+    }
+
+    /// The address without a slash at its end; `standard` if none is set.
+    pub(crate) fn base(&self, standard: &str) -> String {
+        self.base_url.as_deref().unwrap_or(standard).trim_end_matches('/').to_owned()
+    }
+}

@@ -1,0 +1,74 @@
+//! How a schema reaches the model (§8.1.5, §8.2.5, §8.3.5), and how its output is read.
+
+use std::borrow::Cow;
+
+use dormouse_ports::model::{CompletionRequest, Message, Tool, ToolChoice};
+use serde_json::Value;
+
+use crate::canonical::canonical;
+
+/// Name of the tool whose arguments are the output, where a schema is coerced through one.
+pub(crate) const OUTPUT_TOOL: &str = "structured_output";
+
+/// How the schema of a request reaches the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Structured {
+    /// There is none.
+    No,
+    /// The server constrains the output.
+    Native,
+    /// The instructions ask for it.
+    Prompted,
+    /// The arguments of a tool that must be called are the output.
+    Coerced,
+}
+
+impl Structured {
+    /// The way for `request`. A tool can only stand in where the caller brings none.
+    pub(crate) fn of(request: &CompletionRequest, is_native: bool, coerces: bool) -> Self {
+        match (&request.response_schema, is_native) {
+            (None, _) => Self::No,
+            (Some(_), true) => Self::Native,
+            (Some(_), false) if coerces && request.tools.is_empty() => Self::Coerced,
+            (Some(_), false) => Self::Prompted,
+        }
+    }
+
+    /// The request as the wire is to encode it: with a schema only where the server knows schemas.
+    pub(crate) fn prepare(self, request: &CompletionRequest) -> Cow<'_, CompletionRequest> {
+        let Some(schema) = &request.response_schema else { return Cow::Borrowed(request) };
+        let free = || CompletionRequest { response_schema: None, ..request.clone() };
+        match self {
+            Self::No | Self::Native => Cow::Borrowed(request),
+            Self::Prompted => Cow::Owned(prompted(free(), schema)),
+            Self::Coerced => Cow::Owned(coerced(free(), schema)),
+        }
+    }
+}
+
+fn prompted(mut request: CompletionRequest, schema: &Value) -> CompletionRequest {
+    let directive = format!(
+        "Answer with JSON that fits the following JSON Schema, and with nothing else: no explanation, no code fence.\n{}",
+        canonical(schema.clone())
+    );
+    match request.messages.first_mut() {
+        Some(Message::System { content }) => {
+            content.push_str("\n\n");
+            content.push_str(&directive);
+        }
+        Some(Message::User { .. } | Message::Assistant(_) | Message::Tool { .. }) | None => {
+            request.messages.insert(0, Message::system(directive));
+        }
+    }
+    request
+}
+
+fn coerced(mut request: CompletionRequest, schema: &Value) -> CompletionRequest {
+    request.tools = vec![Tool {
+        name: OUTPUT_TOOL.to_owned(),
+        description: "Takes the answer.".to_owned(),
+        parameters: schema.clone(),
+    }];
+    request.tool_choice = Some(ToolChoice::Tool(OUTPUT_TOOL.to_owned()));
+    request
+}

@@ -1,0 +1,159 @@
+//! What a wire is: a translation, both ways, and nothing else.
+
+use dormouse_ports::model::{Block, CompletionRequest, DeltaKind, FinishReason, ModelError, ModelErrorCategory, Usage};
+use dormouse_ports::{FetchRequest, Map, Method, Secret};
+use serde_json::Value;
+
+use crate::frames::Framing;
+use crate::setup::Capabilities;
+
+/// A request in the words of a wire.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    /// Appended to the base address.
+    pub(crate) path: String,
+    pub(crate) body: Value,
+}
+
+/// An answer, as far as it can be read, before it is judged.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Text and reasoning in order.
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) calls: Vec<Called>,
+    pub(crate) finish: FinishReason,
+    pub(crate) usage: Usage,
+}
+
+/// A call of a tool as the provider wrote it.
+#[derive(Debug)]
+pub(crate) struct Called {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// Or why they cannot be read.
+    pub(crate) arguments: Result<Map, String>,
+    pub(crate) signature: Option<String>,
+}
+
+/// An answer that has not the form of its wire.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) String);
+
+impl Malformed {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+/// What a wire makes of an answer with an error status.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) category: ModelErrorCategory,
+    /// The provider's own words, if it has any.
+    pub(crate) message: Option<String>,
+}
+
+/// An answer with an error status, as a wire looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorAnswer<'a> {
+    pub(crate) status: u16,
+    /// `Null` if it is no JSON.
+    pub(crate) body: &'a Value,
+    /// Kind of error in a header, as AWS has it; empty without one.
+    pub(crate) kind: &'a str,
+    /// The request had images.
+    pub(crate) has_images: bool,
+}
+
+/// Puts an answer together that comes in pieces.
+pub(crate) trait Assembler: Send {
+    /// Takes the next piece and passes on what of it is for people.
+    fn take(&mut self, name: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault>;
+
+    /// The answer in the form that it has in one piece. `failed`: the provider reported that error on the way.
+    fn whole(self: Box<Self>, failed: Option<Value>) -> Value;
+
+    /// True once something of the answer has arrived.
+    fn has_begun(&self) -> bool;
+
+    /// True once the provider has said why the answer ended.
+    fn is_complete(&self) -> bool;
+}
+
+pub(crate) type Emit<'a> = dyn FnMut(DeltaKind, &str) + Send + 'a;
+
+/// Whether more is to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    More,
+    Done,
+}
+
+/// Why a stream ends early.
+#[derive(Debug)]
+pub(crate) enum StreamFault {
+    /// The provider reports an error.
+    Reported(Value),
+    /// A piece makes no sense.
+    Malformed(Malformed),
+}
+
+/// A translation between the values of the port and the words of a vendor.
+pub(crate) trait Wire: Send + Sync + 'static {
+    /// Name of the vendor in telemetry.
+    fn system(&self) -> &'static str;
+
+    /// Name of the origin of its reasoning.
+    fn origin(&self) -> &'static str {
+        self.system()
+    }
+
+    /// What the wire can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The vendor's address.
+    fn base(&self) -> String;
+
+    /// Makes the address usable that a caller has set.
+    fn adjust_base(&self, base: String) -> String {
+        base
+    }
+
+    /// True if a tool can stand in for a schema.
+    fn coerces(&self) -> bool {
+        false
+    }
+
+    /// Adds the key, and what else each request needs.
+    fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest;
+
+    /// Translates `request`, which has been checked, for `model`.
+    fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError>;
+
+    /// Translates an answer in one piece. `request` is the one it answers.
+    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<Answer, Malformed>;
+
+    /// Names an error.
+    fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal;
+
+    /// How the pieces of an answer are divided.
+    fn framing(&self) -> Framing {
+        Framing::Events
+    }
+
+    /// Puts the pieces of an answer together.
+    fn assembler(&self) -> Box<dyn Assembler>;
+
+    /// The request that finds out whether `model` is there: method and path, or a whole address.
+    fn probe(&self, model: &str) -> (Method, String);
+
+    /// What its answer, of status 200, says about `model`.
+    fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError>;
+}
+
+/// `name` as one segment of a path.
+pub(crate) fn segment(name: &str) -> String {
+    const PLAIN: &percent_encoding::AsciiSet =
+        &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    percent_encoding::utf8_percent_encode(name, PLAIN).to_string()
+}
