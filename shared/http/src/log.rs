@@ -33,7 +33,7 @@ pub(crate) fn turn(turn: &Turn) {
             let invocation_id = &done.invocation_id;
             let graph = &done.graph;
             let repeated = done.repeated;
-            tracing::info!(%invocation_id, session_id, graph, path, repeated, outcome = "completed", "turn");
+            tracing::info!(%invocation_id, session_id, graph, path, repeated, outcome = "completed", "the turn completed");
         }
         TurnOutcome::Suspended(pause) => {
             let session_id = pause.session_id.as_ref().map(SessionId::as_str);
@@ -41,13 +41,15 @@ pub(crate) fn turn(turn: &Turn) {
             let graph = &pause.graph;
             let repeated = pause.repeated;
             let generation = pause.generation;
-            tracing::info!(%invocation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "turn");
+            tracing::info!(%invocation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "the turn was suspended");
         }
         TurnOutcome::Errored(error) => failed(path, error),
         TurnOutcome::Buffered { signal_id, expires_at } => {
-            tracing::info!(%signal_id, path, %expires_at, outcome = "buffered", "turn");
+            tracing::info!(%signal_id, path, %expires_at, outcome = "buffered", "the signal came before its wait and was kept");
         }
-        TurnOutcome::Stale { invocation_id } => tracing::info!(%invocation_id, path, outcome = "stale", "turn"),
+        TurnOutcome::Stale { invocation_id } => {
+            tracing::info!(%invocation_id, path, outcome = "stale", "the turn found its pause over")
+        }
     }
 }
 
@@ -55,13 +57,15 @@ pub(crate) fn turn(turn: &Turn) {
 pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcome: &ChatTurnOutcome) {
     let path = path.map(DispatchPath::as_str);
     match outcome {
-        ChatTurnOutcome::Completed { .. } => tracing::info!(%session_id, path, outcome = "completed", "message"),
+        ChatTurnOutcome::Completed { .. } => {
+            tracing::info!(%session_id, path, outcome = "completed", "the message was answered")
+        }
         ChatTurnOutcome::Suspended { invocation_id, generation, .. } => {
-            tracing::info!(%session_id, %invocation_id, generation, path, outcome = "suspended", "message");
+            tracing::info!(%session_id, %invocation_id, generation, path, outcome = "suspended", "the message suspended its turn");
         }
         ChatTurnOutcome::Errored { error_bucket, error_category, .. } => {
             let bucket = error_bucket.as_str();
-            tracing::warn!(%session_id, path, category = %error_category, bucket, outcome = "errored", "message");
+            tracing::warn!(%session_id, path, category = %error_category, bucket, outcome = "errored", "the message failed");
         }
     }
 }
@@ -76,7 +80,7 @@ fn failed(path: Option<&str>, error: &TurnError) {
         Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),
         Bucket::UserCorrectable => None,
     };
-    tracing::warn!(invocation_id, path, %category, bucket, repeated, reason, outcome = "errored", "turn");
+    tracing::warn!(invocation_id, path, %category, bucket, repeated, reason, outcome = "errored", "the turn failed");
 }
 
 #[cfg(test)]

@@ -132,7 +132,10 @@ fn holds(text: &str, line: &Value) -> bool {
         return *field(line, path) == false;
     }
     let (path, wanted) = text.split_once(" = ").unwrap_or_else(|| panic!("{text} is not understood"));
-    field(line, path) == wanted.trim_matches('"')
+    match wanted.trim_matches('"') {
+        "*" => field(line, path).is_string(),
+        wanted => field(line, path) == wanted,
+    }
 }
 
 /// `text` around the first `operator` outside of parentheses.
