@@ -1,6 +1,6 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
 everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip, stream.zip and wakeup.zip;
-DORMOUSE_BIN is the command line."""
+DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps."""
 
 import json
 import os
@@ -151,7 +151,10 @@ def go(emulator):
     stack.grant_what_the_emulator_misjudges()
     tour.same([name for name in ("callback-secret", "signal-key") if stack.secret(name) in said], [], "secrets told")
     print("ok    the template is deployed", flush=True)
-    for step in tour.STEPS:
+    only = [name for name in os.environ.get("ONLY", "").split(",") if name]
+    unknown = set(only) - {step.__name__ for step in tour.STEPS}
+    tour.same(unknown, set(), "steps that there are not")
+    for step in [step for step in tour.STEPS if not only or step.__name__ in only]:
         began = time.monotonic()
         try:
             step(stack)
