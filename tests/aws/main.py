@@ -36,16 +36,20 @@ class Stack:
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
         self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
         self.tokens, self.secrets = client("sts"), f"/dormouse/{stage}"
+        self._look()
+        self.signal_key = self.secret("signal-key")
+        self.bearer = {"authorization": f"Bearer {self._api_key()}"}
+
+    def _look(self):
+        """Takes up what the stack says of itself."""
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
         self.bus, self.failed, self.undelivered = (
             outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
         )
         self.table = outputs["TableName"]
-        self.door = Door(outputs["Url"], emulator.port)
-        self.streams = Door(outputs["StreamUrl"], emulator.port)
-        self.signal_key = self.secret("signal-key")
-        self.bearer = {"authorization": f"Bearer {self._api_key()}"}
+        self.door = Door(outputs["Url"], self.emulator.port)
+        self.streams = Door(outputs["StreamUrl"], self.emulator.port)
 
     def secret(self, name):
         found = self.parameters.get_parameter(Name=f"{self.secrets}/{name}", WithDecryption=True)["Parameter"]
@@ -115,6 +119,24 @@ class Stack:
                 role = resource["PhysicalResourceId"]
                 self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
 
+    def destroy(self):
+        script(self.emulator, "destroy.sh", YES="1")
+
+    def restore(self, *arguments):
+        """Runs infra/restore.sh with `arguments`: what it says."""
+        said = script(self.emulator, "restore.sh", *arguments)
+        self._look()
+        self.grant_what_the_emulator_misjudges()
+        return said
+
+    def letters(self, *arguments):
+        """What the command `letters` tells of the dead letters of the stack."""
+        given = self.emulator.environment() | {"AWS_REGION": REGION}
+        command = [os.environ["DORMOUSE_BIN"], "letters", "--stack", self.name, "--json", *arguments]
+        done = subprocess.run(command, env=given, capture_output=True, text=True)
+        tour.same((done.returncode, done.stderr), (0, ""), f"dormouse letters {' '.join(arguments)}")
+        return json.loads(done.stdout)
+
     def what_is_left(self):
         """Everything of the kinds that hold data or cost something."""
         groups = self.scheduler.list_schedule_groups()["ScheduleGroups"]
@@ -129,10 +151,10 @@ class Stack:
         }
 
 
-def script(emulator, name, **variables):
+def script(emulator, name, *arguments, **variables):
     """What the script says."""
     given = emulator.environment() | {"STAGE": STAGE} | variables
-    done = subprocess.run([INFRA / name], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run([INFRA / name, *arguments], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"infra/{name} failed:\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -162,7 +184,7 @@ def go(emulator):
             print(f"FAIL  {step.__doc__}: {failure}", flush=True)
             raise
         print(f"ok    {step.__doc__} ({time.monotonic() - began:.0f} s)", flush=True)
-    script(emulator, "destroy.sh", YES="1")
+    stack.destroy()
     left = {kind: names for kind, names in stack.what_is_left().items() if names}
     tour.same(left, {}, "what is left")
     print("ok    everything is removed")
