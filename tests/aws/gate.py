@@ -8,6 +8,9 @@ import http.server
 import json
 import threading
 
+# Where Parameter Store hands secrets of Secrets Manager through, which the emulator does not do.
+REFERENCE = "/aws/reference/secretsmanager/"
+
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
@@ -17,8 +20,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Gate:
-    def __init__(self, port, behind):
+    def __init__(self, port, behind, secret=None):
+        """`secret` gives the content of a secret of Secrets Manager by its name, or nothing where there is none."""
         self.behind = behind
+        self.secret = secret
         self.denied = []
         self.held = threading.Event()
         self._dropped = threading.Event()
@@ -45,6 +50,14 @@ class Gate:
     def lose(self, operation, times):
         """The next `times` requests for `operation` are done, and nobody hears of it."""
         self._lost[operation] = times
+
+    def hand_through(self, names):
+        """What Parameter Store answers to a request for `names`, which are secrets of Secrets Manager."""
+        values = {name: self.secret(name.removeprefix(REFERENCE)) for name in names}
+        found = [
+            {"Name": name, "Type": "SecureString", "Value": value} for name, value in values.items() if value is not None
+        ]
+        return {"Parameters": found, "InvalidParameters": [name for name, value in values.items() if value is None]}
 
     def planned(self):
         """What was to be refused or lost and was not yet."""
@@ -79,6 +92,9 @@ class Gate:
                 if gate._takes(gate._throttled, operation):
                     self.refuse()
                     return
+                if operation == "GetParameters" and REFERENCE.encode() in body:
+                    self.answer(200, "application/x-amz-json-1.1", gate.hand_through(json.loads(body)["Names"]))
+                    return
                 behind = http.client.HTTPConnection("127.0.0.1", gate.behind, timeout=60)
                 # The signature covers the host: it stays what the function sent.
                 behind.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -102,9 +118,12 @@ class Gate:
 
             def refuse(self):
                 kind = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
-                content = json.dumps({"__type": kind, "message": "asked too much"}).encode()
-                self.send_response(400)
-                self.send_header("content-type", "application/x-amz-json-1.0")
+                self.answer(400, "application/x-amz-json-1.0", {"__type": kind, "message": "asked too much"})
+
+            def answer(self, status, kind, content):
+                content = json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -27,7 +27,7 @@ class Stack:
 
     def __init__(self, emulator, gate, stage=STAGE):
         self.emulator, self.gate = emulator, gate
-        self.name = f"dormouse-{stage}"
+        self.stage, self.name = stage, f"dormouse-{stage}"
         self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
         session = botocore.session.Session()
         session.set_credentials("test", "test")
@@ -35,7 +35,7 @@ class Stack:
         self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
         self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
-        self.tokens, self.secrets = client("sts"), f"/dormouse/{stage}"
+        self.tokens, self.vault, self.secrets = client("sts"), client("secretsmanager"), f"/dormouse/{stage}"
         self._look()
         self.signal_key = self.secret("signal-key")
         self.bearer = {"authorization": f"Bearer {self._api_key()}"}
@@ -48,17 +48,21 @@ class Stack:
             outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
         )
         self.table = outputs["TableName"]
+        parameters = {one["ParameterKey"]: one["ParameterValue"] for one in described["Parameters"]}
+        self.keeps_secrets_in_a_vault = parameters.get("SecretStore") == "secrets-manager"
         self.door = Door(outputs["Url"], self.emulator.port)
         self.streams = Door(outputs["StreamUrl"], self.emulator.port)
 
     def secret(self, name):
+        if self.keeps_secrets_in_a_vault:
+            return self.vault.get_secret_value(SecretId=f"dormouse/{self.stage}/{name}")["SecretString"]
         found = self.parameters.get_parameter(Name=f"{self.secrets}/{name}", WithDecryption=True)["Parameter"]
         tour.same(found["Type"], "SecureString", name)
         return found["Value"]
 
     def deploy(self, **variables):
         """Deploys once more, with `variables` in the environment: what the script says."""
-        said = deploy(self.emulator, **variables)
+        said = deploy(self.emulator, STAGE=self.stage, **variables)
         self.grant_what_the_emulator_misjudges()
         return said
 
@@ -119,12 +123,19 @@ class Stack:
                 role = resource["PhysicalResourceId"]
                 self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
 
+    def beside(self, stage, **variables):
+        """Deploys another stage beside this one: its stack."""
+        deploy(self.emulator, STAGE=stage, **variables)
+        other = Stack(self.emulator, self.gate, stage)
+        other.grant_what_the_emulator_misjudges()
+        return other
+
     def destroy(self):
-        script(self.emulator, "destroy.sh", YES="1")
+        script(self.emulator, "destroy.sh", STAGE=self.stage, YES="1")
 
     def restore(self, *arguments):
         """Runs infra/restore.sh with `arguments`: what it says."""
-        said = script(self.emulator, "restore.sh", *arguments)
+        said = script(self.emulator, "restore.sh", *arguments, STAGE=self.stage)
         self._look()
         self.grant_what_the_emulator_misjudges()
         return said
@@ -151,6 +162,21 @@ class Stack:
         }
 
 
+def vault(emulator):
+    """Tells what a secret of Secrets Manager holds."""
+    session = botocore.session.Session()
+    session.set_credentials("test", "test")
+    client = session.create_client("secretsmanager", region_name=REGION, endpoint_url=emulator.url)
+
+    def secret(name):
+        try:
+            return client.get_secret_value(SecretId=name)["SecretString"]
+        except client.exceptions.ResourceNotFoundException:
+            return None
+
+    return secret
+
+
 def script(emulator, name, *arguments, **variables):
     """What the script says."""
     given = emulator.environment() | {"STAGE": STAGE} | variables
@@ -167,7 +193,7 @@ def deploy(emulator, **variables):
 
 def go(emulator):
     emulator.start()
-    gate = Gate(emulator.gate_port, emulator.port)
+    gate = Gate(emulator.gate_port, emulator.port, vault(emulator))
     said = deploy(emulator)
     stack = Stack(emulator, gate)
     stack.grant_what_the_emulator_misjudges()

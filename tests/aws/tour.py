@@ -418,6 +418,24 @@ def restored(stack):
     stack.tables.delete_table(TableName=old_table)
 
 
+def secrets_in_a_vault(stack):
+    """SECRET_STORE=secrets-manager: another stack has its secrets there; new ones lose no address; all of it is removed"""
+    other = stack.beside("vault", SECRET_STORE="secrets-manager", TAGS="team=agents")
+    tags = {tag["Key"]: tag["Value"] for tag in other.stacks.describe_stacks(StackName=other.name)["Stacks"][0]["Tags"]}
+    same(tags, {"team": "agents", "dormouse-stage": "vault"}, "its tags")
+    found = other.parameters.get_parameters(Names=[f"{other.secrets}/signal-key"], WithDecryption=True)
+    same(found["Parameters"], [], "parameters")
+    before = [begin(other, "expense-approval", EXPENSE) for _ in range(2)]
+    same(other.door.post(before[0]["callback_url"], GRACE).status, 200, "an address")
+    other.deploy(ROTATE="callback-secret")
+    same(other.door.post(before[1]["callback_url"], GRACE).status, 200, "an address of the secret before")
+    after = begin(other, "expense-approval", EXPENSE)
+    same(other.door.post(after["callback_url"], GRACE).status, 200, "an address of the new one")
+    other.destroy()
+    left = other.vault.list_secrets(Filters=[{"Key": "name", "Values": ["dormouse/vault"]}])["SecretList"]
+    same(left, [], "secrets that are left")
+
+
 def secrets_taken_over(stack):
     """a stack of an earlier version has its secrets in its environment -> they become parameters, and addresses stay valid"""
     pause = begin(stack, "expense-approval", EXPENSE)
@@ -532,6 +550,7 @@ STEPS = [
     letters_handed_back,
     events_streamed,
     secrets_replaced,
+    secrets_in_a_vault,
     secrets_taken_over,
     versions_taken_back,
     restored,
