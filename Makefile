@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-aws test-guest test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-aws test-cdk test-guest test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -99,6 +99,9 @@ test-api: ## Try the API of local mode with requests made from its OpenAPI docum
 
 test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
 	@tests/aws/run.sh
+
+test-cdk: ## Deploy what the CDK makes of the construct to an emulator of AWS, and have something approved there
+	@tests/aws/cdk.sh
 
 test-guest: ## Deploy a package of `dormouse new` to an emulator of AWS by its own Makefile, and have something approved there
 	@tests/aws/guest.sh

@@ -1,17 +1,42 @@
 #!/usr/bin/env bash
-# Deploys the built functions with the AWS command line, to whatever account and region it is set up for.
+# Deploys the built functions with the AWS command line, to whatever account and region it is set up for. What is not given
+# keeps the value that it was given before, or the default of the template; `-` goes back to an empty one.
 #
 #   STAGE          which copy: the stack is dormouse-STAGE
 #   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
 #   AUTHORIZATION  who may begin turns and send messages: KEYS (the default of a new stack; who has an API key), AWS_IAM
-#                  (who signs requests) or NONE (everybody); kept until given again
-#   ALARM_EMAIL    who is told of alarms; optional
+#                  (who signs requests) or NONE (everybody)
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
+#   ALARM_EMAIL, ALARMS           who is told of alarms; all of them (the default) or few
+#   TAGS           tags of everything in the stack: `team=agents cost-center=42`
+#   PROTECTED      yes: nobody removes the stack before it is deployed with no
+#
+#   How much, and how fast:
 #   THROTTLING_RATE, THROTTLING_BURST         requests a second and at once that the API takes; 1000 and 2000
-#   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 (the default) for no limit
-#   SIGNAL_KEY, CALLBACK_SECRET   made up at the first deployment unless given, and kept until given again, as encrypted
-#                  parameters below /dormouse/STAGE; of a stack that had them in its environment they are taken from there
+#   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
+#   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth to all but inbound
+#   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
+#   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned; 0 (the default) pays by request
+#   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
+#   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
+#   STREAMING      disabled: without the function stream, where there are no function addresses
+#
+#   Addresses:
+#   DOMAIN, CERTIFICATE_ARN, HOSTED_ZONE_ID   the name of the API, its certificate in this region, and its zone in Route 53
+#   BASE_URL       what addresses that are given out begin with, for a proxy in front
+#
+#   Secrets, made up at the first deployment unless given, and kept until they are given or rotated. Of a stack that had them
+#   in its environment they are taken from there. deploy.sh gives out no secret and shows none.
+#   SIGNAL_KEY, CALLBACK_SECRET   other ones from now on; those before are accepted until they are retired
+#   ROTATE         `callback-secret`, `signal-key` or both: the same with ones that are made up
+#   RETIRE         `callback-secret`, `signal-key` or both: those before are refused from now on
+#   SECRET_STORE   parameter-store (the default) or secrets-manager; of a new stack
+#   KMS_KEY_ARN    the key of your own that encrypts everything
+#
+#   Changing versions:
+#   ROLLOUT        how a new version takes over: AtOnce, or in steps that an alarm takes back, LambdaCanary10Percent5Minutes
+#   TABLE_ARN      another table instead of the stack's own, as infra/restore.sh makes it
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
@@ -22,6 +47,26 @@ zips=${ZIPS:?ZIPS must name the folder with the built functions}
 for function in inbound signal stream wakeup; do
     [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; functions/build.sh makes it"
 done
+for word in ${ROTATE:-} ${RETIRE:-}; do
+    [[ $word =~ ^(callback-secret|signal-key)$ ]] || fail "ROTATE and RETIRE take callback-secret and signal-key, not $word"
+done
+
+exists=no
+if aws cloudformation describe-stacks --stack-name "$stack" >/dev/null 2>&1; then exists=yes; fi
+# standing PARAMETER: what it is set to in the stack; nothing where there is none.
+standing() {
+    [ "$exists" = yes ] || return 0
+    aws cloudformation describe-stacks --stack-name "$stack" --output text \
+        --query "Stacks[0].Parameters[?ParameterKey=='$1'].ParameterValue | [0]" | sed 's/^None$//'
+}
+store=$(standing SecretStore)
+store=${store:-${SECRET_STORE:-parameter-store}}
+[ "${SECRET_STORE:-$store}" = "$store" ] ||
+    fail "the secrets of $stack are in $store: addresses depend on them, and nothing moves them to $SECRET_STORE"
+key=${KMS_KEY_ARN:-$(standing KmsKeyArn)}
+[ "$key" != - ] || key=''
+# shellcheck source-path=SCRIPTDIR source=secrets.sh
+. ./secrets.sh
 
 if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then
     say "making the bucket $bucket for built functions"
@@ -35,80 +80,158 @@ for function in inbound signal stream wakeup; do
     aws s3 cp --only-show-errors "$zips/$function.zip" "s3://$bucket/$prefix/$function.zip"
 done
 
-# Secrets travel in files that only this user can read: never in arguments, which every process can see, and never in
-# what CloudFormation is told.
-private=$(mktemp -d)
-trap 'rm -rf "$private"' EXIT
-made_up() { head -c 32 /dev/urandom | sha256sum | cut -c 1-48; }
-
-# put NAME VALUE FLAG: the encrypted parameter NAME holds VALUE from now on; FLAG says whether it may stand already.
-put() {
-    local value=$2
-    [[ $value != *[[:cntrl:]]* ]] || fail "the secret for $1 must be one line of text"
-    value=${value//\\/\\\\}
-    value=${value//\"/\\\"}
-    printf '{"Name": "%s", "Type": "SecureString", "Value": "%s"}\n' "$1" "$value" >"$private/parameter.json"
-    aws ssm put-parameter --cli-input-json "file://$private/parameter.json" "$3" >/dev/null
-    rm "$private/parameter.json"
-}
-
-# keep PARAMETER VARIABLE LEAST GIVEN: makes sure that the parameter stands. What is given counts; then what stands; then
-# what an older stack has in its environment, with which addresses were signed that are out there; and for a new stack
-# something that nobody can guess.
+# keep SECRET VARIABLE LEAST GIVEN: makes sure that the secret stands. What stands counts; then what is given; then what an
+# older stack has in its environment, with which addresses were signed that are out there; and for a new stack something
+# that nobody can guess.
 keep() {
-    local name="$secrets/$1" value=$4 standing missing
-    if [ -n "$value" ]; then
-        [ "${#value}" -ge "$3" ] || fail "the secret for $name needs at least $3 bytes"
-        standing=$(aws ssm get-parameters --with-decryption --names "$name" --query 'Parameters[0].Value' --output text)
-        [ "$standing" != "$value" ] || return 0
-        say "the parameter $name holds from now on what is given"
-        put "$name" "$value" --overwrite
-        return
-    fi
-    missing=$(aws ssm get-parameters --names "$name" --query 'InvalidParameters[0]' --output text)
-    [ "$missing" != None ] || return 0
-    if [ "$exists" = no ]; then
-        say "making the parameter $name"
+    local name value=$4
+    name=$(secret_name "$1")
+    [ -z "$value" ] || [ "${#value}" -ge "$3" ] || fail "the secret $name needs at least $3 bytes"
+    if secret_value "$1" >/dev/null; then return; fi
+    if [ -z "$value" ] && [ "$exists" = no ]; then
+        say "making the secret $name"
         value=$(made_up)
-    else
+    elif [ -z "$value" ]; then
         value=$(aws lambda get-function-configuration --function-name "$stack-signal" \
             --query "Environment.Variables.$2" --output text)
-        [ "$value" != None ] || fail "the parameter $name is gone, and addresses and senders depend on what it held:" \
+        [ "$value" != None ] || fail "the secret $name is gone, and addresses and senders depend on what it held:" \
             "give it again, or another one and do without them (${2#DORMOUSE_}=...)"
-        say "taking over the parameter $name from the environment of $stack-signal"
+        say "taking over the secret $name from the environment of $stack-signal"
     fi
-    put "$name" "$value" --no-overwrite
+    put_secret "$1" "$value"
+    # A reference of Parameter Store has to lead somewhere.
+    [ "$store" != secrets-manager ] || put_secret "$1-second" "$value"
+}
+
+# next SECRET GIVEN: the one that shall count from now on; nothing where the one that stands stays.
+next() {
+    if [ -n "$2" ]; then
+        if [ "$(secret_value "$1")" != "$2" ]; then printf '%s\n' "$2"; fi
+    elif [[ " ${ROTATE:-} " == *" $1 "* ]] && [ "$exists" = yes ]; then
+        made_up
+    fi
+}
+
+# swap SECRET VALUE: VALUE counts from now on, and the one before is accepted. It is put aside first, so that none is lost
+# on the way.
+swap() {
+    put_secret "$1-second" "$(secret_value "$1")"
+    put_secret "$1" "$2"
+}
+
+parameters=$private/parameters.json
+# given PARAMETER VALUE: hands a value on to the template, if there is one.
+given() {
+    [ -n "$2" ] || return 0
+    printf ', "%s=%s"' "$1" "$([ "$2" = - ] || printf '%s' "$2")"
+}
+
+# A turn of the function ends before the function does.
+longer() { [ -z "${TURN_SECONDS:-}" ] || echo $((TURN_SECONDS + 30 > $1 ? TURN_SECONDS + 30 : $1)); }
+
+# tenth: of what the account may run at the same time, for a new stack where that is a lot: then neither streams nor
+# requests can take from callbacks and wake-ups what they need.
+limit=$(aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text)
+tenth() { if [ "$exists" = no ] && [ "$limit" -ge 1000 ]; then echo $((limit / 10)); fi; }
+
+deploy() {
+    local release tags=()
+    {
+        printf '["Stage=%s", "Architecture=%s", "ArtifactBucket=%s", "ArtifactPrefix=%s"' \
+            "$STAGE" "$architecture" "$bucket" "$prefix"
+        given SecretsChanged "$(secrets_changed)"
+        given SecretStore "$store"
+        given KmsKeyArn "${KMS_KEY_ARN:-}"
+        given InboundAuthorization "${AUTHORIZATION:-}"
+        given AllowedOrigins "${ALLOWED_ORIGINS:-}"
+        given ThrottlingRate "${THROTTLING_RATE:-}"
+        given ThrottlingBurst "${THROTTLING_BURST:-}"
+        given InboundConcurrency "${INBOUND_CONCURRENCY:-}"
+        given StreamConcurrency "${STREAM_CONCURRENCY:-$(tenth)}"
+        given SignalConcurrency "${SIGNAL_CONCURRENCY:-$(tenth)}"
+        given WakeupConcurrency "${WAKEUP_CONCURRENCY:-$(tenth)}"
+        given TurnSeconds "${TURN_SECONDS:-}"
+        given SignalTimeout "$(longer 180)"
+        given WakeupTimeout "$(longer 300)"
+        given ReadCapacity "${READ_CAPACITY:-}"
+        given WriteCapacity "${WRITE_CAPACITY:-}"
+        given ReadCapacityMost "${READ_CAPACITY_MOST:-}"
+        given WriteCapacityMost "${WRITE_CAPACITY_MOST:-}"
+        given WarmReads "${WARM_READS:-}"
+        given WarmWrites "${WARM_WRITES:-}"
+        given Streaming "${STREAMING:-}"
+        given DomainName "${DOMAIN:-}"
+        given CertificateArn "${CERTIFICATE_ARN:-}"
+        given HostedZoneId "${HOSTED_ZONE_ID:-}"
+        given BaseUrl "${BASE_URL:-}"
+        given Rollout "${ROLLOUT:-}"
+        given TableArn "${TABLE_ARN:-}"
+        given AlarmEmail "${ALARM_EMAIL:-}"
+        given Alarms "${ALARMS:-}"
+        given ConcurrencyAlarmAt "$((limit * 4 / 5))"
+    } >"$parameters"
+    release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
+    printf ', "Release=%s"]\n' "$release" >>"$parameters"
+    if [ -n "${TAGS:-}" ] || [ "$exists" = no ]; then
+        read -r -a tags <<<"${TAGS:-} dormouse-stage=$STAGE"
+        tags=(--tags "${tags[@]}")
+    fi
+    say "deploying the stack $stack ($architecture) to account $account, region $region"
+    aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
+        --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
+        --parameter-overrides "file://$parameters" "${tags[@]}"
+}
+
+# prune FUNCTION: removes its versions that are older than the last ten; the alias keeps the one that it points at.
+prune() {
+    local live version versions
+    live=$(aws lambda get-alias --function-name "$1" --name live --query FunctionVersion --output text)
+    versions=$(aws lambda list-versions-by-function --function-name "$1" --query 'Versions[].Version' --output text)
+    for version in $(tr '\t' '\n' <<<"$versions" | grep -v LATEST | sort -n | head -n -10); do
+        [ "$version" = "$live" ] || aws lambda delete-function --function-name "$1" --qualifier "$version"
+    done
 }
 
 # Nor shall what is called below inherit them.
 export -n CALLBACK_SECRET SIGNAL_KEY
-exists=no
-if aws cloudformation describe-stacks --stack-name "$stack" >/dev/null 2>&1; then exists=yes; fi
 keep callback-secret DORMOUSE_CALLBACK_SECRET 32 "${CALLBACK_SECRET:-}"
 keep signal-key DORMOUSE_SIGNAL_KEY 16 "${SIGNAL_KEY:-}"
-changed=$(aws ssm get-parameters --names "$secrets/callback-secret" "$secrets/signal-key" \
-    --query 'sort_by(Parameters, &Name)[].LastModifiedDate' --output text)
-parameters=$private/parameters.json
-{
-    printf '["Stage=%s", "Architecture=%s", "ArtifactBucket=%s", "ArtifactPrefix=%s"' \
-        "$STAGE" "$architecture" "$bucket" "$prefix"
-    given() { [ -z "$2" ] || printf ', "%s=%s"' "$1" "$2"; }
-    given SecretsChanged "${changed//$'\t'/ }"
-    given InboundAuthorization "${AUTHORIZATION:-}"
-    given AllowedOrigins "${ALLOWED_ORIGINS:-}"
-    given ThrottlingRate "${THROTTLING_RATE:-}"
-    given ThrottlingBurst "${THROTTLING_BURST:-}"
-    given InboundConcurrency "${INBOUND_CONCURRENCY:-}"
-    given StreamConcurrency "${STREAM_CONCURRENCY:-}"
-    given AlarmEmail "${ALARM_EMAIL:-}"
-    printf ']\n'
-} >"$parameters"
+secret=$(next callback-secret "${CALLBACK_SECRET:-}")
+signal_key=$(next signal-key "${SIGNAL_KEY:-}")
+if [ -n "$secret" ]; then
+    # Every process has to know the new one before the first signs with it, or an address is refused that another gave out.
+    say "making the next callback secret known"
+    put_secret callback-secret-second "$secret"
+    deploy
+    swap callback-secret "$secret"
+    say "the next callback secret signs from now on; addresses of the one before are good until RETIRE=callback-secret"
+fi
+if [ -n "$signal_key" ]; then
+    swap signal-key "$signal_key"
+    say "the next signal key is good from now on, and so is the one before until RETIRE=signal-key"
+fi
+deploy
+if [ -n "${RETIRE:-}" ]; then
+    for word in $RETIRE; do
+        say "only the present $word is good from now on"
+        put_secret "$word-second" "$(secret_value "$word")"
+    done
+    deploy
+fi
+for function in inbound signal wakeup; do prune "$stack-$function"; done
+case "${PROTECTED:-}" in
+    yes) aws cloudformation update-termination-protection --enable-termination-protection --stack-name "$stack" >/dev/null ;;
+    no) aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name "$stack" >/dev/null ;;
+    '') ;;
+    *) fail "PROTECTED is yes or no" ;;
+esac
 
-say "deploying the stack $stack ($architecture) to account $account, region $region"
-aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
-    --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
-    --parameter-overrides "file://$parameters"
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
-say "the signal key: aws ssm get-parameter --with-decryption --name $secrets/signal-key" \
-    "--query Parameter.Value --output text"
+if [ "$store" = secrets-manager ]; then
+    say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \
+        "--query SecretString --output text"
+else
+    say "the signal key: aws ssm get-parameter --with-decryption --name $(secret_name signal-key)" \
+        "--query Parameter.Value --output text"
+fi

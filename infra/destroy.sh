@@ -12,6 +12,17 @@ output() {
 }
 bus=$(output BusName) || fail "there is no stack $stack in account $account, region $region"
 table=$(output TableName)
+parameter() {
+    aws cloudformation describe-stacks --stack-name "$stack" --output text \
+        --query "Stacks[0].Parameters[?ParameterKey=='$1'].ParameterValue | [0]"
+}
+# Both are read by secrets.sh.
+# shellcheck disable=SC2034
+store=$(parameter SecretStore) key=''
+# shellcheck source-path=SCRIPTDIR source=secrets.sh
+. ./secrets.sh
+protected=$(aws cloudformation describe-stacks --stack-name "$stack" --query 'Stacks[0].EnableTerminationProtection' --output text)
+[ "${protected,,}" != true ] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
 
 if [ "${YES:-}" != 1 ]; then
     [ -t 0 ] || fail "nobody is here to confirm; YES=1 confirms"
@@ -34,8 +45,8 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
-say "removing the parameters below $secrets"
-aws ssm delete-parameters --names "$secrets/callback-secret" "$secrets/signal-key" >/dev/null
+say "removing the secrets of $STAGE"
+remove_secrets
 aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"
 # Another stage may still have its functions there.
 aws s3 rb "s3://$bucket" >/dev/null 2>&1 || say "the bucket $bucket stays: other stages use it"

@@ -1,6 +1,6 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
 everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip, stream.zip and wakeup.zip;
-DORMOUSE_BIN is the command line."""
+DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Stack:
 
     def __init__(self, emulator, gate, stage=STAGE):
         self.emulator, self.gate = emulator, gate
-        self.name = f"dormouse-{stage}"
+        self.stage, self.name = stage, f"dormouse-{stage}"
         self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
         session = botocore.session.Session()
         session.set_credentials("test", "test")
@@ -35,26 +35,34 @@ class Stack:
         self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
         self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
-        self.tokens, self.secrets = client("sts"), f"/dormouse/{stage}"
+        self.tokens, self.vault, self.secrets = client("sts"), client("secretsmanager"), f"/dormouse/{stage}"
+        self._look()
+        self.signal_key = self.secret("signal-key")
+        self.bearer = {"authorization": f"Bearer {self._api_key()}"}
+
+    def _look(self):
+        """Takes up what the stack says of itself."""
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
         self.bus, self.failed, self.undelivered = (
             outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
         )
         self.table = outputs["TableName"]
-        self.door = Door(outputs["Url"], emulator.port)
-        self.streams = Door(outputs["StreamUrl"], emulator.port)
-        self.signal_key = self.secret("signal-key")
-        self.bearer = {"authorization": f"Bearer {self._api_key()}"}
+        parameters = {one["ParameterKey"]: one["ParameterValue"] for one in described["Parameters"]}
+        self.keeps_secrets_in_a_vault = parameters.get("SecretStore") == "secrets-manager"
+        self.door = Door(outputs["Url"], self.emulator.port)
+        self.streams = Door(outputs["StreamUrl"], self.emulator.port)
 
     def secret(self, name):
+        if self.keeps_secrets_in_a_vault:
+            return self.vault.get_secret_value(SecretId=f"dormouse/{self.stage}/{name}")["SecretString"]
         found = self.parameters.get_parameter(Name=f"{self.secrets}/{name}", WithDecryption=True)["Parameter"]
         tour.same(found["Type"], "SecureString", name)
         return found["Value"]
 
     def deploy(self, **variables):
         """Deploys once more, with `variables` in the environment: what the script says."""
-        said = deploy(self.emulator, **variables)
+        said = deploy(self.emulator, STAGE=self.stage, **variables)
         self.grant_what_the_emulator_misjudges()
         return said
 
@@ -115,6 +123,31 @@ class Stack:
                 role = resource["PhysicalResourceId"]
                 self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
 
+    def beside(self, stage, **variables):
+        """Deploys another stage beside this one: its stack."""
+        deploy(self.emulator, STAGE=stage, **variables)
+        other = Stack(self.emulator, self.gate, stage)
+        other.grant_what_the_emulator_misjudges()
+        return other
+
+    def destroy(self):
+        script(self.emulator, "destroy.sh", STAGE=self.stage, YES="1")
+
+    def restore(self, *arguments):
+        """Runs infra/restore.sh with `arguments`: what it says."""
+        said = script(self.emulator, "restore.sh", *arguments, STAGE=self.stage)
+        self._look()
+        self.grant_what_the_emulator_misjudges()
+        return said
+
+    def letters(self, *arguments):
+        """What the command `letters` tells of the dead letters of the stack."""
+        given = self.emulator.environment() | {"AWS_REGION": REGION}
+        command = [os.environ["DORMOUSE_BIN"], "letters", "--stack", self.name, "--json", *arguments]
+        done = subprocess.run(command, env=given, capture_output=True, text=True)
+        tour.same((done.returncode, done.stderr), (0, ""), f"dormouse letters {' '.join(arguments)}")
+        return json.loads(done.stdout)
+
     def what_is_left(self):
         """Everything of the kinds that hold data or cost something."""
         groups = self.scheduler.list_schedule_groups()["ScheduleGroups"]
@@ -129,10 +162,25 @@ class Stack:
         }
 
 
-def script(emulator, name, **variables):
+def vault(emulator):
+    """Tells what a secret of Secrets Manager holds."""
+    session = botocore.session.Session()
+    session.set_credentials("test", "test")
+    client = session.create_client("secretsmanager", region_name=REGION, endpoint_url=emulator.url)
+
+    def secret(name):
+        try:
+            return client.get_secret_value(SecretId=name)["SecretString"]
+        except client.exceptions.ResourceNotFoundException:
+            return None
+
+    return secret
+
+
+def script(emulator, name, *arguments, **variables):
     """What the script says."""
     given = emulator.environment() | {"STAGE": STAGE} | variables
-    done = subprocess.run([INFRA / name], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run([INFRA / name, *arguments], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"infra/{name} failed:\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -145,13 +193,16 @@ def deploy(emulator, **variables):
 
 def go(emulator):
     emulator.start()
-    gate = Gate(emulator.gate_port, emulator.port)
+    gate = Gate(emulator.gate_port, emulator.port, vault(emulator))
     said = deploy(emulator)
     stack = Stack(emulator, gate)
     stack.grant_what_the_emulator_misjudges()
     tour.same([name for name in ("callback-secret", "signal-key") if stack.secret(name) in said], [], "secrets told")
     print("ok    the template is deployed", flush=True)
-    for step in tour.STEPS:
+    only = [name for name in os.environ.get("ONLY", "").split(",") if name]
+    unknown = set(only) - {step.__name__ for step in tour.STEPS}
+    tour.same(unknown, set(), "steps that there are not")
+    for step in [step for step in tour.STEPS if not only or step.__name__ in only]:
         began = time.monotonic()
         try:
             step(stack)
@@ -159,7 +210,7 @@ def go(emulator):
             print(f"FAIL  {step.__doc__}: {failure}", flush=True)
             raise
         print(f"ok    {step.__doc__} ({time.monotonic() - began:.0f} s)", flush=True)
-    script(emulator, "destroy.sh", YES="1")
+    stack.destroy()
     left = {kind: names for kind, names in stack.what_is_left().items() if names}
     tour.same(left, {}, "what is left")
     print("ok    everything is removed")

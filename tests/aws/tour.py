@@ -13,6 +13,9 @@ What the emulator does not do as AWS does, and which step is narrower for it:
   callback, whose sender tries again as `retry-after` says.
 - What a function streams is delivered when it has ended: `events_streamed` sees what comes from the address of `stream`,
   not when. The test of the roles takes the first piece of a stream that goes on.
+- Nothing of CodeDeploy, Application Auto Scaling and metric alarms that ring is there: aliases move at once, and that
+  `Rollout`, growing tables and alarms are what AWS takes is for cfn-lint.
+- A table is restored as it is, whatever time is given: `restored` restores before it goes on.
 - `GET /health` at any host is the emulator's own, so no step asks for it.
 - Roles are enforced (AUTH=true), but without `dynamodb:LeadingKeys`; every schedule is judged as one of the group
   `default`, the targets of a rule by their bus, and a request for parameters as one for all: main.py grants that
@@ -166,24 +169,128 @@ def killed_in_the_midst(stack):
     same(completed(stack, pause, 5)["state"]["result"], PAID, "the payload that came first stands")
 
 
+def several_signals(stack):
+    """HTTP turn -> asleep -> two of three people answer at addresses of their own -> completed; one answers twice -> repeated"""
+    turn = {"state": {"item": "a lathe", "amount_cents": 120000, "approvers": ["ada", "grace", "linus"]}}
+    pause = begin(stack, "purchase", turn)
+    addresses, yes = pause["callback_urls"], {"vote": "yes"}
+    first = stack.door.post(addresses["ada"], yes)
+    same((first.status, first.json["missing"]), (202, ["grace", "linus"]), f"the first vote: {first}")
+    again = stack.door.post(addresses["ada"], yes)
+    same((again.status, again.json["repeated"]), (202, True), f"the same vote again: {again}")
+    other = stack.door.post(addresses["ada"], {"vote": "no"})
+    same(other.status, 409, f"another vote of who has voted: {other}")
+    stack.emulator.kill_functions()
+    done = stack.door.post(addresses["linus"], yes)
+    same(done.status, 200, f"the second vote: {done}")
+    result = completed(stack, pause, 5)["state"]["result"]
+    same(result, "a lathe bought for EUR 1200.00, approved by ada and linus", "the purchase")
+
+
+def canceled(stack):
+    """HTTP turn -> asleep -> canceled at its address -> neither its callback nor its schedule wakes it"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    done = stack.door.post(pause["cancel_url"], {})
+    same(done.status, 200, f"the cancellation: {done}")
+    late = stack.door.post(pause["callback_url"], GRACE)
+    same(late.status in (409, 410), True, f"an answer to what was canceled: {late}")
+    ended = stack.door.get(pause["status_url"])
+    same((ended.json["status"], "invocation_canceled" in str(ended)), ("errored", True), f"the invocation: {ended}")
+    same(schedules(stack), set(), "the deadline's schedule is gone")
+
+
+def silence_decides(stack):
+    """HTTP turn -> asleep -> nobody answers -> its deadline decides by default; a later answer -> 409"""
+    pause = begin(stack, "expense-approval", {"state": EXPENSE["state"] | {"decide_within": "PT2S"}})
+    done = completed(stack, pause, 60)
+    same(done["state"]["decision"], "timed_out", "the decision")
+    late = stack.door.post(pause["callback_url"], GRACE)
+    same(late.status, 409, f"an answer after the deadline: {late}")
+
+
+def keyed_repeats(stack):
+    """a turn is sent twice with one key -> one invocation; with another body -> 409"""
+    headers = stack.bearer | {"idempotency-key": str(uuid.uuid4())}
+    first, again = (stack.door.post("/graphs/expense-approval/turns", EXPENSE, headers=headers) for _ in range(2))
+    same((first.status, again.status), (202, 202), f"{first} {again}")
+    same(again.json["invocation_id"], first.json["invocation_id"], "the invocation")
+    same((first.json["repeated"], again.json["repeated"]), (False, True), "which is the repetition")
+    other = {"state": EXPENSE["state"] | {"amount_cents": 13000}}
+    other = stack.door.post("/graphs/expense-approval/turns", other, headers=headers)
+    same(other.status, 409, f"another request with the key: {other}")
+    same(stack.door.post(first.json["callback_url"], GRACE).status, 200, "it is answered once")
+
+
+def throttled(stack):
+    """DynamoDB refuses a while because it is asked too much -> the functions ask again, and nothing is lost"""
+    stack.gate.throttle("TransactWriteItems", 2)
+    pause = begin(stack, "expense-approval", EXPENSE)
+    stack.gate.throttle("UpdateItem", 2)
+    stack.gate.throttle("TransactWriteItems", 2)
+    done = stack.door.post(pause["callback_url"], GRACE)
+    same((done.status, done.json["repeated"]), (200, False), f"the callback: {done}")
+    same(stack.gate.planned(), {}, "all of it was refused")
+    same(completed(stack, pause, 5)["state"]["result"], PAID, "the expense")
+
+
+def acknowledgements_lost(stack):
+    """DynamoDB does what it is asked and its answer is lost -> the functions find that it was done, and do it once"""
+    stack.gate.lose("TransactWriteItems", 1)
+    pause = begin(stack, "expense-approval", EXPENSE)
+    stack.gate.lose("UpdateItem", 1)
+    stack.gate.lose("TransactWriteItems", 1)
+    done = stack.door.post(pause["callback_url"], GRACE)
+    same((done.status, done.json["repeated"]), (200, False), f"the callback: {done}")
+    same(stack.gate.planned(), {}, "all of it was lost")
+    same(completed(stack, pause, 5)["state"]["result"], PAID, "the expense")
+
+
 def unknown_shapes(stack):
-    """events of unknown shape end in the dead-letter queue, as they were sent"""
+    """events of unknown shape end in the dead-letter queue, as they were sent; `dormouse letters` tells why, and drops them"""
     marker = str(uuid.uuid4())
     bus_event = {"source": "dormouse", "detail-type": "Dormouse Signal", "detail": {"signal_id": None}, "id": marker}
     sent = [(stack.signal, bus_event), (stack.signal, {"signal": marker}), (stack.wakeup, {"wakeup": marker})]
     for function, event in sent:
         stack.functions.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
-    letters = []
-
-    def all_there():
-        got = stack.queues.receive_message(QueueUrl=stack.failed, MaxNumberOfMessages=10, WaitTimeSeconds=1)
-        letters.extend(json.loads(letter["Body"]) for letter in got.get("Messages", []))
-        return len(letters) >= len(sent)
-
-    until(all_there, 60, "as many dead letters as events")
-    order = sorted((letter["requestPayload"] for letter in letters), key=json.dumps)
+    letters = until(lambda: dead_letters(stack, len(sent)), 60, "as many dead letters as events")
+    order = sorted((letter["event"] for letter in letters), key=json.dumps)
     same(order, sorted((event for _, event in sent), key=json.dumps), "dead letters")
-    same({letter["responsePayload"]["errorType"] for letter in letters}, {"unreadable_event"}, "why they are there")
+    told = {(letter["queue"], letter["error"], letter["attempts"]) for letter in letters}
+    same(told, {("failed", "unreadable_event", 3)}, "why they are there")
+    same(sorted(letter["function"] for letter in letters), ["signal", "signal", "wakeup"], "whom they were for")
+    for letter in letters:
+        stack.letters("--drop", letter["id"])
+    same(stack.letters()["letters"], [], "what is left")
+
+
+def dead_letters(stack, count):
+    letters = stack.letters()["letters"]
+    return letters if len(letters) >= count else None
+
+
+def letters_handed_back(stack):
+    """events that no rule could deliver lie in the dead-letter queue -> `dormouse letters --redrive` -> completed"""
+    notes = {"ERROR_CODE": "NO_PERMISSIONS", "ERROR_MESSAGE": "not allowed", "RETRY_ATTEMPTS": "185"}
+    notes = {name: {"DataType": "String", "StringValue": value} for name, value in notes.items()}
+
+    def put_aside(source, detail_type, detail):
+        event = {"version": "0", "id": str(uuid.uuid4()), "source": source, "detail-type": detail_type, "detail": detail}
+        stack.queues.send_message(QueueUrl=stack.undelivered, MessageBody=json.dumps(event), MessageAttributes=notes)
+
+    expense = begin(stack, "expense-approval", EXPENSE)
+    put_aside("dormouse", "Dormouse Signal", {"signal_id": expense["waiting_for"]["signal_id"], "payload": GRACE})
+    export = begin(stack, "export-job", {"state": {"dataset": "orders"}})
+    finished = {"job_id": export["waiting_for"]["signal_id"], "status": "succeeded", "url": "s3://orders.csv"}
+    put_aside("exporter", "Export Finished", finished)
+    letters = {letter["function"]: letter for letter in stack.letters()["letters"]}
+    same(set(letters), {"signal", None}, "one is for a function, and one for the bus")
+    same("deploy again" in letters["signal"]["advice"], True, f"the advice: {letters['signal']}")
+    handed_back = stack.letters("--redrive", letters["signal"]["id"][:8])
+    same(handed_back, {"redriven": [letters["signal"]["id"]], "left": []}, "what is handed back")
+    same(completed(stack, expense, 30)["state"]["result"], PAID, "the expense")
+    same(stack.letters("--redrive", "--all")["redriven"], [letters[None]["id"]], "the rest")
+    same(completed(stack, export, 30)["state"]["result"], "orders is exported: s3://orders.csv", "the export")
+    same(stack.letters()["letters"], [], "what is left")
 
 
 def events_streamed(stack):
@@ -217,9 +324,9 @@ def events_streamed(stack):
     same(events[-1]["event"], "task.completed", "the last event")
 
 
-def secrets_kept(stack):
-    """secrets stand in no environment and no parameter of the stack; another deployment keeps them; a new signal key counts"""
-    pause = begin(stack, "expense-approval", EXPENSE)
+def secrets_replaced(stack):
+    """secrets stand in no environment and no parameter of the stack; new ones lose no address; what is retired opens nothing"""
+    pauses = [begin(stack, "expense-approval", EXPENSE) for _ in range(2)]
     names = ("callback-secret", "signal-key")
     before = [stack.secret(name) for name in names]
     told = json.dumps(
@@ -228,15 +335,105 @@ def secrets_kept(stack):
     same([secret for secret in before if secret in told], [], "secrets that whoever may look at the stack reads")
     stack.deploy()
     same([stack.secret(name) for name in names], before, "the secrets after another deployment")
-    key = "another-key-for-those-who-send-signals"
-    said = stack.deploy(SIGNAL_KEY=key)
-    same((key in said, stack.secret("callback-secret")), (False, before[0]), "only the signal key is new, and not told")
-    path = f"/signals/{pause['waiting_for']['signal_id']}"
-    old = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {stack.signal_key}"})
-    same(old.status, 401, f"the old key: {old}")
-    stack.signal_key = key
-    new = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {key}"})
-    same(new.status, 200, f"the new key: {new}")
+    said = stack.deploy(ROTATE="callback-secret signal-key")
+    after = [stack.secret(name) for name in names]
+    same([old == new for old, new in zip(before, after)], [False, False], "both are new")
+    same([secret for secret in before + after if secret in said], [], "secrets that the deployment tells")
+    same([stack.secret(f"{name}-second") for name in names], before, "those before are accepted")
+    pauses.append(begin(stack, "expense-approval", EXPENSE))
+    for pause in pauses[1:]:
+        done = stack.door.post(pause["callback_url"], GRACE)
+        same(done.status, 200, f"an address given out before or after: {done}")
+
+    def signal(key):
+        return stack.door.post("/signals/nobody-waits", GRACE, headers={"authorization": f"Bearer {key}"}).status
+
+    same([signal(before[1]), signal(after[1])], [202, 202], "both signal keys")
+    stack.deploy(RETIRE="callback-secret signal-key")
+    same([stack.secret(name) for name in names], after, "the secrets")
+    same([signal(before[1]), signal(after[1])], [401, 202], "the old signal key, and the new one")
+    retired = stack.door.post(pauses[0]["callback_url"], GRACE)
+    same(retired.status, 404, f"an address of a secret that is retired: {retired}")
+    stack.signal_key = after[1]
+
+
+def versions_taken_back(stack):
+    """a deployment publishes versions and points the alias at them; one call takes an earlier one back"""
+
+    def live():
+        return stack.functions.get_alias(FunctionName=stack.signal, Name="live")["FunctionVersion"]
+
+    before = live()
+    stack.deploy(TURN_SECONDS="120")
+    after = live()
+    same(before != after, True, f"another version is live: {after}")
+    turns = [
+        stack.functions.get_function_configuration(FunctionName=stack.signal, Qualifier=version)["Environment"][
+            "Variables"
+        ]["DORMOUSE_TURN"]
+        for version in (before, after)
+    ]
+    same(turns, ["150", "120"], "each version has its own environment")
+    stack.functions.update_alias(FunctionName=stack.signal, Name="live", FunctionVersion=before)
+    pause = begin(stack, "expense-approval", EXPENSE)
+    same(stack.door.post(pause["callback_url"], GRACE).status, 200, "the earlier version answers")
+    stack.deploy(TURN_SECONDS="150")
+    same(live() not in (before, after), True, "the next deployment goes on")
+
+
+def protected(stack):
+    """PROTECTED=yes: the stack cannot be removed; PROTECTED=no: it can again"""
+    stack.deploy(PROTECTED="yes")
+    try:
+        stack.destroy()
+    except AssertionError as refused:
+        same("PROTECTED=no" in str(refused), True, f"what helps is told: {refused}")
+    else:
+        raise AssertionError("a protected stack was removed")
+    stack.deploy(PROTECTED="no")
+
+
+def restored(stack):
+    """the table of an earlier time is restored and adopted -> what slept then sleeps again, and what came later is unknown"""
+    old_table = stack.table
+    answered = begin(stack, "expense-approval", EXPENSE)
+    fired = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1S"}})
+    said = stack.restore("table", "latest")
+    (restored_table,) = [line.split()[-1] for line in said.splitlines() if line.startswith("restored: ")]
+    same(stack.door.post(answered["callback_url"], GRACE).status, 200, "it is answered after that time")
+    completed(stack, fired, 60)
+    later = begin(stack, "expense-approval", EXPENSE)
+    stack.restore("adopt", restored_table)
+    same(stack.table, restored_table, "the table of the stack")
+    again = stack.door.get(answered["status_url"])
+    same((again.status, again.json["status"]), (200, "suspended"), f"what was answered sleeps again: {again}")
+    done = stack.door.post(answered["callback_url"], BOB)
+    same((done.status, done.json["repeated"]), (200, False), f"its old address takes another answer: {done}")
+    unknown = stack.door.post(later["callback_url"], GRACE)
+    same(unknown.status in (404, 410), True, f"what began later is not there: {unknown}")
+    # Its schedule has fired and is gone: the sweep calls for a worker.
+    until(lambda: wake(stack, {"dormouse_sweep": "everything"})["status"] == "swept", 30, "a sweep")
+    completed(stack, fired, 60)
+    stack.tables.update_table(TableName=old_table, DeletionProtectionEnabled=False)
+    stack.tables.delete_table(TableName=old_table)
+
+
+def secrets_in_a_vault(stack):
+    """SECRET_STORE=secrets-manager: another stack has its secrets there; new ones lose no address; all of it is removed"""
+    other = stack.beside("vault", SECRET_STORE="secrets-manager", TAGS="team=agents")
+    tags = {tag["Key"]: tag["Value"] for tag in other.stacks.describe_stacks(StackName=other.name)["Stacks"][0]["Tags"]}
+    same(tags, {"team": "agents", "dormouse-stage": "vault"}, "its tags")
+    found = other.parameters.get_parameters(Names=[f"{other.secrets}/signal-key"], WithDecryption=True)
+    same(found["Parameters"], [], "parameters")
+    before = [begin(other, "expense-approval", EXPENSE) for _ in range(2)]
+    same(other.door.post(before[0]["callback_url"], GRACE).status, 200, "an address")
+    other.deploy(ROTATE="callback-secret")
+    same(other.door.post(before[1]["callback_url"], GRACE).status, 200, "an address of the secret before")
+    after = begin(other, "expense-approval", EXPENSE)
+    same(other.door.post(after["callback_url"], GRACE).status, 200, "an address of the new one")
+    other.destroy()
+    left = other.vault.list_secrets(Filters=[{"Key": "name", "Values": ["dormouse/vault"]}])["SecretList"]
+    same(left, [], "secrets that are left")
 
 
 def secrets_taken_over(stack):
@@ -342,11 +539,22 @@ STEPS = [
     event_arrives,
     event_of_our_own,
     schedule_fires,
+    several_signals,
+    canceled,
+    silence_decides,
+    keyed_repeats,
+    throttled,
+    acknowledgements_lost,
     killed_in_the_midst,
     unknown_shapes,
+    letters_handed_back,
     events_streamed,
-    secrets_kept,
+    secrets_replaced,
+    secrets_in_a_vault,
     secrets_taken_over,
+    versions_taken_back,
+    restored,
+    protected,
     sweep_repairs,
     hundred_sessions,
     signed_callers,

@@ -27,6 +27,9 @@ const CALLBACK_SECRET: &str = "kept-kept-kept-kept-kept-kept-kept-kept";
 const SIGNAL_KEY: &str = "kept-sesame-kept-sesame";
 const CALLBACK_NAME: &str = "/dormouse/dev/callback-secret";
 const SIGNAL_NAME: &str = "/dormouse/dev/signal-key";
+/// Accepted beside them where they exist.
+const CALLBACK_SECOND: &str = "/dormouse/dev/callback-secret-second";
+const SIGNAL_SECOND: &str = "/dormouse/dev/signal-key-second";
 
 /// A Parameter Store that remembers what it was asked.
 #[derive(Clone, Default)]
@@ -169,10 +172,65 @@ async fn each_function_asks_once_for_what_it_needs() {
     let wakeup = start("dormouse-wakeup", &endpoint, &of_wakeup.open().await).await;
     assert_eq!(wakeup.invoke(json!({ "dormouse_sweep": "due" })).await.expect("swept")["examined"], 0);
 
-    assert_eq!(of_inbound.asked(), [request(&[CALLBACK_NAME])]);
-    assert_eq!(of_signal.asked(), [request(&[CALLBACK_NAME, SIGNAL_NAME])]);
-    assert_eq!(of_stream.asked(), [request(&[CALLBACK_NAME])]);
+    assert_eq!(of_inbound.asked(), [request(&[CALLBACK_NAME, CALLBACK_SECOND])]);
+    assert_eq!(of_signal.asked(), [request(&[CALLBACK_NAME, CALLBACK_SECOND, SIGNAL_NAME, SIGNAL_SECOND])]);
+    assert_eq!(of_stream.asked(), [request(&[CALLBACK_NAME, CALLBACK_SECOND])]);
     assert_eq!(of_wakeup.asked(), Vec::<Value>::new());
+}
+
+/// While both secrets are replaced there are processes that know the new ones as second ones only, and processes that
+/// know the old ones as second ones only. What either gives out the other takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_replaced_and_no_address_is_lost() {
+    lambda::build_functions().await;
+    let (_table, endpoint) = table().await;
+    let secure = |name, value| (name, "SecureString", value);
+    let (new_secret, new_key) = ("new-new-new-new-new-new-new-new-new-new", "new-sesame-new-sesame");
+    let before = Store::with(&[
+        secure(CALLBACK_NAME, CALLBACK_SECRET),
+        secure(CALLBACK_SECOND, new_secret),
+        secure(SIGNAL_NAME, SIGNAL_KEY),
+        secure(SIGNAL_SECOND, new_key),
+    ]);
+    let after = Store::with(&[
+        secure(CALLBACK_NAME, new_secret),
+        secure(CALLBACK_SECOND, CALLBACK_SECRET),
+        secure(SIGNAL_NAME, new_key),
+        secure(SIGNAL_SECOND, SIGNAL_KEY),
+    ]);
+    let only_new = Store::with(&[secure(CALLBACK_NAME, new_secret), secure(SIGNAL_NAME, new_key)]);
+    let inbound = start("dormouse-inbound", &endpoint, &before.open().await).await;
+    let inbound_after = start("dormouse-inbound", &endpoint, &after.open().await).await;
+    let signal = start("dormouse-signal", &endpoint, &before.open().await).await;
+    let signal_after = start("dormouse-signal", &endpoint, &after.open().await).await;
+    let signal_at_last = start("dormouse-signal", &endpoint, &only_new.open().await).await;
+    let message = json!({ "role": "user", "content": "please get an approval" });
+    let pause = async |inbound: &Lambda, session: &str| {
+        let waits = body(&inbound.http(&format!("/chat/chat/sessions/{session}/messages"), "", &message).await);
+        let address = waits["callback_url"].as_str().and_then(|url| url.split_once('?')).expect("a token");
+        (address.0.to_owned(), address.1.to_owned())
+    };
+    for (giver, taker, session) in [(&inbound, &signal_after, "s1"), (&inbound_after, &signal, "s2")] {
+        let (path, query) = pause(giver, session).await;
+        let done = taker.http(&path, &query, &json!({ "allowed": true })).await;
+        assert_eq!(body(&done)["status"], "completed", "{session}: {done}");
+    }
+    for (giver, session, status) in [(&inbound, "s3", 404), (&inbound_after, "s4", 200)] {
+        let (path, query) = pause(giver, session).await;
+        let done = signal_at_last.http(&path, &query, &json!({ "allowed": true })).await;
+        assert_eq!(done["statusCode"], status, "a secret ends with its parameter: {session}: {done}");
+    }
+    let mut sent = http_event("POST", "/signals/nobody-waits", "", &json!({}));
+    for (signal, key, status) in [
+        (&signal, SIGNAL_KEY, 202),
+        (&signal, new_key, 202),
+        (&signal_after, SIGNAL_KEY, 202),
+        (&signal_at_last, SIGNAL_KEY, 401),
+        (&signal_at_last, new_key, 202),
+    ] {
+        sent["headers"]["authorization"] = format!("Bearer {key}").into();
+        assert_eq!(signal.invoke(sent.clone()).await.expect("an answer")["statusCode"], status, "{key}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,7 +244,8 @@ async fn what_cannot_be_had_is_named_with_what_to_do() {
     let denied = json!({ "__type": "AccessDeniedException", "Message": denied }).to_string();
     let unread = json!({ "Parameters": [{ "Name": CALLBACK_NAME, "Value": [CALLBACK_SECRET] }] }).to_string();
     let refused = json!({ "__type": "InvalidKeyId", "message": "no such key" }).to_string();
-    let both = format!("ssm:GetParameters on {CALLBACK_NAME}, {SIGNAL_NAME}: ");
+    let all = [CALLBACK_NAME, CALLBACK_SECOND, SIGNAL_NAME, SIGNAL_SECOND].join(", ");
+    let both = format!("ssm:GetParameters on {all}: ");
     for (store, told) in [
         (missing, [format!("there is no parameter {SIGNAL_NAME}"), "infra/deploy.sh makes".to_owned()]),
         (plain, [format!("the parameter {SIGNAL_NAME} is not encrypted"), "make it a SecureString".to_owned()]),
@@ -249,7 +308,7 @@ async fn a_variable_counts_before_a_parameter_and_the_log_says_so() {
         sent["headers"]["authorization"] = format!("Bearer {key}").into();
         assert_eq!(signal.invoke(sent.clone()).await.expect("an answer")["statusCode"], status, "{key}");
     }
-    assert_eq!(store.asked(), [request(&[CALLBACK_NAME])], "what counts not is not asked for");
+    assert_eq!(store.asked(), [request(&[CALLBACK_NAME, CALLBACK_SECOND])], "what counts not is not asked for");
     let log = std::fs::read_to_string(log).expect("a log");
     assert!(log.contains(r#""variable":"DORMOUSE_SIGNAL_KEY""#) && log.contains("DORMOUSE_SECRETS"), "{log}");
     assert!(!log.contains("the-key-of-the-environment"), "{log}");

@@ -72,7 +72,7 @@ fn what_deploys_is_that_of_the_repository() {
     let written = dormouse(&["infra", "build/infra"], place.path());
     assert!(written.status.success(), "{written:?}");
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra");
-    for name in ["account.sh", "deploy.sh", "destroy.sh", "template.yaml", "venv.sh"] {
+    for name in ["account.sh", "deploy.sh", "destroy.sh", "restore.sh", "secrets.sh", "template.yaml", "venv.sh"] {
         let written = fs::read_to_string(place.path().join("build/infra").join(name)).unwrap();
         assert_eq!(written, fs::read_to_string(ours.join(name)).unwrap(), "{name}");
     }

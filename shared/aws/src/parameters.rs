@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use aws_sdk_ssm::types::ParameterType;
+use aws_sdk_ssm::types::{Parameter, ParameterType};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 
@@ -35,8 +35,6 @@ impl fmt::Debug for SecretText {
 /// Error of reading parameters. Contains their names, and never their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterError {
-    /// There are none of these names.
-    Missing(Vec<String>),
     /// This one is not encrypted.
     Plain(String),
     /// The role may not read them, or not use the key that they are encrypted with.
@@ -59,28 +57,25 @@ impl Parameters {
         Self { client: client.into() }
     }
 
-    /// The content of the encrypted parameters `names`, in that order, without the white space around it: one request,
-    /// repeated while Parameter Store is busy. It takes ten names at most.
+    /// The content of the encrypted parameters `names`, in that order, without the white space around it, and `None` for
+    /// one that does not exist: one request, repeated while Parameter Store is busy. It takes ten names at most.
     ///
     /// # Errors
-    /// When one of them cannot be had.
-    pub async fn secure(&self, names: &[&str]) -> Result<Vec<SecretText>, ParameterError> {
+    /// When one that exists cannot be had.
+    pub async fn secure(&self, names: &[&str]) -> Result<Vec<Option<SecretText>>, ParameterError> {
         let client = &self.client;
         let request = client.get_parameters().with_decryption(true);
         let request = names.iter().fold(request, |request, name| request.names(*name));
         let found = request.send().await.map_err(|error| failure(names, &error))?.parameters.unwrap_or_default();
         let of = |name: &str| found.iter().find(|parameter| parameter.name() == Some(name));
-        let missing: Vec<String> =
-            names.iter().filter(|name| of(name).is_none()).map(|&name| name.to_owned()).collect();
-        if !missing.is_empty() {
-            return Err(ParameterError::Missing(missing));
-        }
-        let parameters = names.iter().filter_map(|name| of(name));
-        let values = parameters.map(|parameter| match parameter.r#type() {
-            Some(ParameterType::SecureString) => Ok(SecretText::new(parameter.value().unwrap_or_default().trim())),
-            _ => Err(ParameterError::Plain(parameter.name().unwrap_or_default().to_owned())),
-        });
-        values.collect()
+        names.iter().map(|name| of(name).map(encrypted).transpose()).collect()
+    }
+}
+
+fn encrypted(parameter: &Parameter) -> Result<SecretText, ParameterError> {
+    match parameter.r#type() {
+        Some(ParameterType::SecureString) => Ok(SecretText::new(parameter.value().unwrap_or_default().trim())),
+        _ => Err(ParameterError::Plain(parameter.name().unwrap_or_default().to_owned())),
     }
 }
 

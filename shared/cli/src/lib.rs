@@ -6,6 +6,7 @@
 
 mod inspect;
 mod keys;
+mod letters;
 mod new;
 mod talk;
 mod target;
@@ -29,6 +30,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
+use crate::letters::{LettersArgs, letters};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::talk::{ClientCommand, talk};
 
@@ -65,6 +67,8 @@ enum Command {
     /// Make, list and revoke API keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// List the dead letters of a stack on AWS, with the reason and what helps, and hand them back.
+    Letters(LettersArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -143,6 +147,10 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         }),
         Command::Keys(ask) => quietly(async {
             let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Letters(ask) => quietly(async {
+            let done = letters(ask).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
         }),
     }

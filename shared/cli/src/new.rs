@@ -22,12 +22,14 @@ const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
 const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Stream", "Wakeup"];
 
 /// Files that deploy the functions. The scripts can be run.
-const INFRA: [(&str, &str); 7] = [
+const INFRA: [(&str, &str); 9] = [
     ("account.sh", include_str!("new/infra/account.sh")),
     ("build.sh", include_str!("new/infra/build.sh")),
     ("deploy.sh", include_str!("new/infra/deploy.sh")),
     ("destroy.sh", include_str!("new/infra/destroy.sh")),
     ("requirements-build.txt", include_str!("new/infra/requirements-build.txt")),
+    ("restore.sh", include_str!("new/infra/restore.sh")),
+    ("secrets.sh", include_str!("new/infra/secrets.sh")),
     ("template.yaml", include_str!("new/infra/template.yaml")),
     ("venv.sh", include_str!("new/infra/venv.sh")),
 ];

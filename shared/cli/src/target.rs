@@ -199,7 +199,8 @@ fn opened(
     Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
 }
 
-fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError> {
+/// Access to AWS as the environment describes it, with DynamoDB at `endpoint` if that is given.
+pub(crate) fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = |name| variable(name).ok_or(TargetError::NoVariable(name));
     let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));

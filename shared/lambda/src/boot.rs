@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
-use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server};
+use dormouse_http::{App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
@@ -79,13 +79,14 @@ pub async fn compose(
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
+    let (callbacks, cursors) = signers(secrets.callback_secret, secrets.second_callback_secret);
     let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
         streams: streams(function),
         origins: config.origins,
         reads_only: function == Function::Stream,
-        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
+        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {
@@ -94,15 +95,32 @@ pub async fn compose(
         maintenance: store.into(),
         subscriptions,
         bus,
-        callbacks: CallbackSigner::new(secrets.callback_secret),
+        callbacks,
         signal_key: secrets.signal_key,
         authorization: config.authorization,
         keys: Keys::new(wire.records.clone()),
         base_url: config.base_url,
-        limits: Limits { rules: RulePolicy { settling: config.rule_settling, ..limits.rules }, ..limits },
+        limits: Limits {
+            turn: config.turn,
+            rules: RulePolicy { settling: config.rule_settling, ..limits.rules },
+            ..limits
+        },
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     Ok(Server::new(app, wire))
+}
+
+/// Signer and reader of addresses and of cursors: both sign with `secret`, and accept what `second` signed.
+fn signers(secret: CallbackSecret, second: Option<CallbackSecret>) -> (CallbackSigner, Cursors) {
+    let cursors = Cursors::new(secret.as_bytes());
+    let callbacks = CallbackSigner::new(secret);
+    match second {
+        Some(second) => {
+            let cursors = cursors.accepting(second.as_bytes());
+            (callbacks.accepting(second), cursors)
+        }
+        None => (callbacks, cursors),
+    }
 }
 
 /// Limits of streams. Behind API Gateway a stream yields what there is and ends; its clients come back for more.

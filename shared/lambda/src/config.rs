@@ -12,6 +12,8 @@ use crate::Function;
 
 /// Number of seconds that EventBridge is given until a new rule takes effect.
 const RULE_SETTLING: u64 = 5;
+/// Number of seconds that Lambda lets a function run at most.
+const LONGEST: u64 = 900;
 
 /// Configuration of a function, from its environment.
 ///
@@ -22,6 +24,7 @@ const RULE_SETTLING: u64 = 5;
 /// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but a new value makes Lambda begin new processes |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
 /// | `DORMOUSE_SIGNAL_KEY` | key that senders of signals present; at least 16 bytes. Counts before the parameter |
+/// | the same two with `_SECOND` behind them | accepted beside the first one while that is replaced; optional |
 /// | `DORMOUSE_AUTHORIZATION` | proof of callers of `/graphs`, `/chat`: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
@@ -31,6 +34,8 @@ const RULE_SETTLING: u64 = 5;
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
 /// | `DORMOUSE_WAKEUP_ARN` | the function that the scheduler calls |
 /// | `DORMOUSE_SIGNAL_ARN` | the function that takes events |
+/// | `DORMOUSE_TURN` | seconds that a turn may compute at most; optional, else as long as the function may run |
+/// | `DORMOUSE_RELEASE` | the deployment; not read, but a new value makes Lambda publish a new version |
 /// | `DORMOUSE_RULE_SETTLING` | seconds until a new rule of the bus takes effect; optional, 5 |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
@@ -77,6 +82,8 @@ pub struct Config {
     pub quotas: Quotas,
     /// For how long a new rule may not take effect yet.
     pub rule_settling: Duration,
+    /// The longest that a turn may compute. It never outlives the time that Lambda gives to its function.
+    pub turn: Duration,
 }
 
 impl Config {
@@ -110,6 +117,7 @@ impl Config {
             access: reader.access(),
             quotas: Quotas::read(&mut reader.0),
             rule_settling: Duration::from_secs(reader.0.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
+            turn: Duration::from_secs(reader.0.number("DORMOUSE_TURN", LONGEST, 1..=LONGEST)),
         };
         reader.runtime();
         reader.0.complete(config)
@@ -272,6 +280,20 @@ mod tests {
         );
         assert_eq!(quotas("DORMOUSE_LIMIT_BODY", " 7 ").limits.body, 7);
         assert_eq!(quotas("DORMOUSE_LIMIT_PATTERN_RULES", "2000").limits.rules.most, 2000);
+    }
+
+    #[test]
+    fn a_turn_may_take_as_long_as_its_function_unless_it_is_told_otherwise() {
+        let turn = |value: Option<&'static str>| {
+            Config::from_variables(Function::Wakeup, move |name| match name {
+                "DORMOUSE_TURN" => value.map(str::to_owned),
+                _ => variables(name),
+            })
+            .map(|config| config.turn.as_secs())
+        };
+        assert_eq!((turn(None), turn(Some("150"))), (Ok(900), Ok(150)));
+        let refused = turn(Some("901")).expect_err("longer than any function runs").to_string();
+        assert!(refused.ends_with("DORMOUSE_TURN must be a number from 1 to 900"), "{refused}");
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::{gateway, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
 const TO_ANSWER: Duration = Duration::from_millis(500);
+/// The longest that a turn may take for which an HTTP request waits: API Gateway gives up after 30 seconds, of which the
+/// start of a process may take some.
+const GATEWAY: Duration = Duration::from_secs(25);
 /// Kept back for the observers of a turn.
 const TO_DRAIN: Duration = Duration::from_secs(1);
 
@@ -108,6 +111,7 @@ async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) 
 }
 
 async fn http(server: &Server, event: Value, left: Duration) -> Result<Value, TriggerError> {
+    let left = left.min(GATEWAY);
     Ok(gateway::encode(server.http(gateway::decode(event, Some(left))?).await).await)
 }
 

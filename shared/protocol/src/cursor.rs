@@ -23,9 +23,12 @@ const FORM: u8 = 2;
 /// Number of bytes of the time.
 const TIME_BYTES: usize = 8;
 
-/// Makes and reads cursors with one secret.
+/// Makes cursors with one secret, and reads those of that one and, while a secret is being replaced, of a second one.
 #[derive(Clone)]
-pub struct Cursors(Key<Aes128Siv>);
+pub struct Cursors {
+    key: Key<Aes128Siv>,
+    second: Option<Key<Aes128Siv>>,
+}
 
 impl std::fmt::Debug for Cursors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -37,7 +40,13 @@ impl Cursors {
     /// All servers that shall take each other's cursors need the same `secret`. It may sign other things too: the key
     /// of cursors is a hash of it.
     pub fn new(secret: &[u8]) -> Self {
-        Self(Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize())
+        Self { key: key(secret), second: None }
+    }
+
+    /// The same, which also reads cursors that were made with `second`.
+    #[must_use]
+    pub fn accepting(self, second: &[u8]) -> Self {
+        Self { second: Some(key(second)), ..self }
     }
 
     /// A cursor of the list `scope` (who asks for which list, narrowed how) behind the element at `position`, good
@@ -45,7 +54,7 @@ impl Cursors {
     pub fn seal(&self, scope: &str, position: &[String], expires: Timestamp) -> String {
         let mut content = expires.as_second().to_be_bytes().to_vec();
         content.extend(Value::from(position).to_string().bytes());
-        let sealed = Aes128Siv::new(&self.0).encrypt([&[FORM][..], scope.as_bytes()], &content);
+        let sealed = Aes128Siv::new(&self.key).encrypt([&[FORM][..], scope.as_bytes()], &content);
         let sealed = sealed.map(|sealed| [&[FORM][..], &sealed[..]].concat());
         URL_SAFE_NO_PAD.encode(sealed.unwrap_or_default())
     }
@@ -65,10 +74,16 @@ impl Cursors {
     fn unseal(&self, scope: &str, cursor: &str) -> Option<(i64, Vec<String>)> {
         let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (&FORM, sealed) = bytes.split_first()? else { return None };
-        let content = Aes128Siv::new(&self.0).decrypt([&[FORM][..], scope.as_bytes()], sealed).ok()?;
+        let mut keys = [Some(&self.key), self.second.as_ref()].into_iter().flatten();
+        let content = keys.find_map(|key| Aes128Siv::new(key).decrypt([&[FORM][..], scope.as_bytes()], sealed).ok())?;
         let (time, position) = content.split_at_checked(TIME_BYTES)?;
         Some((i64::from_be_bytes(time.try_into().ok()?), serde_json::from_slice(position).ok()?))
     }
+}
+
+/// The key that the secret `secret` gives.
+fn key(secret: &[u8]) -> Key<Aes128Siv> {
+    Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize()
 }
 
 #[cfg(test)]
@@ -93,6 +108,17 @@ mod tests {
             cursors.open("ada listTasks", &cursor, LATER).expect_err("too late").code(),
             ErrorCode::CursorExpired
         );
+    }
+
+    #[test]
+    fn a_second_secret_reads_and_does_not_make() {
+        let (old, new) = (Cursors::new(b"old"), Cursors::new(b"new").accepting(b"old"));
+        let cursor = old.seal("ada listTasks", &position(), LATER);
+        assert_eq!(new.open("ada listTasks", &cursor, NOW), Ok(position()));
+        let cursor = new.seal("ada listTasks", &position(), LATER);
+        assert_eq!(Cursors::new(b"new").open("ada listTasks", &cursor, NOW), Ok(position()));
+        assert!(old.open("ada listTasks", &cursor, NOW).is_err());
+        assert_eq!(old.accepting(b"new").open("ada listTasks", &cursor, NOW), Ok(position()));
     }
 
     #[test]

@@ -137,13 +137,18 @@ async fn answer(
 /// What the parameters that `body` names hold.
 fn parameters(body: &Value) -> Value {
     let held = |name: &str| match name.rsplit('/').next() {
-        Some("callback-secret") => SECRET,
-        Some("signal-key") => SIGNAL_KEY,
+        Some("callback-secret") => Some(SECRET),
+        Some("signal-key") => Some(SIGNAL_KEY),
+        // Nothing is being replaced.
+        Some("callback-secret-second" | "signal-key-second") => None,
         other => panic!("there is no parameter {other:?}"),
     };
-    let names = body["Names"].as_array().expect("names").iter().filter_map(Value::as_str);
-    let found = names.map(|name| json!({ "Name": name, "Type": "SecureString", "Value": held(name) }));
-    json!({ "Parameters": found.collect::<Value>(), "InvalidParameters": [] })
+    let names: Vec<&str> = body["Names"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    let found = names
+        .iter()
+        .filter_map(|name| held(name).map(|value| json!({ "Name": name, "Type": "SecureString", "Value": value })));
+    let missing: Value = names.iter().filter(|name| held(name).is_none()).copied().collect();
+    json!({ "Parameters": found.collect::<Value>(), "InvalidParameters": missing })
 }
 
 fn away() -> Response {

@@ -366,10 +366,116 @@ async fn what_a_role_does_not_grant_is_denied() {
 #[test]
 fn the_template_makes_the_table_of_the_store() {
     let template = Template::read();
-    let mut written = template.resource(dormouse_aws::TABLE_RESOURCE_NAME).clone();
-    // What linters are told there is nothing of the table.
-    written.as_object_mut().unwrap().shift_remove("Metadata");
+    let mut written = template.decided(dormouse_aws::TABLE_RESOURCE_NAME);
+    // What linters are told there is nothing of the table, and when it is made neither.
+    for name in ["Metadata", "Condition"] {
+        written.as_object_mut().unwrap().shift_remove(name);
+    }
     assert_eq!(written, dormouse_aws::table_resource());
+}
+
+#[test]
+fn options_of_the_table_change_what_they_are_for() {
+    let key = "arn:aws:kms:eu-central-1:123456789012:key/k";
+    let template = Template::with(&[
+        ("ReadCapacity", "10"),
+        ("WriteCapacity", "5"),
+        ("WarmReads", "12000"),
+        ("WarmWrites", "4000"),
+        ("KmsKeyArn", key),
+    ]);
+    let written = template.decided(dormouse_aws::TABLE_RESOURCE_NAME)["Properties"].clone();
+    assert_eq!(written["BillingMode"], "PROVISIONED");
+    assert_eq!(written["SSESpecification"]["SSEType"], "KMS");
+    for throughput in [&written, &written["GlobalSecondaryIndexes"][0]] {
+        assert!(throughput["ProvisionedThroughput"].is_object() && throughput["WarmThroughput"].is_object());
+    }
+    assert!(template.made().contains(&"UseOfTheKey") && !template.made().contains(&"TableReadsScaling"));
+    let grows = [("ReadCapacityMost", "100"), ("WriteCapacityMost", "50"), ("ReadCapacity", "10")];
+    assert!(Template::with(&grows).made().contains(&"TableReadsScaling"));
+    assert!(!Template::with(&grows[..2]).made().contains(&"TableReadsScaling"), "what is paid by request grows anyway");
+}
+
+#[test]
+fn a_stack_takes_another_table_and_leaves_its_own() {
+    let arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/restored";
+    let template = Template::with(&[("TableArn", arn)]);
+    assert!(!template.made().contains(&dormouse_aws::TABLE_RESOURCE_NAME));
+    assert_eq!(template.resource(dormouse_aws::TABLE_RESOURCE_NAME)["DeletionPolicy"], "Retain");
+    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+        let statements = template.statements(&format!("{function}Role"));
+        let on_tables: Vec<_> = statements
+            .iter()
+            .filter(|statement| statement["Action"].to_string().contains("dynamodb:"))
+            .map(|statement| statement["Resource"].to_string())
+            .collect();
+        assert!(!on_tables.is_empty() && on_tables.iter().all(|resource| resource.contains(arn)), "{on_tables:?}");
+        let variables =
+            template.decided(&format!("{function}Function"))["Properties"]["Environment"]["Variables"].clone();
+        assert_eq!(variables["DORMOUSE_TABLE"]["Fn::Select"][1]["Fn::Split"][1], json!({ "Ref": "TableArn" }));
+    }
+}
+
+#[test]
+fn where_there_are_no_function_addresses_the_streams_are_left_out() {
+    let template = Template::with(&[("Streaming", "disabled")]);
+    let left: Vec<&str> = template.made().into_iter().filter(|name| name.starts_with("Stream")).collect();
+    assert_eq!(left, Vec::<&str>::new());
+    assert_eq!(template.environment("InboundFunction").get("DORMOUSE_STREAM_URL"), None);
+    assert!(Template::read().environment("InboundFunction").contains_key("DORMOUSE_STREAM_URL"));
+}
+
+/// Whoever keeps calling a function itself would run code that a deployment has not let on yet, or has taken back.
+#[test]
+fn everybody_calls_the_version_that_is_live() {
+    let template = Template::read();
+    for integration in ["Inbound", "Signal"] {
+        let called = &template.resource(&format!("{integration}Integration"))["Properties"]["IntegrationUri"];
+        assert_eq!(*called, json!({ "Ref": format!("{integration}Live") }));
+    }
+    for rule in ["DormouseSignalRule", "DormouseWorkRule"] {
+        let called = template.resource(rule)["Properties"]["Targets"][0]["Arn"]["Ref"].as_str().unwrap();
+        assert!(called.ends_with("Live"), "{rule}: {called}");
+    }
+    assert_eq!(template.resource("Sweep")["Properties"]["Target"]["Arn"], json!({ "Ref": "WakeupLive" }));
+    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+        let environment = template.environment(&format!("{function}Function"));
+        for name in ["DORMOUSE_SIGNAL_ARN", "DORMOUSE_WAKEUP_ARN"] {
+            assert!(text(&Value::Object(environment.clone()), name).ends_with(":live"), "{function}: {name}");
+        }
+    }
+    for function in ["Inbound", "Signal", "Wakeup"] {
+        // A version is published when its description changes, which is when the function changes.
+        let described = &template.resource(&format!("{function}Version"))["Properties"]["Description"];
+        let variables = &template.resource(&format!("{function}Function"))["Properties"]["Environment"]["Variables"];
+        assert_eq!(*described, variables["DORMOUSE_RELEASE"], "{function}");
+    }
+}
+
+#[test]
+fn a_turn_ends_before_its_function_does() {
+    let template = Template::read();
+    let number = |name: &str| template.parameter(name)["Default"].as_u64().unwrap();
+    assert!(number("TurnSeconds") + 5 < number("SignalTimeout").min(number("WakeupTimeout")));
+    assert!(template.environment("WakeupFunction").contains_key("DORMOUSE_TURN"));
+}
+
+#[test]
+fn the_silence_of_the_sweep_is_an_alarm() {
+    let template = Template::read();
+    let alarm = &template.resource("SweepAlarm")["Properties"];
+    let counted = &template.resource("SweepsMetric")["Properties"]["MetricTransformations"][0];
+    assert_eq!((&alarm["MetricName"], &alarm["Namespace"]), (&counted["MetricName"], &counted["MetricNamespace"]));
+    assert_eq!(alarm["TreatMissingData"], "breaching");
+    let few = Template::with(&[("Alarms", "few")]);
+    let alarms = |template: &Template| {
+        let made: Vec<String> = template.made().into_iter().map(str::to_owned).collect();
+        made.into_iter().filter(|name| template.resource(name)["Type"] == "AWS::CloudWatch::Alarm").collect::<Vec<_>>()
+    };
+    for wanted in ["SweepAlarm", "FailedAlarm", "UndeliveredAlarm", "SignalErrorAlarm", "ScheduleDropAlarm"] {
+        assert!(alarms(&few).iter().any(|name| name == wanted), "{wanted}");
+    }
+    assert!(alarms(&few).len() < alarms(&template).len());
 }
 
 /// Signatures are for the gateway to check, keys for the function: the template tells both of the same setting.

@@ -94,6 +94,7 @@ async fn patterns_count_the_lines_that_the_functions_write() {
         ("ResumesMetric", 1),
         ("ErrorsMetric", 1),
         ("TerminatedMetric", 0),
+        ("SweepsMetric", 1),
         ("LatestWakeupMetric", 2),
         ("OldestPauseMetric", 1),
         ("ExpiredClaimsMetric", 1),

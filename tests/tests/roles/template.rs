@@ -1,5 +1,7 @@
-//! `infra/template.yaml` as it looks when it is deployed: short forms spelled out, references resolved to names and ARNs
-//! of an account that does not exist.
+//! `infra/template.yaml` as it looks when it is deployed: short forms spelled out, conditions decided by the parameters,
+//! references resolved to names and ARNs of an account that does not exist.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use serde_yaml_ng::Value as Yaml;
@@ -7,34 +9,56 @@ use serde_yaml_ng::Value as Yaml;
 pub(crate) const STACK: &str = "dormouse-test";
 const PLACE: &str = "eu-central-1:123456789012";
 
-/// The template, read from the tree.
-pub(crate) struct Template(Value);
+/// The template, read from the tree, with parameters that are not their defaults.
+pub(crate) struct Template {
+    written: Value,
+    given: BTreeMap<&'static str, &'static str>,
+}
 
 impl Template {
     pub(crate) fn read() -> Self {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
         let text = std::fs::read_to_string(path).expect("infra/template.yaml");
-        Self(spelled_out(serde_yaml_ng::from_str(&text).expect("YAML")))
+        Self { written: spelled_out(serde_yaml_ng::from_str(&text).expect("YAML")), given: BTreeMap::new() }
+    }
+
+    /// The template with these values of parameters.
+    pub(crate) fn with(given: &[(&'static str, &'static str)]) -> Self {
+        Self { given: given.iter().copied().collect(), ..Self::read() }
     }
 
     /// The resource with the logical name `name`, as it is written.
     pub(crate) fn resource(&self, name: &str) -> &Value {
-        self.0["Resources"].get(name).unwrap_or_else(|| panic!("the template has no resource {name}"))
+        self.written["Resources"].get(name).unwrap_or_else(|| panic!("the template has no resource {name}"))
+    }
+
+    /// The names of the resources that are made, by their logical names.
+    pub(crate) fn made(&self) -> Vec<&str> {
+        let resources = self.written["Resources"].as_object().expect("resources");
+        let made = resources.iter().filter(|(_, resource)| {
+            resource["Condition"].as_str().is_none_or(|condition| self.holds(self.condition(condition)))
+        });
+        made.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The resource with the logical name `name`, its conditions decided; its references stay.
+    pub(crate) fn decided(&self, name: &str) -> Value {
+        self.chosen(self.resource(name)).expect("a resource")
     }
 
     /// The parameter `name`, as it is written.
     pub(crate) fn parameter(&self, name: &str) -> &Value {
-        self.0["Parameters"].get(name).unwrap_or_else(|| panic!("the template has no parameter {name}"))
+        self.written["Parameters"].get(name).unwrap_or_else(|| panic!("the template has no parameter {name}"))
     }
 
     /// All parameters, as they are written.
     pub(crate) fn parameters(&self) -> &Map<String, Value> {
-        self.0["Parameters"].as_object().expect("parameters")
+        self.written["Parameters"].as_object().expect("parameters")
     }
 
     /// The condition `name`, as it is written.
     pub(crate) fn condition(&self, name: &str) -> &Value {
-        self.0["Conditions"].get(name).unwrap_or_else(|| panic!("the template has no condition {name}"))
+        self.written["Conditions"].get(name).unwrap_or_else(|| panic!("the template has no condition {name}"))
     }
 
     /// The environment of the function `name`.
@@ -56,6 +80,55 @@ impl Template {
     }
 
     fn resolved(&self, value: &Value) -> Value {
+        self.chosen(value).map_or(Value::Null, |chosen| self.referring(&chosen))
+    }
+
+    /// `value` with every `Fn::If` decided; nothing where that leaves nothing.
+    fn chosen(&self, value: &Value) -> Option<Value> {
+        if let Some(choice) = value.get("Fn::If") {
+            let which = if self.holds(self.condition(text(&choice[0]))) { 1 } else { 2 };
+            return self.chosen(&choice[which]);
+        }
+        match value {
+            Value::Object(map) if map.get("Ref").is_some_and(|name| name == "AWS::NoValue") => None,
+            Value::Object(map) => {
+                Some(map.iter().filter_map(|(key, value)| Some((key.clone(), self.chosen(value)?))).collect())
+            }
+            Value::Array(items) => Some(items.iter().filter_map(|item| self.chosen(item)).collect()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(value.clone()),
+        }
+    }
+
+    /// Whether `condition` holds.
+    fn holds(&self, condition: &Value) -> bool {
+        let (function, argument) = condition.as_object().and_then(|map| map.iter().next()).expect("a function");
+        match function.as_str() {
+            "Fn::Condition" => self.holds(self.condition(text(argument))),
+            "Fn::Not" => !self.holds(&argument[0]),
+            "Fn::And" => argument.as_array().expect("conditions").iter().all(|one| self.holds(one)),
+            "Fn::Equals" => self.plain(&argument[0]) == self.plain(&argument[1]),
+            other => panic!("{other} is not understood"),
+        }
+    }
+
+    /// A value that is compared, as text.
+    fn plain(&self, value: &Value) -> String {
+        match value {
+            Value::Object(map) => self.setting(text(&map["Ref"])),
+            Value::String(text) => text.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+        }
+    }
+
+    /// What the parameter `name` is set to.
+    fn setting(&self, name: &str) -> String {
+        match self.given.get(name) {
+            Some(value) => (*value).to_owned(),
+            None => self.plain(&self.parameter(name)["Default"]),
+        }
+    }
+
+    fn referring(&self, value: &Value) -> Value {
         match value {
             Value::Object(map) => match map.iter().next() {
                 Some((function, argument)) if map.len() == 1 && function == "Ref" => {
@@ -67,9 +140,9 @@ impl Template {
                 Some((function, argument)) if map.len() == 1 && function == "Fn::Sub" => {
                     self.substituted(text(argument)).into()
                 }
-                _ => map.iter().map(|(key, value)| (key.clone(), self.resolved(value))).collect(),
+                _ => map.iter().map(|(key, value)| (key.clone(), self.referring(value))).collect(),
             },
-            Value::Array(items) => items.iter().map(|item| self.resolved(item)).collect(),
+            Value::Array(items) => items.iter().map(|item| self.referring(item)).collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
     }
@@ -88,9 +161,8 @@ impl Template {
             "AWS::AccountId" => PLACE.split_once(':').expect("an account").1.to_owned(),
             "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
             "StateTable" => "dormouse".to_owned(),
-            "AllowedOrigins" => String::new(),
-            "InboundAuthorization" | "SecretsChanged" | "Stage" => text(&self.parameter(name)["Default"]).to_owned(),
-            other => panic!("nothing is known of {other}"),
+            "ArtifactPrefix" => format!("{STACK}/0123456789abcdef"),
+            parameter => self.setting(parameter),
         }
     }
 }

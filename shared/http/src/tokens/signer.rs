@@ -54,15 +54,24 @@ impl fmt::Debug for CallbackSecret {
 ///
 /// A token is base64url, without padding, of the generation and the second at which it ends (eight bytes each,
 /// big-endian, the second since 1970), and an HMAC-SHA256 over these, the invocation, and the part if it is for one.
+///
+/// While a secret is being replaced there are two: one signs, and what either of them signed is genuine.
 #[derive(Clone, Debug)]
 pub struct CallbackSigner {
     secret: CallbackSecret,
+    second: Option<CallbackSecret>,
 }
 
 impl CallbackSigner {
     /// A signer under `secret`.
     pub fn new(secret: CallbackSecret) -> Self {
-        Self { secret }
+        Self { secret, second: None }
+    }
+
+    /// The same signer, which also takes what was signed with `second`.
+    #[must_use]
+    pub fn accepting(self, second: CallbackSecret) -> Self {
+        Self { second: Some(second), ..self }
     }
 
     /// The token for pause `generation` of `invocation`, good until `ends`; with `part`, for that one of several
@@ -70,12 +79,12 @@ impl CallbackSigner {
     pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>, ends: Timestamp) -> String {
         let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
         let domain = if part.is_some() { PART_DOMAIN } else { DOMAIN };
-        let signature = self.signing(domain, invocation, &said, part).finalize().into_bytes();
+        let signature = signing(&self.secret, domain, invocation, &said, part).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
     }
 
-    /// The meaning of `token` at `now`, or `None` when it was not made for `invocation` and `part` under this secret.
-    /// Takes the same time for every wrong signature. Tokens of earlier versions do not end.
+    /// The meaning of `token` at `now`, or `None` when it was not made for `invocation` and `part` under a secret that
+    /// is accepted. Takes the same time for every wrong signature. Tokens of earlier versions do not end.
     pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str, now: Timestamp) -> Option<Token> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (said, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE_BYTES)?)?;
@@ -85,7 +94,10 @@ impl CallbackSigner {
             (_, false) => DOMAIN,
             (_, true) => PART_DOMAIN,
         };
-        self.signing(domain, invocation, said, part).verify_slice(signature).ok()?;
+        let is_signed_with = |secret| signing(secret, domain, invocation, said, part).verify_slice(signature).is_ok();
+        if !(is_signed_with(&self.secret) || self.second.as_ref().is_some_and(is_signed_with)) {
+            return None;
+        }
         let (generation, end) = said.split_first_chunk::<GENERATION_BYTES>()?;
         let ended = match end.first_chunk::<END_BYTES>() {
             Some(end) => seconds(now) >= u64::from_be_bytes(*end),
@@ -93,19 +105,25 @@ impl CallbackSigner {
         };
         Some(if ended { Token::Ended } else { Token::Good(u64::from_be_bytes(*generation)) })
     }
+}
 
-    fn signing(&self, domain: &[u8], invocation: &InvocationId, said: &[u8], part: Option<&str>) -> Hmac<Sha256> {
-        // Everything before the id has a length that its domain fixes or that it states, so that nothing else gives the
-        // same bytes.
-        let mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret.0);
-        let mac = mac.unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        let mac = mac.chain_update(domain).chain_update(said);
-        let mac = match part {
-            None => mac,
-            Some(part) => mac.chain_update((part.len() as u64).to_be_bytes()).chain_update(part),
-        };
-        mac.chain_update(invocation.as_str())
-    }
+fn signing(
+    secret: &CallbackSecret,
+    domain: &[u8],
+    invocation: &InvocationId,
+    said: &[u8],
+    part: Option<&str>,
+) -> Hmac<Sha256> {
+    // Everything before the id has a length that its domain fixes or that it states, so that nothing else gives the
+    // same bytes.
+    let mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret.0);
+    let mac = mac.unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+    let mac = mac.chain_update(domain).chain_update(said);
+    let mac = match part {
+        None => mac,
+        Some(part) => mac.chain_update((part.len() as u64).to_be_bytes()).chain_update(part),
+    };
+    mac.chain_update(invocation.as_str())
 }
 
 /// Seconds since 1970; 0 for every instant before.
@@ -152,9 +170,29 @@ mod tests {
         let signer = signer("s");
         for (domain, part) in [(ENDLESS, None), (ENDLESS_PART, Some("ada"))] {
             let said = 3_u64.to_be_bytes();
-            let signature = signer.signing(domain, &id, &said, part).finalize().into_bytes();
+            let signature = signing(&signer.secret, domain, &id, &said, part).finalize().into_bytes();
             let token = URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat());
             assert_eq!(signer.verify(&id, part, &token, Timestamp::MAX), Some(Token::Good(3)));
+        }
+    }
+
+    /// Of two processes one may know the new secret already and sign with it, while the other still signs with the old
+    /// one: as long as each accepts the other's, no address is refused.
+    #[test]
+    fn a_second_secret_verifies_and_does_not_sign() {
+        let id = InvocationId::from("i1");
+        let old = signer("old").accepting(CallbackSecret::new("new"));
+        let new = signer("new").accepting(CallbackSecret::new("old"));
+        for part in [None, Some("ada")] {
+            for (made_by, read_by) in [(&old, &new), (&new, &old)] {
+                let token = made_by.token(&id, 3, part, at(60));
+                assert_eq!(read_by.verify(&id, part, &token, at(0)), Some(Token::Good(3)));
+                assert_eq!(read_by.verify(&id, part, &token, at(60)), Some(Token::Ended));
+            }
+            let token = new.token(&id, 3, part, at(60));
+            assert_eq!(signer("old").verify(&id, part, &token, at(0)), None, "the new one signs");
+            assert_eq!(signer("new").verify(&id, part, &token, at(0)), Some(Token::Good(3)));
+            assert_eq!(new.verify(&id, part, &signer("other").token(&id, 3, part, at(60)), at(0)), None);
         }
     }
 
@@ -196,6 +234,7 @@ mod tests {
 
     #[test]
     fn the_secret_is_not_shown() {
-        assert!(!format!("{:?}", signer("hush")).contains("hush"));
+        let signer = signer("hush").accepting(CallbackSecret::new("hush too"));
+        assert!(!format!("{signer:?}").contains("hush"));
     }
 }

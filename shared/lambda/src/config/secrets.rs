@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use dormouse_aws::{ParameterError, Parameters, SecretText};
 use dormouse_http::{BearerKey, CallbackSecret};
 
@@ -15,6 +17,9 @@ const KEY: usize = 16;
 struct NamedSecret {
     variable: &'static str,
     parameter: &'static str,
+    /// Names of the second one, which is accepted beside it.
+    second_variable: &'static str,
+    second_parameter: &'static str,
     /// Fewest bytes.
     least: usize,
     needed_by: &'static [Function],
@@ -24,6 +29,8 @@ struct NamedSecret {
 const CALLBACK_SECRET: NamedSecret = NamedSecret {
     variable: "DORMOUSE_CALLBACK_SECRET",
     parameter: "callback-secret",
+    second_variable: "DORMOUSE_CALLBACK_SECRET_SECOND",
+    second_parameter: "callback-secret-second",
     least: SECRET,
     needed_by: &[Function::Inbound, Function::Signal, Function::Stream],
 };
@@ -31,6 +38,8 @@ const CALLBACK_SECRET: NamedSecret = NamedSecret {
 const SIGNAL_KEY: NamedSecret = NamedSecret {
     variable: "DORMOUSE_SIGNAL_KEY",
     parameter: "signal-key",
+    second_variable: "DORMOUSE_SIGNAL_KEY_SECOND",
+    second_parameter: "signal-key-second",
     least: KEY,
     needed_by: &[Function::Signal],
 };
@@ -53,6 +62,45 @@ impl SecretSource {
             Self::Given(_) | Self::Nowhere => None,
         }
     }
+
+    /// The secret, of at least `least` bytes, where `kept` holds what the parameters hold.
+    fn found(&self, kept: &KeptSecrets<'_>, least: usize) -> Result<Option<SecretText>, SecretsError> {
+        match self {
+            Self::Given(text) => Ok(Some(text.clone())),
+            Self::Nowhere => Ok(None),
+            Self::Kept(name) => match kept.get(name.as_str()) {
+                Some(text) if text.reveal().len() < least => Err(SecretsError::Short { name: name.clone(), least }),
+                found => Ok(found.cloned()),
+            },
+        }
+    }
+}
+
+/// Content of the parameters that exist, by their names.
+type KeptSecrets<'n> = BTreeMap<&'n str, SecretText>;
+
+/// Places of a secret, and of the second one that is accepted beside it, which may be missing in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SourcePair {
+    first: SecretSource,
+    second: SecretSource,
+}
+
+/// A secret, and the second one that is accepted beside it.
+struct SecretPair {
+    first: Option<SecretText>,
+    second: Option<SecretText>,
+}
+
+impl SourcePair {
+    fn parameters(&self) -> impl Iterator<Item = &str> {
+        [self.first.parameter(), self.second.parameter()].into_iter().flatten()
+    }
+
+    fn found(&self, kept: &KeptSecrets<'_>, named: &NamedSecret) -> Result<SecretPair, SecretsError> {
+        let first = self.first.found(kept, named.least)?;
+        Ok(SecretPair { first, second: self.second.found(kept, named.least)? })
+    }
 }
 
 /// Places of the secrets of a function: each in a variable, or else in a parameter below the path `DORMOUSE_SECRETS`.
@@ -62,12 +110,16 @@ impl SecretSource {
 /// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `stream` |
 /// | `signal-key` | `DORMOUSE_SIGNAL_KEY` | 16 bytes | `signal` |
 ///
+/// Each may have a second one, `callback-secret-second` (`DORMOUSE_CALLBACK_SECRET_SECOND`) and `signal-key-second`
+/// (`DORMOUSE_SIGNAL_KEY_SECOND`): it is accepted as the first one is, and nothing is signed with it. With it a secret is
+/// replaced while processes run that do not know the new one yet.
+///
 /// Where both are set the variable counts, and the log reports that at the start. A function loads what it needs, and
 /// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSources {
-    callback_secret: SecretSource,
-    signal_key: SecretSource,
+    callback_secret: SourcePair,
+    signal_key: SourcePair,
     /// Variables that count although there is a path.
     overruling: Vec<&'static str>,
 }
@@ -77,7 +129,10 @@ pub struct SecretSources {
 pub struct Secrets {
     /// Signs addresses and cursors. A function that needs none has one of its own, which opens nothing.
     pub callback_secret: CallbackSecret,
-    /// Key that senders of signals present. A function that takes no signals has a key that no caller has.
+    /// What it signed is accepted too.
+    pub second_callback_secret: Option<CallbackSecret>,
+    /// Key that senders of signals present, or either of two. A function that takes no signals has a key that no caller
+    /// has.
     pub signal_key: BearerKey,
 }
 
@@ -115,7 +170,6 @@ pub enum SecretsError {
 impl From<ParameterError> for SecretsError {
     fn from(error: ParameterError) -> Self {
         match error {
-            ParameterError::Missing(names) => Self::Missing(names),
             ParameterError::Plain(name) => Self::Plain(name),
             ParameterError::Denied(sentence) => Self::Denied(sentence),
             ParameterError::Unavailable(sentence) => Self::Unavailable(sentence),
@@ -133,28 +187,39 @@ impl SecretSources {
         for variable in &self.overruling {
             tracing::warn!(variable, "it is set beside {PATH}, and counts: the parameter is not read");
         }
-        let sources = [(&self.callback_secret, &CALLBACK_SECRET), (&self.signal_key, &SIGNAL_KEY)];
-        let names: Vec<&str> = sources.iter().filter_map(|(source, _)| source.parameter()).collect();
-        let mut kept = if names.is_empty() { Vec::new() } else { parameters.secure(&names).await? }.into_iter();
-        let mut found = Vec::new();
-        for (source, named) in sources {
-            found.push(match source {
-                SecretSource::Given(text) => Some(text.clone()),
-                SecretSource::Nowhere => None,
-                SecretSource::Kept(name) => {
-                    let text = kept.next().filter(|text| text.reveal().len() >= named.least);
-                    Some(text.ok_or_else(|| SecretsError::Short { name: name.clone(), least: named.least })?)
-                }
-            });
-        }
-        let [callback_secret, signal_key] = &found[..] else { unreachable!("as many as there are sources") };
+        let kept = self.kept(parameters).await?;
+        let callback_secret = self.callback_secret.found(&kept, &CALLBACK_SECRET)?;
+        let signal_key = self.signal_key.found(&kept, &SIGNAL_KEY)?;
+        let secret = |text: &SecretText| CallbackSecret::new(text.reveal());
+        let own = || CallbackSecret::new(dormouse_system::random_secret());
         Ok(Secrets {
-            callback_secret: callback_secret.as_ref().map_or_else(
-                || CallbackSecret::new(dormouse_system::random_secret()),
-                |text| CallbackSecret::new(text.reveal()),
-            ),
-            signal_key: signal_key.as_ref().map_or_else(BearerKey::of_nobody, |text| BearerKey::new(text.reveal())),
+            callback_secret: callback_secret.first.as_ref().map_or_else(own, secret),
+            second_callback_secret: callback_secret.second.as_ref().map(secret),
+            signal_key: bearer_key(&signal_key),
         })
+    }
+
+    /// What the parameters hold; those of first secrets have to exist.
+    async fn kept(&self, parameters: &Parameters) -> Result<KeptSecrets<'_>, SecretsError> {
+        let pairs = [&self.callback_secret, &self.signal_key];
+        let names: Vec<&str> = pairs.into_iter().flat_map(SourcePair::parameters).collect();
+        if names.is_empty() {
+            return Ok(KeptSecrets::new());
+        }
+        let found = parameters.secure(&names).await?;
+        let kept: KeptSecrets<'_> =
+            names.into_iter().zip(found).filter_map(|(name, text)| Some((name, text?))).collect();
+        let needed = pairs.into_iter().filter_map(|pair| pair.first.parameter());
+        let missing: Vec<String> = needed.filter(|name| !kept.contains_key(name)).map(str::to_owned).collect();
+        if missing.is_empty() { Ok(kept) } else { Err(SecretsError::Missing(missing)) }
+    }
+}
+
+fn bearer_key(pair: &SecretPair) -> BearerKey {
+    let key = pair.first.as_ref().map_or_else(BearerKey::of_nobody, |text| BearerKey::new(text.reveal()));
+    match &pair.second {
+        Some(second) => key.accepting(second.reveal()),
+        None => key,
     }
 }
 
@@ -163,28 +228,52 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
     pub(super) fn secrets(&mut self, function: Function) -> SecretSources {
         let path = self.parameter_path(PATH);
         let mut overruling = Vec::new();
-        let mut source = |named: &NamedSecret| {
+        let mut pair = |named: &NamedSecret| {
             let needed = named.needed_by.contains(&function);
-            match (self.0.optional(named.variable), &path) {
-                (Some(text), path) => {
-                    if text.len() < named.least {
-                        self.0.fault(format!("{} needs at least {} bytes", named.variable, named.least));
-                    }
-                    overruling.extend(path.as_ref().filter(|_| needed).map(|_| named.variable));
-                    SecretSource::Given(SecretText::new(text))
-                }
-                (None, Some(path)) if needed => SecretSource::Kept(format!("{path}/{}", named.parameter)),
-                (None, None) if needed => {
-                    let NamedSecret { variable, parameter, .. } = named;
-                    self.0
-                        .fault(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
-                    SecretSource::Nowhere
-                }
-                (None, _) => SecretSource::Nowhere,
-            }
+            let first = self.first_secret(named, needed, path.as_deref());
+            let is_given = matches!(first, SecretSource::Given(_));
+            overruling.extend(path.as_ref().filter(|_| needed && is_given).map(|_| named.variable));
+            let second = self.second_secret(named, &first, path.as_deref());
+            SourcePair { first, second }
         };
-        let (callback_secret, signal_key) = (source(&CALLBACK_SECRET), source(&SIGNAL_KEY));
+        let (callback_secret, signal_key) = (pair(&CALLBACK_SECRET), pair(&SIGNAL_KEY));
         SecretSources { callback_secret, signal_key, overruling }
+    }
+
+    fn first_secret(&mut self, named: &NamedSecret, needed: bool, path: Option<&str>) -> SecretSource {
+        if let Some(given) = self.given_secret(named.variable, named.least) {
+            return given;
+        }
+        match path {
+            Some(path) if needed => SecretSource::Kept(format!("{path}/{}", named.parameter)),
+            None if needed => {
+                let NamedSecret { variable, parameter, .. } = named;
+                self.0.fault(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
+                SecretSource::Nowhere
+            }
+            Some(_) | None => SecretSource::Nowhere,
+        }
+    }
+
+    /// Beside a secret of the environment there is a second one of the environment only, and likewise of the path.
+    fn second_secret(&mut self, named: &NamedSecret, first: &SecretSource, path: Option<&str>) -> SecretSource {
+        let given = self.given_secret(named.second_variable, named.least);
+        match (first, given, path) {
+            (SecretSource::Nowhere, _, _) => SecretSource::Nowhere,
+            (SecretSource::Given(_) | SecretSource::Kept(_), Some(given), _) => given,
+            (SecretSource::Kept(_), None, Some(path)) => {
+                SecretSource::Kept(format!("{path}/{}", named.second_parameter))
+            }
+            (SecretSource::Given(_) | SecretSource::Kept(_), None, _) => SecretSource::Nowhere,
+        }
+    }
+
+    fn given_secret(&mut self, variable: &str, least: usize) -> Option<SecretSource> {
+        let text = self.0.optional(variable)?;
+        if text.len() < least {
+            self.0.fault(format!("{variable} needs at least {least} bytes"));
+        }
+        Some(SecretSource::Given(SecretText::new(text)))
     }
 
     fn parameter_path(&mut self, name: &str) -> Option<String> {
@@ -218,12 +307,12 @@ mod tests {
         let names = ALL.map(|function| {
             let (sources, faults) = sources(function, &[(PATH, "/dormouse/dev")]);
             assert_eq!((faults, &sources.overruling), (Vec::new(), &Vec::new()));
-            let names = [&sources.callback_secret, &sources.signal_key].map(SecretSource::parameter);
-            names.map(|name| name.map(str::to_owned))
+            let names = [&sources.callback_secret, &sources.signal_key].into_iter().flat_map(SourcePair::parameters);
+            names.map(|name| name.trim_start_matches("/dormouse/dev/").to_owned()).collect::<Vec<_>>()
         });
-        let (secret, key) =
-            (Some("/dormouse/dev/callback-secret".to_owned()), Some("/dormouse/dev/signal-key".to_owned()));
-        assert_eq!(names, [[secret.clone(), None], [secret.clone(), key], [secret, None], [None, None]]);
+        let secret = ["callback-secret", "callback-secret-second"];
+        let both = ["callback-secret", "callback-secret-second", "signal-key", "signal-key-second"];
+        assert_eq!(names, [&secret[..], &both, &secret, &[]]);
     }
 
     #[test]
@@ -241,11 +330,29 @@ mod tests {
     fn a_variable_counts_and_is_named_where_it_stands_beside_a_path() {
         let (key, path) = (("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame"), (PATH, "/dormouse"));
         let (found, faults) = sources(Function::Signal, &[key, path]);
-        assert_eq!((found.signal_key, faults), (SecretSource::Given(SecretText::new(key.1)), Vec::new()));
-        assert_eq!(found.callback_secret, SecretSource::Kept("/dormouse/callback-secret".to_owned()));
+        let given = SecretSource::Given(SecretText::new(key.1));
+        assert_eq!((&found.signal_key.first, faults), (&given, Vec::new()));
+        assert_eq!(found.signal_key.second, SecretSource::Nowhere, "nothing is mixed of both places");
+        assert_eq!(found.callback_secret.first, SecretSource::Kept("/dormouse/callback-secret".to_owned()));
         assert_eq!(found.overruling, ["DORMOUSE_SIGNAL_KEY"]);
         let (alone, _) = sources(Function::Inbound, &[key]);
-        assert_eq!((alone.signal_key, alone.overruling), (SecretSource::Given(SecretText::new(key.1)), Vec::new()));
+        assert_eq!((alone.signal_key.first, alone.overruling), (given, Vec::new()));
+    }
+
+    #[test]
+    fn a_second_secret_stands_beside_a_first_one() {
+        let first = ("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame");
+        let second = ("DORMOUSE_SIGNAL_KEY_SECOND", "open-barley-open-barley");
+        let secret = ("DORMOUSE_CALLBACK_SECRET", "hush-hush-hush-hush-hush-hush-hush-hush");
+        let (found, faults) = sources(Function::Signal, &[first, second, secret]);
+        assert_eq!((found.signal_key.second, faults), (SecretSource::Given(SecretText::new(second.1)), Vec::new()));
+        assert_eq!(found.callback_secret.second, SecretSource::Nowhere);
+        let (found, _) = sources(Function::Signal, &[second, (PATH, "/dormouse")]);
+        assert_eq!(found.signal_key.second, SecretSource::Given(SecretText::new(second.1)));
+        let (found, _) = sources(Function::Wakeup, &[second, (PATH, "/dormouse")]);
+        assert_eq!(found.signal_key.second, SecretSource::Nowhere, "it needs none");
+        let (_, faults) = sources(Function::Signal, &[first, secret, ("DORMOUSE_SIGNAL_KEY_SECOND", "short")]);
+        assert_eq!(faults, ["DORMOUSE_SIGNAL_KEY_SECOND needs at least 16 bytes"]);
     }
 
     #[test]

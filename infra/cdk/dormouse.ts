@@ -1,0 +1,99 @@
+// Dormouse as a construct: it includes template.yaml in a stack of yours, hands it the functions and the parameters, and has
+// its resources and outputs at hand. README.md has an example.
+
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import * as path from "node:path";
+
+import { Stack } from "aws-cdk-lib";
+import * as assets from "aws-cdk-lib/aws-s3-assets";
+import { CfnInclude } from "aws-cdk-lib/cloudformation-include";
+import { CfnFunction } from "aws-cdk-lib/aws-lambda";
+import { Construct } from "constructs";
+
+import { DormouseParameters, OUTPUTS, PARAMETERS } from "./parameters";
+
+export { DormouseParameters } from "./parameters";
+
+/** What a Dormouse is made of. */
+export interface DormouseProps extends DormouseParameters {
+  /** The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them. */
+  readonly zips: string;
+
+  /** The template; that of this repository unless it is another one. */
+  readonly template?: string;
+}
+
+const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream: "StreamFunction", wakeup: "WakeupFunction" };
+
+/** One Dormouse. Everything in it is named after its stack, so that a stack has one. */
+export class Dormouse extends Construct {
+  /** The template as it is included: its resources by their logical names. */
+  public readonly template: CfnInclude;
+
+  constructor(scope: Construct, id: string, props: DormouseProps) {
+    super(scope, id);
+    const zips = Object.keys(FUNCTIONS).map(
+      (name) => new assets.Asset(this, name, { path: path.join(props.zips, `${name}.zip`) }),
+    );
+    const release = createHash("sha256");
+    zips.forEach((zip) => release.update(zip.assetHash));
+    const build = release.digest("hex").slice(0, 16);
+    this.template = new CfnInclude(this, "Template", {
+      templateFile: props.template ?? ours(),
+      // The logical names are those of the template: what others know of it stays true.
+      preserveLogicalIds: true,
+      parameters: { ...given(props), ArtifactBucket: zips[0].s3BucketName, ArtifactPrefix: build, Release: digest(props) },
+    });
+    Object.values(FUNCTIONS).forEach((logicalName, at) => {
+      const found = this.template.getResource(logicalName) as CfnFunction;
+      found.code = { s3Bucket: zips[at].s3BucketName, s3Key: zips[at].s3ObjectKey };
+    });
+  }
+
+  /** Where turns begin. */
+  public get url(): string {
+    return this.output("url");
+  }
+
+  /** The bus where events are published, and where those that graphs wait for have to arrive. */
+  public get busName(): string {
+    return this.output("busName");
+  }
+
+  /** The table in which everything sleeps. */
+  public get tableName(): string {
+    return this.output("tableName");
+  }
+
+  /** An output of the template. */
+  public output(name: keyof typeof OUTPUTS): string {
+    return Stack.of(this).resolve(this.template.getOutput(OUTPUTS[name]).value) as string;
+  }
+}
+
+/** The template of the repository, seen from this file or from what it is compiled to. */
+function ours(): string {
+  const found = ["..", path.join("..", "..")].map((up) => path.join(__dirname, up, "template.yaml")).find(existsSync);
+  if (found === undefined) {
+    throw new Error(`there is no template.yaml above ${__dirname}: name it in the property "template"`);
+  }
+  return found;
+}
+
+/** The parameters that are given, by the template's names. */
+function given(props: DormouseProps): { [name: string]: string } {
+  const chosen: { [name: string]: string } = {};
+  for (const [name, logicalName] of Object.entries(PARAMETERS)) {
+    const value = props[name as keyof DormouseParameters];
+    if (value !== undefined) {
+      chosen[logicalName] = String(value);
+    }
+  }
+  return chosen;
+}
+
+/** Another text for other parameters: it publishes new versions of the functions. */
+function digest(props: DormouseProps): string {
+  return createHash("sha256").update(JSON.stringify(given(props))).digest("hex").slice(0, 16);
+}

@@ -1,0 +1,237 @@
+// Made of template.yaml by publish.py; change that.
+
+/** Parameters of the template; what is not given has its default. */
+export interface DormouseParameters {
+  /**
+   * Which copy of Dormouse this is. Its secrets are parameters below /dormouse/STAGE; all else is named after the
+   * stack. Default: "dev".
+   */
+  readonly stage?: string;
+
+  /**
+   * What the functions are built for. Default: "arm64".
+   */
+  readonly architecture?: "arm64" | "x86_64";
+
+  /**
+   * When the secrets were changed, as the deployment found them. Another text begins new processes, which read
+   * them anew.
+   */
+  readonly secretsChanged?: string;
+
+  /**
+   * Where the secrets are; encrypted parameters below /dormouse/STAGE, or secrets of Secrets Manager below
+   * dormouse/STAGE, which Parameter Store hands through. With stack it is the latter, and the stack makes them up.
+   * Default: "parameter-store".
+   */
+  readonly secretStore?: "parameter-store" | "secrets-manager" | "stack";
+
+  /**
+   * The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages
+   * when empty.
+   */
+  readonly kmsKeyArn?: string;
+
+  /**
+   * Who may begin turns and send messages. KEYS asks for an API key, AWS_IAM for a signed request; NONE lets
+   * everybody in. Default: "KEYS".
+   */
+  readonly inboundAuthorization?: "KEYS" | "AWS_IAM" | "NONE";
+
+  /**
+   * Whose pages may ask /v1 from a browser, separated by commas. Nobody's when empty.
+   */
+  readonly allowedOrigins?: string;
+
+  /**
+   * How many requests a second the HTTP API takes; more are answered 429 before they cost anything. Default: 1000.
+   */
+  readonly throttlingRate?: number;
+
+  /**
+   * How many requests it takes at once. Default: 2000.
+   */
+  readonly throttlingBurst?: number;
+
+  /**
+   * The name under which the HTTP API is reached, like agents.example.com. Addresses that are given out begin with
+   * it. The name that AWS gives to the API is used when empty.
+   */
+  readonly domainName?: string;
+
+  /**
+   * The certificate for that name, of ACM in this region.
+   */
+  readonly certificateArn?: string;
+
+  /**
+   * The zone of Route 53 in which the name is entered. Nowhere when empty; the outputs tell what to enter.
+   */
+  readonly hostedZoneId?: string;
+
+  /**
+   * What addresses that are given out begin with, if neither with that name nor with that of the API. For a proxy
+   * in front of it.
+   */
+  readonly baseUrl?: string;
+
+  /**
+   * Whether there is the function that streams events as they come. It needs function addresses, which not every
+   * region has; without it streams are asked for again and again, through the API. Default: "enabled".
+   */
+  readonly streaming?: "enabled" | "disabled";
+
+  /**
+   * How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead
+   * worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for
+   * it. Default: 150.
+   */
+  readonly turnSeconds?: number;
+
+  /**
+   * How many seconds the function signal may run. More than TurnSeconds. Default: 180.
+   */
+  readonly signalTimeout?: number;
+
+  /**
+   * How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. Default: 300.
+   */
+  readonly wakeupTimeout?: number;
+
+  /**
+   * How many requests inbound serves at a time at most; 0 for as many as the account lets it. A limit keeps room
+   * in the account for callbacks and wake-ups, which are other functions. Default: 0.
+   */
+  readonly inboundConcurrency?: number;
+
+  /**
+   * How many streams are open at a time at most, in all processes together; 0 for as many as the account lets it.
+   * Each open stream takes one of the account's. Default: 0.
+   */
+  readonly streamConcurrency?: number;
+
+  /**
+   * How many callbacks, signals and events are served at a time at most. So many are kept free for them in the
+   * account, whatever else runs there. 0 for neither. Default: 0.
+   */
+  readonly signalConcurrency?: number;
+
+  /**
+   * The same for wake-ups, work that was accepted, and the sweep. Default: 0.
+   */
+  readonly wakeupConcurrency?: number;
+
+  /**
+   * A table that is there already, for example restored from a backup, to be used instead of the one that the
+   * stack makes. The one that the stack made until then stays, without the stack.
+   */
+  readonly tableArn?: string;
+
+  /**
+   * Read units a second that the table is provisioned with; 0 pays for each request. Default: 0.
+   */
+  readonly readCapacity?: number;
+
+  /**
+   * The same for write units; both or neither. Default: 0.
+   */
+  readonly writeCapacity?: number;
+
+  /**
+   * Up to how many read units a provisioned table grows by itself; 0 for not at all. Default: 0.
+   */
+  readonly readCapacityMost?: number;
+
+  /**
+   * The same for write units; both or neither. Default: 0.
+   */
+  readonly writeCapacityMost?: number;
+
+  /**
+   * Read units a second that the table is made ready for before anybody asks; 0 for what AWS gives to all, else
+   * 12000 at least. It costs once, and can only be raised. Default: 0.
+   */
+  readonly warmReads?: number;
+
+  /**
+   * The same for write units, 4000 at least; both or neither. Default: 0.
+   */
+  readonly warmWrites?: number;
+
+  /**
+   * How a new version of a function takes over. AtOnce does without CodeDeploy; with it alarms for errors take the
+   * old version back. Default: "AtOnce".
+   */
+  readonly rollout?: "AtOnce" | "LambdaAllAtOnce" | "LambdaCanary10Percent5Minutes" | "LambdaCanary10Percent10Minutes" | "LambdaCanary10Percent15Minutes" | "LambdaCanary10Percent30Minutes" | "LambdaLinear10PercentEvery1Minute" | "LambdaLinear10PercentEvery2Minutes" | "LambdaLinear10PercentEvery3Minutes" | "LambdaLinear10PercentEvery10Minutes";
+
+  /**
+   * How long logs are kept. Default: 30.
+   */
+  readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
+
+  /**
+   * Who is told of alarms. Nobody when empty.
+   */
+  readonly alarmEmail?: string;
+
+  /**
+   * Each alarm costs ten cents a month beyond the account's ten. With few there are only those that tell of lost
+   * work and of failing functions. Default: "all".
+   */
+  readonly alarms?: "all" | "few";
+
+  /**
+   * At how many functions that run at the same time in the account there is an alarm; four fifths of what it may
+   * run. Default: 800.
+   */
+  readonly concurrencyAlarmAt?: number;
+}
+
+/** The template's names for them. */
+export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]: string } = {
+  stage: "Stage",
+  architecture: "Architecture",
+  secretsChanged: "SecretsChanged",
+  secretStore: "SecretStore",
+  kmsKeyArn: "KmsKeyArn",
+  inboundAuthorization: "InboundAuthorization",
+  allowedOrigins: "AllowedOrigins",
+  throttlingRate: "ThrottlingRate",
+  throttlingBurst: "ThrottlingBurst",
+  domainName: "DomainName",
+  certificateArn: "CertificateArn",
+  hostedZoneId: "HostedZoneId",
+  baseUrl: "BaseUrl",
+  streaming: "Streaming",
+  turnSeconds: "TurnSeconds",
+  signalTimeout: "SignalTimeout",
+  wakeupTimeout: "WakeupTimeout",
+  inboundConcurrency: "InboundConcurrency",
+  streamConcurrency: "StreamConcurrency",
+  signalConcurrency: "SignalConcurrency",
+  wakeupConcurrency: "WakeupConcurrency",
+  tableArn: "TableArn",
+  readCapacity: "ReadCapacity",
+  writeCapacity: "WriteCapacity",
+  readCapacityMost: "ReadCapacityMost",
+  writeCapacityMost: "WriteCapacityMost",
+  warmReads: "WarmReads",
+  warmWrites: "WarmWrites",
+  rollout: "Rollout",
+  logRetentionDays: "LogRetentionDays",
+  alarmEmail: "AlarmEmail",
+  alarms: "Alarms",
+  concurrencyAlarmAt: "ConcurrencyAlarmAt",
+};
+
+/** The template's names for its outputs. */
+export const OUTPUTS = {
+  url: "Url",
+  apiEndpoint: "ApiEndpoint",
+  domainTarget: "DomainTarget",
+  streamUrl: "StreamUrl",
+  busName: "BusName",
+  tableName: "TableName",
+  failedQueueUrl: "FailedQueueUrl",
+  undeliveredQueueUrl: "UndeliveredQueueUrl",
+} as const;

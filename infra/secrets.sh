@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# Sourced by deploy.sh and destroy.sh: the secrets of a stage, in Parameter Store or in Secrets Manager. Needs account.sh,
+# and in `store` and `key` where they are and what encrypts them.
+#
+# Each secret may have a second one beside it, which functions accept and sign nothing with: the next one while a new one
+# is made known, afterwards the one before, until it is retired.
+#
+# They travel in files that only this user can read: never in arguments, which every process can see, and never in what
+# CloudFormation is told.
+
+: "${store:?parameter-store or secrets-manager}" "${secrets:?the path of the parameters}" "${key?}"
+private=$(mktemp -d)
+trap 'rm -rf "$private"' EXIT
+made_up() { head -c 32 /dev/urandom | sha256sum | cut -c 1-48; }
+
+# secret_name SECRET: what it is called in its store.
+secret_name() {
+    if [ "$store" = secrets-manager ]; then echo "dormouse/$STAGE/$1"; else echo "$secrets/$1"; fi
+}
+
+# secret_value SECRET: what it holds; fails where there is none.
+secret_value() {
+    local found
+    if [ "$store" = secrets-manager ]; then
+        aws secretsmanager get-secret-value --secret-id "$(secret_name "$1")" --query SecretString --output text 2>/dev/null
+        return
+    fi
+    found=$(aws ssm get-parameters --with-decryption --names "$(secret_name "$1")" --query 'Parameters[0].Value' --output text)
+    [ "$found" != None ] && printf '%s\n' "$found"
+}
+
+# put_secret SECRET VALUE: it holds VALUE from now on.
+put_secret() {
+    local name value=$2 file=$private/secret.json with_key=''
+    name=$(secret_name "$1")
+    [[ $value != *[[:cntrl:]]* ]] || fail "the secret $name must be one line of text"
+    value=${value//\\/\\\\}
+    value=${value//\"/\\\"}
+    if [ "$store" != secrets-manager ]; then
+        [ -z "$key" ] || with_key=$(printf ', "KeyId": "%s"' "$key")
+        printf '{"Name": "%s", "Type": "SecureString", "Overwrite": true, "Value": "%s"%s}\n' "$name" "$value" "$with_key" >"$file"
+        aws ssm put-parameter --cli-input-json "file://$file" >/dev/null
+    elif secret_value "$1" >/dev/null; then
+        printf '{"SecretId": "%s", "SecretString": "%s"}\n' "$name" "$value" >"$file"
+        aws secretsmanager put-secret-value --cli-input-json "file://$file" >/dev/null
+    else
+        [ -z "$key" ] || with_key=$(printf ', "KmsKeyId": "%s"' "$key")
+        printf '{"Name": "%s", "SecretString": "%s"%s}\n' "$name" "$value" "$with_key" >"$file"
+        aws secretsmanager create-secret --cli-input-json "file://$file" >/dev/null
+    fi
+    rm "$file"
+}
+
+# secrets_changed: when any of them was changed, as one line.
+secrets_changed() {
+    local names=()
+    for name in callback-secret callback-secret-second signal-key signal-key-second; do
+        names+=("$(secret_name "$name")")
+    done
+    if [ "$store" = secrets-manager ]; then
+        for name in "${names[@]}"; do
+            aws secretsmanager describe-secret --secret-id "$name" --query LastChangedDate --output text 2>/dev/null || true
+        done | tr '\n\t' '  '
+    else
+        aws ssm get-parameters --names "${names[@]}" --query 'sort_by(Parameters, &Name)[].LastModifiedDate' --output text |
+            tr '\n\t' '  '
+    fi
+}
+
+# remove_secrets: all of them, wherever they are. A name of Secrets Manager is free again at once.
+remove_secrets() {
+    local name
+    for name in callback-secret callback-secret-second signal-key signal-key-second; do
+        if [ "$store" = secrets-manager ]; then
+            aws secretsmanager delete-secret --secret-id "$(secret_name "$name")" --force-delete-without-recovery >/dev/null 2>&1 || true
+        else
+            aws ssm delete-parameters --names "$(secret_name "$name")" >/dev/null
+        fi
+    done
+}

@@ -1,0 +1,78 @@
+# Dormouse as a module: CloudFormation makes what template.yaml describes, Terraform hands it the functions and the
+# parameters and takes its outputs. README.md has an example.
+
+variable "name" {
+  description = "The name of the stack, after which everything is named."
+  type        = string
+}
+
+variable "zips" {
+  description = "The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them."
+  type        = string
+}
+
+variable "artifact_bucket" {
+  description = "A bucket of yours in the same region, for the functions and the template."
+  type        = string
+}
+
+variable "template" {
+  description = "The template; that of this repository unless it is another one."
+  type        = string
+  default     = null
+}
+
+variable "tags" {
+  description = "Tags of everything in the stack."
+  type        = map(string)
+  default     = {}
+}
+
+data "aws_region" "here" {}
+
+data "aws_partition" "here" {}
+
+locals {
+  template  = coalesce(var.template, "${path.module}/../template.yaml")
+  functions = ["inbound", "signal", "stream", "wakeup"]
+  build     = substr(sha256(join("", [for name in local.functions : filesha256("${var.zips}/${name}.zip")])), 0, 16)
+  prefix    = "${var.name}/${local.build}"
+
+  # A parameter that is not given keeps the default of the template.
+  chosen = { for name, value in local.given : name => tostring(value) if value != null }
+
+  # Another release publishes new versions of the functions.
+  release = substr(sha256(jsonencode([filesha256(local.template), local.build, local.chosen])), 0, 16)
+}
+
+resource "aws_s3_object" "function" {
+  for_each = toset(local.functions)
+
+  bucket      = var.artifact_bucket
+  key         = "${local.prefix}/${each.key}.zip"
+  source      = "${var.zips}/${each.key}.zip"
+  source_hash = filesha256("${var.zips}/${each.key}.zip")
+}
+
+# It is larger than what CloudFormation takes in a request.
+resource "aws_s3_object" "template" {
+  bucket      = var.artifact_bucket
+  key         = "${var.name}/template/${filesha256(local.template)}.yaml"
+  source      = local.template
+  source_hash = filesha256(local.template)
+}
+
+resource "aws_cloudformation_stack" "this" {
+  name         = var.name
+  template_url = "https://${var.artifact_bucket}.s3.${data.aws_region.here.name}.${data.aws_partition.here.dns_suffix}/${aws_s3_object.template.key}"
+  capabilities = ["CAPABILITY_IAM"]
+  tags         = var.tags
+
+  parameters = merge(local.chosen, {
+    ArtifactBucket = var.artifact_bucket
+    ArtifactPrefix = local.prefix
+    Release        = local.release
+  })
+
+  depends_on = [aws_s3_object.function]
+}

@@ -1,0 +1,334 @@
+# Made of template.yaml by publish.py; change that.
+
+variable "stage" {
+  description = "Which copy of Dormouse this is. Its secrets are parameters below /dormouse/STAGE; all else is named after the stack. The template's default: \"dev\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.stage == null ? true : can(regex("^[a-z][a-z0-9-]{0,19}$", var.stage))
+    error_message = "It has to match [a-z][a-z0-9-]{0,19}"
+  }
+}
+
+variable "architecture" {
+  description = "What the functions are built for. The template's default: \"arm64\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.architecture == null ? true : contains(["arm64", "x86_64"], var.architecture)
+    error_message = "One of: arm64, x86_64."
+  }
+}
+
+variable "secrets_changed" {
+  description = "When the secrets were changed, as the deployment found them. Another text begins new processes, which read them anew."
+  type        = string
+  default     = null
+}
+
+variable "secret_store" {
+  description = "Where the secrets are; encrypted parameters below /dormouse/STAGE, or secrets of Secrets Manager below dormouse/STAGE, which Parameter Store hands through. With stack it is the latter, and the stack makes them up. The template's default: \"parameter-store\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.secret_store == null ? true : contains(["parameter-store", "secrets-manager", "stack"], var.secret_store)
+    error_message = "One of: parameter-store, secrets-manager, stack."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages when empty."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null ? true : can(regex("^(arn:.+:kms:.+:key/.+)?$", var.kms_key_arn))
+    error_message = "It has to match (arn:.+:kms:.+:key/.+)?"
+  }
+}
+
+variable "inbound_authorization" {
+  description = "Who may begin turns and send messages. KEYS asks for an API key, AWS_IAM for a signed request; NONE lets everybody in. The template's default: \"KEYS\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.inbound_authorization == null ? true : contains(["KEYS", "AWS_IAM", "NONE"], var.inbound_authorization)
+    error_message = "One of: KEYS, AWS_IAM, NONE."
+  }
+}
+
+variable "allowed_origins" {
+  description = "Whose pages may ask /v1 from a browser, separated by commas. Nobody's when empty."
+  type        = string
+  default     = null
+}
+
+variable "throttling_rate" {
+  description = "How many requests a second the HTTP API takes; more are answered 429 before they cost anything. The template's default: 1000."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.throttling_rate == null ? true : var.throttling_rate >= 1
+    error_message = "At least 1."
+  }
+}
+
+variable "throttling_burst" {
+  description = "How many requests it takes at once. The template's default: 2000."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.throttling_burst == null ? true : var.throttling_burst >= 1
+    error_message = "At least 1."
+  }
+}
+
+variable "domain_name" {
+  description = "The name under which the HTTP API is reached, like agents.example.com. Addresses that are given out begin with it. The name that AWS gives to the API is used when empty."
+  type        = string
+  default     = null
+}
+
+variable "certificate_arn" {
+  description = "The certificate for that name, of ACM in this region."
+  type        = string
+  default     = null
+}
+
+variable "hosted_zone_id" {
+  description = "The zone of Route 53 in which the name is entered. Nowhere when empty; the outputs tell what to enter."
+  type        = string
+  default     = null
+}
+
+variable "base_url" {
+  description = "What addresses that are given out begin with, if neither with that name nor with that of the API. For a proxy in front of it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.base_url == null ? true : can(regex("^(https://.+)?$", var.base_url))
+    error_message = "It has to match (https://.+)?"
+  }
+}
+
+variable "streaming" {
+  description = "Whether there is the function that streams events as they come. It needs function addresses, which not every region has; without it streams are asked for again and again, through the API. The template's default: \"enabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.streaming == null ? true : contains(["enabled", "disabled"], var.streaming)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
+variable "turn_seconds" {
+  description = "How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for it. The template's default: 150."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.turn_seconds == null ? true : var.turn_seconds >= 5 && var.turn_seconds <= 870
+    error_message = "At least 5. At most 870."
+  }
+}
+
+variable "signal_timeout" {
+  description = "How many seconds the function signal may run. More than TurnSeconds. The template's default: 180."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.signal_timeout == null ? true : var.signal_timeout >= 29 && var.signal_timeout <= 900
+    error_message = "At least 29. At most 900."
+  }
+}
+
+variable "wakeup_timeout" {
+  description = "How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. The template's default: 300."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.wakeup_timeout == null ? true : var.wakeup_timeout >= 60 && var.wakeup_timeout <= 900
+    error_message = "At least 60. At most 900."
+  }
+}
+
+variable "inbound_concurrency" {
+  description = "How many requests inbound serves at a time at most; 0 for as many as the account lets it. A limit keeps room in the account for callbacks and wake-ups, which are other functions. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.inbound_concurrency == null ? true : var.inbound_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "stream_concurrency" {
+  description = "How many streams are open at a time at most, in all processes together; 0 for as many as the account lets it. Each open stream takes one of the account's. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.stream_concurrency == null ? true : var.stream_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "signal_concurrency" {
+  description = "How many callbacks, signals and events are served at a time at most. So many are kept free for them in the account, whatever else runs there. 0 for neither. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.signal_concurrency == null ? true : var.signal_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "wakeup_concurrency" {
+  description = "The same for wake-ups, work that was accepted, and the sweep. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.wakeup_concurrency == null ? true : var.wakeup_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "table_arn" {
+  description = "A table that is there already, for example restored from a backup, to be used instead of the one that the stack makes. The one that the stack made until then stays, without the stack."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.table_arn == null ? true : can(regex("^(arn:.+:dynamodb:.+:table/.+)?$", var.table_arn))
+    error_message = "It has to match (arn:.+:dynamodb:.+:table/.+)?"
+  }
+}
+
+variable "read_capacity" {
+  description = "Read units a second that the table is provisioned with; 0 pays for each request. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.read_capacity == null ? true : var.read_capacity >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "write_capacity" {
+  description = "The same for write units; both or neither. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.write_capacity == null ? true : var.write_capacity >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "read_capacity_most" {
+  description = "Up to how many read units a provisioned table grows by itself; 0 for not at all. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.read_capacity_most == null ? true : var.read_capacity_most >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "write_capacity_most" {
+  description = "The same for write units; both or neither. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.write_capacity_most == null ? true : var.write_capacity_most >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "warm_reads" {
+  description = "Read units a second that the table is made ready for before anybody asks; 0 for what AWS gives to all, else 12000 at least. It costs once, and can only be raised. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.warm_reads == null ? true : var.warm_reads >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "warm_writes" {
+  description = "The same for write units, 4000 at least; both or neither. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.warm_writes == null ? true : var.warm_writes >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "rollout" {
+  description = "How a new version of a function takes over. AtOnce does without CodeDeploy; with it alarms for errors take the old version back. The template's default: \"AtOnce\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.rollout == null ? true : contains(["AtOnce", "LambdaAllAtOnce", "LambdaCanary10Percent5Minutes", "LambdaCanary10Percent10Minutes", "LambdaCanary10Percent15Minutes", "LambdaCanary10Percent30Minutes", "LambdaLinear10PercentEvery1Minute", "LambdaLinear10PercentEvery2Minutes", "LambdaLinear10PercentEvery3Minutes", "LambdaLinear10PercentEvery10Minutes"], var.rollout)
+    error_message = "One of: AtOnce, LambdaAllAtOnce, LambdaCanary10Percent5Minutes, LambdaCanary10Percent10Minutes, LambdaCanary10Percent15Minutes, LambdaCanary10Percent30Minutes, LambdaLinear10PercentEvery1Minute, LambdaLinear10PercentEvery2Minutes, LambdaLinear10PercentEvery3Minutes, LambdaLinear10PercentEvery10Minutes."
+  }
+}
+
+variable "log_retention_days" {
+  description = "How long logs are kept. The template's default: 30."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.log_retention_days == null ? true : contains([1, 3, 7, 14, 30, 60, 90, 180, 365], var.log_retention_days)
+    error_message = "One of: 1, 3, 7, 14, 30, 60, 90, 180, 365."
+  }
+}
+
+variable "alarm_email" {
+  description = "Who is told of alarms. Nobody when empty."
+  type        = string
+  default     = null
+}
+
+variable "alarms" {
+  description = "Each alarm costs ten cents a month beyond the account's ten. With few there are only those that tell of lost work and of failing functions. The template's default: \"all\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.alarms == null ? true : contains(["all", "few"], var.alarms)
+    error_message = "One of: all, few."
+  }
+}
+
+variable "concurrency_alarm_at" {
+  description = "At how many functions that run at the same time in the account there is an alarm; four fifths of what it may run. The template's default: 800."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.concurrency_alarm_at == null ? true : var.concurrency_alarm_at >= 1
+    error_message = "At least 1."
+  }
+}

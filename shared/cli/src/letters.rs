@@ -1,0 +1,273 @@
+//! `dormouse letters`: what lies in the dead-letter queues of a stack, why, and the way back for it.
+
+mod letter;
+mod post;
+
+use std::io;
+use std::process::ExitCode;
+
+use dormouse_maintenance::doctor::in_words;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::letter::{Letter, Queue, Way};
+use self::post::{AwsPost, Post, PostError};
+use crate::inspect::Printer;
+use crate::target::{TargetError, access};
+use crate::terminal::quoted;
+
+/// The most letters of a queue that are looked at at once.
+const MOST: usize = 1_000;
+/// Number of characters of an id that a table shows.
+const SHOWN: usize = 8;
+/// Fewest characters of an id that is not whole.
+const SHORTEST: usize = 4;
+
+/// Shows the dead letters of a stack, or hands them back.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dormouse letters --stack dormouse-dev\n  dormouse letters --stack dormouse-dev --redrive 3f2a91c0\n  \
+    dormouse letters --stack dormouse-dev --redrive --all\n\n\
+    JSON: {\"letters\": [{\"id\", \"queue\", \"function\", \"about\", \"error\", \"reason\", \"attempts\", \"put_aside_at\", \
+    \"age_seconds\", \"advice\", \"event\"}], \"more\"}; with --redrive or --drop {\"redriven\" or \"dropped\": [id], \
+    \"left\": [{\"id\", \"why\"}]}\n\
+    Credentials and region come from the environment. It needs sqs:GetQueueUrl, ReceiveMessage and \
+    ChangeMessageVisibility; to hand back also sqs:DeleteMessage, lambda:InvokeFunction and events:PutEvents.\n\
+    Exit code 1: not all were handed back. Exit code 4: there is no such letter."
+)]
+pub(crate) struct LettersArgs {
+    /// Name of the stack, `dormouse-dev` for the stage `dev`.
+    #[arg(long, value_name = "STACK")]
+    stack: String,
+    /// Hand this letter back to where it was on its way to, and remove it from its queue; with --all every letter.
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "", conflicts_with = "drop")]
+    redrive: Option<String>,
+    /// Every letter that has a way back.
+    #[arg(long, requires = "redrive")]
+    all: bool,
+    /// Remove this letter without handing it back.
+    #[arg(long, value_name = "ID")]
+    drop: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reason for which the command failed. Each message contains the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LettersError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Post(#[from] PostError),
+    #[error("--redrive needs the id of a letter, or --all")]
+    WhichLetter,
+    #[error("there is no letter {0}; `dormouse letters` lists them")]
+    NoLetter(String),
+    #[error("`{0}` is the beginning of several letters, or too short for one: give more of it")]
+    Ambiguous(String),
+    #[error("letters that stay where they were: {0}")]
+    Left(usize),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl LettersError {
+    /// With which code the process ends.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::WhichLetter => ExitCode::from(2),
+            Self::NoLetter(_) => ExitCode::from(4),
+            Self::Target(_) | Self::Post(_) | Self::Ambiguous(_) | Self::Left(_) | Self::Io(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// What is to be done with the letters.
+enum Order {
+    Look,
+    RedriveAll,
+    Redrive(String),
+    Drop(String),
+}
+
+impl LettersArgs {
+    fn order(&self) -> Result<Order, LettersError> {
+        match (&self.redrive, self.all, &self.drop) {
+            (Some(id), true, _) if id.is_empty() => Ok(Order::RedriveAll),
+            (Some(id), false, _) if !id.is_empty() => Ok(Order::Redrive(id.clone())),
+            (Some(_), _, _) => Err(LettersError::WhichLetter),
+            (None, _, Some(id)) => Ok(Order::Drop(id.clone())),
+            (None, _, None) => Ok(Order::Look),
+        }
+    }
+}
+
+/// Executes `ask`.
+pub(crate) async fn letters(ask: LettersArgs) -> Result<(), LettersError> {
+    let order = ask.order()?;
+    let post = AwsPost::open(ask.stack.clone(), access(None)?).await?;
+    obey(&order, &post, &ask.stack, &Printer::new(ask.json), ask.json).await
+}
+
+async fn obey(
+    order: &Order,
+    post: &dyn Post,
+    stack: &str,
+    printer: &Printer,
+    as_json: bool,
+) -> Result<(), LettersError> {
+    let found = collect(post).await?;
+    let done = match order {
+        Order::Look => look(&found, stack, printer, as_json),
+        Order::RedriveAll => {
+            report(printer, "redriven", redrive(post, &found.letters.iter().collect::<Vec<_>>()).await)
+        }
+        Order::Redrive(id) => match named(&found.letters, id) {
+            Ok(letter) => report(printer, "redriven", redrive(post, &[letter]).await),
+            Err(error) => Err(error),
+        },
+        Order::Drop(id) => match named(&found.letters, id) {
+            Ok(letter) => {
+                post.remove(letter.queue, &letter.message).await?;
+                report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], left: Vec::new() })
+            }
+            Err(error) => Err(error),
+        },
+    };
+    release(post, &found.letters).await?;
+    done
+}
+
+/// Letters of both queues, the oldest first.
+struct Found {
+    letters: Vec<Letter>,
+    /// There are more than are looked at.
+    more: bool,
+}
+
+async fn collect(post: &dyn Post) -> Result<Found, PostError> {
+    let mut found = Found { letters: Vec::new(), more: false };
+    for queue in Queue::ALL {
+        let mut received = 0;
+        loop {
+            let messages = post.receive(queue).await?;
+            if messages.is_empty() {
+                break;
+            }
+            received += messages.len();
+            found.letters.extend(messages.into_iter().map(|message| Letter::read(queue, message)));
+            if received >= MOST {
+                found.more = true;
+                break;
+            }
+        }
+    }
+    // A queue may give one out twice.
+    found.letters.sort_by(|a, b| (a.message.sent, &a.message.id).cmp(&(b.message.sent, &b.message.id)));
+    found.letters.dedup_by(|a, b| a.message.id == b.message.id);
+    Ok(found)
+}
+
+/// Shows what was looked at to others again; what was removed is not there any more, which is no failure.
+async fn release(post: &dyn Post, letters: &[Letter]) -> Result<(), PostError> {
+    for queue in Queue::ALL {
+        let messages: Vec<_> =
+            letters.iter().filter(|letter| letter.queue == queue).map(|letter| &letter.message).collect();
+        post.release(queue, &messages).await?;
+    }
+    Ok(())
+}
+
+/// The letter whose id is `typed`, or the only one whose id begins so.
+fn named<'l>(letters: &'l [Letter], typed: &str) -> Result<&'l Letter, LettersError> {
+    if let Some(whole) = letters.iter().find(|letter| letter.message.id == typed) {
+        return Ok(whole);
+    }
+    let mut found = letters.iter().filter(|letter| letter.message.id.starts_with(typed));
+    match (found.next(), found.next()) {
+        (Some(only), None) if typed.len() >= SHORTEST => Ok(only),
+        (None, _) => Err(LettersError::NoLetter(typed.to_owned())),
+        (Some(_), _) => Err(LettersError::Ambiguous(typed.to_owned())),
+    }
+}
+
+fn look(found: &Found, stack: &str, printer: &Printer, as_json: bool) -> Result<(), LettersError> {
+    let now = Timestamp::now();
+    if as_json {
+        let letters: Vec<Value> = found.letters.iter().cloned().map(|letter| letter.into_json(now)).collect();
+        return Ok(printer.json(&json!({ "letters": letters, "more": found.more }))?);
+    }
+    if found.letters.is_empty() {
+        return Ok(printer.line("there are no dead letters")?);
+    }
+    let head = ["LETTER", "AGE", "QUEUE", "FOR", "ABOUT", "ERROR", "ATTEMPTS", "WHAT HELPS"];
+    printer.table(head, &found.letters.iter().map(|letter| cells(letter, now)).collect::<Vec<_>>())?;
+    if found.more {
+        printer.line("there are more: hand these back or drop them first")?;
+    }
+    printer
+        .line(&format!("hand back: dormouse letters --stack {} --redrive LETTER, or --redrive --all", quoted(stack)))?;
+    Ok(())
+}
+
+fn cells(letter: &Letter, now: Timestamp) -> [String; 8] {
+    let goes_to = match letter.way {
+        Way::Call(taker) => taker.as_str(),
+        Way::Publish => "the bus",
+        Way::Nowhere => "-",
+    };
+    let error = match letter.reason.is_empty() {
+        true => letter.error.clone(),
+        false => format!("{}: {}", letter.error, letter.reason.chars().take(80).collect::<String>()),
+    };
+    [
+        letter.message.id.chars().take(SHOWN).collect(),
+        in_words(now.duration_since(letter.message.sent)),
+        letter.queue.as_str().to_owned(),
+        goes_to.to_owned(),
+        letter.about(),
+        error,
+        letter.attempts.map_or_else(|| "-".to_owned(), |attempts| attempts.to_string()),
+        letter.advice(),
+    ]
+}
+
+/// Ids of letters that something was done with, and those that stay, with the reason.
+struct Handled {
+    done: Vec<String>,
+    left: Vec<(String, String)>,
+}
+
+/// Hands letters back, each before it is removed: what happens in between happens again, which no invocation minds.
+async fn redrive(post: &dyn Post, letters: &[&Letter]) -> Handled {
+    let mut handled = Handled { done: Vec::new(), left: Vec::new() };
+    for letter in letters {
+        let id = letter.message.id.clone();
+        match hand_back(post, letter).await {
+            Ok(()) => handled.done.push(id),
+            Err(why) => handled.left.push((id, why)),
+        }
+    }
+    handled
+}
+
+async fn hand_back(post: &dyn Post, letter: &Letter) -> Result<(), String> {
+    match letter.way {
+        Way::Call(taker) => post.call(taker, &letter.event).await,
+        Way::Publish => post.publish(&letter.event).await,
+        Way::Nowhere => return Err(letter.advice()),
+    }
+    .map_err(|error| error.to_string())?;
+    post.remove(letter.queue, &letter.message).await.map_err(|error| format!("it was handed back, but stays: {error}"))
+}
+
+fn report(printer: &Printer, what: &str, handled: Handled) -> Result<(), LettersError> {
+    let count = handled.left.len();
+    let left = handled.left.into_iter().map(|(id, why)| json!({ "id": id, "why": why }));
+    printer.fields(&json!({ what: handled.done, "left": left.collect::<Vec<_>>() }))?;
+    if count == 0 { Ok(()) } else { Err(LettersError::Left(count)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use clap::Parser;
+use serde_json::{Value, json};
+
+use super::letter::Message;
+use super::letter::tests::{failed, message};
+use super::*;
+use crate::letters::letter::Taker;
+
+/// Queues in memory; functions and a bus that remember what they were given.
+#[derive(Default)]
+struct FakePost {
+    queues: Mutex<Vec<(Queue, Message, bool)>>,
+    calls: Mutex<Vec<(Taker, Value)>>,
+    published: Mutex<Vec<Value>>,
+    refuses_calls: bool,
+}
+
+impl FakePost {
+    fn holding(letters: Vec<(Queue, Message)>) -> Self {
+        let queues = letters.into_iter().map(|(queue, message)| (queue, message, false)).collect();
+        Self { queues: Mutex::new(queues), ..Self::default() }
+    }
+
+    /// Ids that are in the queues and that anybody sees.
+    fn seen(&self) -> Vec<String> {
+        let queues = self.queues.lock().expect("a lock");
+        queues.iter().filter(|(_, _, hidden)| !hidden).map(|(_, message, _)| message.id.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Post for FakePost {
+    async fn receive(&self, queue: Queue) -> Result<Vec<Message>, PostError> {
+        let mut queues = self.queues.lock().expect("a lock");
+        let mut of_queue = queues.iter_mut().filter(|(of, _, hidden)| *of == queue && !hidden).take(2);
+        Ok(of_queue
+            .by_ref()
+            .map(|(_, message, hidden)| {
+                *hidden = true;
+                message.clone()
+            })
+            .collect())
+    }
+
+    async fn release(&self, queue: Queue, messages: &[&Message]) -> Result<(), PostError> {
+        for (of, message, hidden) in self.queues.lock().expect("a lock").iter_mut() {
+            *hidden &= !(*of == queue && messages.iter().any(|released| released.id == message.id));
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, queue: Queue, message: &Message) -> Result<(), PostError> {
+        self.queues.lock().expect("a lock").retain(|(of, kept, _)| *of != queue || kept.receipt != message.receipt);
+        Ok(())
+    }
+
+    async fn call(&self, taker: Taker, event: &Value) -> Result<(), PostError> {
+        if self.refuses_calls {
+            let action = "lambda:InvokeFunction".to_owned();
+            return Err(PostError { action, sentence: "AccessDeniedException: no".to_owned() });
+        }
+        self.calls.lock().expect("a lock").push((taker, event.clone()));
+        Ok(())
+    }
+
+    async fn publish(&self, event: &Value) -> Result<(), PostError> {
+        self.published.lock().expect("a lock").push(event.clone());
+        Ok(())
+    }
+}
+
+fn wakeup() -> Value {
+    json!({ "dormouse_wakeup": { "invocation_id": "i-1", "generation": 2 } })
+}
+
+fn foreign() -> Value {
+    json!({ "id": "e", "source": "exporter", "detail-type": "Export Finished", "detail": { "job": 1 } })
+}
+
+fn full() -> FakePost {
+    FakePost::holding(vec![
+        (Queue::Failed, failed("aaaa-1", "wakeup", &wakeup(), "store_unavailable")),
+        (Queue::Failed, failed("aaaa-2", "signal", &json!({ "nothing": 1 }), "unreadable_event")),
+        (Queue::Failed, failed("bbbb-1", "signal", &json!({ "dormouse_signal": { "signal_id": "s" } }), "x")),
+        (Queue::Undelivered, message("cccc-1", &foreign(), &json!({ "ERROR_CODE": "THROTTLED" }))),
+        (Queue::Undelivered, message("dddd-1", &json!("?"), &json!({}))),
+    ])
+}
+
+async fn told(order: Order, post: &FakePost) -> Result<(), LettersError> {
+    obey(&order, post, "dormouse-dev", &Printer::new(true), true).await
+}
+
+#[tokio::test]
+async fn a_look_changes_nothing() {
+    let post = full();
+    told(Order::Look, &post).await.expect("a list");
+    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "dddd-1"]);
+    assert!(post.calls.lock().expect("a lock").is_empty());
+}
+
+#[tokio::test]
+async fn all_letters_go_back_where_they_were_on_their_way_to() {
+    let post = full();
+    let left = told(Order::RedriveAll, &post).await.expect_err("one has no way back");
+    assert_eq!(left.to_string(), "letters that stay where they were: 1");
+    assert_eq!(post.seen(), ["dddd-1"]);
+    let calls = post.calls.lock().expect("a lock").clone();
+    assert_eq!(calls.len(), 3);
+    assert!(calls.contains(&(Taker::Wakeup, wakeup())), "{calls:?}");
+    assert_eq!(*post.published.lock().expect("a lock"), [foreign()]);
+}
+
+#[tokio::test]
+async fn one_letter_goes_back_by_its_id_or_the_beginning_of_it() {
+    let post = full();
+    for id in ["bbbb-1", "aaaa-1"] {
+        told(Order::Redrive(id.to_owned()), &post).await.expect("it is handed back");
+    }
+    told(Order::Redrive("cccc".to_owned()), &post).await.expect("it is handed back");
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
+    let unknown = told(Order::Redrive("eeee".to_owned()), &post).await.expect_err("there is none");
+    assert_eq!(unknown.to_string(), "there is no letter eeee; `dormouse letters` lists them");
+    for short in ["aa", "aaa"] {
+        let refused = told(Order::Redrive(short.to_owned()), &post).await.expect_err("too short");
+        assert!(matches!(refused, LettersError::Ambiguous(_)), "{refused}");
+    }
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_handed_back_stays_with_the_reason() {
+    let post = FakePost { refuses_calls: true, ..full() };
+    let left = told(Order::Redrive("aaaa-1".to_owned()), &post).await.expect_err("it is refused");
+    assert_eq!(left.to_string(), "letters that stay where they were: 1");
+    assert_eq!(post.seen().len(), 5, "nothing is lost");
+}
+
+#[tokio::test]
+async fn a_letter_is_dropped() {
+    let post = full();
+    told(Order::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
+    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1"]);
+    assert!(post.calls.lock().expect("a lock").is_empty());
+}
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    letters: LettersArgs,
+}
+
+#[test]
+fn arguments_tell_which_letters() {
+    let order = |arguments: &[&str]| {
+        let line = ["letters", "--stack", "dormouse-dev"].iter().chain(arguments);
+        Line::try_parse_from(line).ok().map(|line| line.letters.order())
+    };
+    assert!(matches!(order(&[]), Some(Ok(Order::Look))));
+    assert!(matches!(order(&["--redrive", "--all"]), Some(Ok(Order::RedriveAll))));
+    assert!(matches!(order(&["--redrive", "aaaa"]), Some(Ok(Order::Redrive(id))) if id == "aaaa"));
+    assert!(matches!(order(&["--drop", "aaaa"]), Some(Ok(Order::Drop(id))) if id == "aaaa"));
+    for wrong in [&["--redrive"][..], &["--redrive", "aaaa", "--all"]] {
+        assert!(matches!(order(wrong), Some(Err(LettersError::WhichLetter))), "{wrong:?}");
+    }
+    assert!(order(&["--all"]).is_none() && order(&["--redrive", "a", "--drop", "b"]).is_none());
+}
