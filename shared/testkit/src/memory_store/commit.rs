@@ -148,17 +148,21 @@ impl Tables {
                 self.put(ahead, InvocationStatus::Canceled(cancellation.clone()));
             }
             Some(InvocationWrite::Accept { paused }) => {
-                self.add_row(paused);
+                self.accepted.insert(paused.invocation_id.clone(), paused.suspended_at);
                 self.put((**paused).clone(), InvocationStatus::Accepted { payload: Map::new() });
             }
             Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
+                self.accepted.insert(invocation_id.clone(), commit.now);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: payload.clone() });
             }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Answer { paused, answer }) => self.answer(paused, answer),
             Some(InvocationWrite::PutAside { paused, failure, .. }) => self.put_aside(paused, failure, commit.now),
             Some(InvocationWrite::Retry { paused }) => {
-                self.add_row(paused);
+                if paused.has_paused() {
+                    self.add_row(paused);
+                }
+                self.accepted.insert(paused.invocation_id.clone(), commit.now);
                 self.attempts.remove(&paused.invocation_id);
                 let payload = self.aside.remove(&paused.invocation_id).map(|(_, payload)| payload).unwrap_or_default();
                 self.stand(&paused.invocation_id, InvocationStatus::Accepted { payload });
