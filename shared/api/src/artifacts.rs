@@ -14,6 +14,7 @@ use dormouse_protocol::resource::{
     Artifact, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
+use futures::future::try_join_all;
 use futures::{FutureExt, TryFutureExt};
 use sha2::{Digest, Sha256};
 
@@ -49,9 +50,9 @@ impl Api {
                 }
             }
             .map_ok(|artifact| artifact.filter(wanted).map(Artifact::shown))
-            .boxed()
         };
-        self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowed), tasks], artifact).await
+        let all = |documents: Vec<Document>| try_join_all(documents.into_iter().map(artifact)).boxed();
+        self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowed), tasks], all).await
     }
 
     pub(crate) async fn get_artifact(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -12,9 +12,12 @@ use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::documents::{Resource, SessionIndex, Stored, TaskStanding};
+use crate::documents::{OpenTask, Resource, SessionIndex, Stored, TaskProgress, TaskStanding};
 use crate::refusal::internal;
 use crate::{feed, transcript};
+
+/// The most open tasks whose progress is kept in the document of their session.
+const MOST_IN_SESSION: usize = 16;
 
 /// A change of one session.
 pub(crate) struct SessionChange {
@@ -151,7 +154,8 @@ impl SessionChange {
         }
     }
 
-    /// Writes `task` as it is now, and what that means for its session.
+    /// Writes `task` as it is now, and what that means for its session: its document when it is new or has ended, and the
+    /// session in between.
     ///
     /// # Errors
     /// `internal_error` when it cannot be written.
@@ -160,10 +164,19 @@ impl SessionChange {
         let open = &mut self.session.kept.own.open;
         if status.is_terminal() {
             open.remove(id);
-        } else {
-            open.insert(id.clone(), if status.is_suspended() { TaskStanding::Waits } else { TaskStanding::Works });
+            return self.put(task);
         }
-        self.put(task)
+        let before = open.remove(id);
+        let has_room = open.len() < MOST_IN_SESSION;
+        let entry = if has_room {
+            OpenTask::Progress(TaskProgress::of(&task.kept))
+        } else {
+            OpenTask::Standing(TaskStanding::of(status))
+        };
+        open.insert(id.clone(), entry);
+        // What the session does not know is in the document, and only its version tells that it was read as it is.
+        let is_known = matches!(before, Some(OpenTask::Progress(_)));
+        if is_known && has_room { Ok(()) } else { self.put(task) }
     }
 
     /// Writes a document of the session.
@@ -206,7 +219,7 @@ fn state_of(session: &Stored<Session>) -> SessionState {
         return state;
     }
     let open = &session.kept.own.open;
-    if open.values().any(|standing| *standing == TaskStanding::Works) {
+    if open.values().any(|task| task.standing() == TaskStanding::Works) {
         SessionState::Active
     } else if open.is_empty() {
         SessionState::Idle

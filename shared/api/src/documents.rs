@@ -3,7 +3,7 @@
 //!
 //! | kind | id | the server's own part |
 //! |---|---|---|
-//! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, its open tasks |
+//! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, the progress of its open tasks |
 //! | `task` | the task's, which is that of its invocation | [`TaskIndex`], with the outcome of what has ended |
 //! | `artifact` | the artifact's | [`ContentLocation`] |
 //! | `workspace`, `branch` | theirs | nothing |
@@ -20,7 +20,7 @@ use std::fmt::Debug;
 use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{ArtifactId, BranchId, OutcomeId, SessionId, TaskId, WorkspaceId};
-use dormouse_protocol::resource::{Artifact, Branch, Outcome, PartVisibility, Session, Task, Workspace};
+use dormouse_protocol::resource::{Artifact, Branch, Outcome, PartVisibility, Session, Task, TaskStatus, Workspace};
 use dormouse_protocol::{Envelope, Identifier, ProtocolError};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -186,8 +186,67 @@ pub(crate) struct SessionIndex {
     /// From which position of its own stream on its agent has not been given the messages; 0 for the whole transcript.
     #[serde(rename = "unheard")]
     pub(crate) undelivered_from: Option<u64>,
-    /// The tasks that have not ended, and whether they wait for an answer.
-    pub(crate) open: BTreeMap<TaskId, TaskStanding>,
+    /// The tasks that have not ended.
+    pub(crate) open: BTreeMap<TaskId, OpenTask>,
+}
+
+/// An open task, as far as its session knows it: every step of a task writes the session anyway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OpenTask {
+    /// Its document is written with each of its steps: the session has many open tasks, or an earlier version wrote it.
+    Standing(TaskStanding),
+    /// Its document is as it was when it was submitted, but for this.
+    Progress(TaskProgress),
+}
+
+impl OpenTask {
+    /// Its standing.
+    pub(crate) fn standing(&self) -> TaskStanding {
+        match self {
+            Self::Standing(standing) => *standing,
+            Self::Progress(progress) => TaskStanding::of(progress.status),
+        }
+    }
+}
+
+/// Part of an open task that changes with its steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskProgress {
+    /// Status in its life.
+    pub(crate) status: TaskStatus,
+    /// Instant of its last step.
+    pub(crate) updated_at: Timestamp,
+    /// [`TaskIndex::sequence`].
+    pub(crate) sequence: u64,
+    /// [`TaskIndex::published_messages`].
+    #[serde(rename = "told", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) published_messages: Option<u64>,
+    /// [`TaskIndex::is_confidential`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_confidential: bool,
+}
+
+impl TaskProgress {
+    /// That of `task`.
+    pub(crate) fn of(task: &Kept<Task>) -> Self {
+        let TaskIndex { sequence, published_messages, is_confidential, .. } = task.own;
+        let (status, updated_at) = (task.resource.status, task.resource.envelope.updated_at);
+        Self { status, updated_at, sequence, published_messages, is_confidential }
+    }
+}
+
+impl Stored<Task> {
+    /// The task as `session`, which was read later, knows it; `None` if it has ended since.
+    pub(crate) fn as_of(mut self, session: &Stored<Session>) -> Option<Self> {
+        let Kept { resource, own, .. } = &mut self.kept;
+        if let OpenTask::Progress(progress) = session.kept.own.open.get(&resource.envelope.id)? {
+            let TaskProgress { status, updated_at, sequence, published_messages, is_confidential } = *progress;
+            (resource.status, resource.envelope.updated_at) = (status, updated_at);
+            *own = TaskIndex { sequence, published_messages, is_confidential, ..std::mem::take(own) };
+        }
+        Some(self)
+    }
 }
 
 /// Standing of an open task.
@@ -198,6 +257,13 @@ pub(crate) enum TaskStanding {
     Works,
     /// It waits for an answer.
     Waits,
+}
+
+impl TaskStanding {
+    /// Standing of an open task of this status.
+    pub(crate) fn of(status: TaskStatus) -> Self {
+        if status.is_suspended() { Self::Waits } else { Self::Works }
+    }
 }
 
 /// A stretch of a stream whose messages are part of a transcript.

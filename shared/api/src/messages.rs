@@ -83,7 +83,10 @@ impl Api {
     ) -> Result<Option<Stored<Task>>, ProtocolError> {
         let mut open = session.kept.own.open.iter();
         match (open.next(), open.next(), message.role) {
-            (Some((id, TaskStanding::Waits)), None, Role::User) => self.find::<Task>(id, call.now).await,
+            (Some((id, task)), None, Role::User) if task.standing() == TaskStanding::Waits => {
+                let task = self.find::<Task>(id, call.now).await?;
+                Ok(task.filter(|task| !task.kept.resource.status.is_terminal()).and_then(|task| task.as_of(session)))
+            }
             _ => Ok(None),
         }
     }

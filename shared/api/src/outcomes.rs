@@ -1,10 +1,12 @@
 //! Outcomes: written in the transaction that ends a task, one for each, in the document of the task if they are small.
 
+use dormouse_ports::Document;
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::OutcomeId;
 use dormouse_protocol::resource::{Outcome, Task};
 use futures::FutureExt;
+use futures::future::try_join_all;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Stored};
@@ -18,17 +20,12 @@ impl Api {
             Some(task) => PageSource::One(documents::key::<Task>(task)),
             None => PageSource::list::<Task>(&call.actor.tenant, Narrowed::Nothing),
         };
-        let outcome = |document| {
-            async move {
-                let task = Stored::<Task>::seen(document, &call.actor);
-                match task {
-                    Some(task) => self.outcome_of(&task, call).await,
-                    None => Ok(None),
-                }
-            }
-            .boxed()
+        let outcome = async |document| match Stored::<Task>::seen(document, &call.actor) {
+            Some(task) => self.outcome_of(&task, call).await,
+            None => Ok(None),
         };
-        self.page_of(call, &[source], outcome).await
+        let all = |documents: Vec<Document>| try_join_all(documents.into_iter().map(outcome)).boxed();
+        self.page_of(call, &[source], all).await
     }
 
     pub(crate) async fn get_outcome(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -95,12 +95,13 @@ impl Api {
     ) -> Result<CallAnswer, ProtocolError> {
         let one = |document| {
             let one = Stored::<R>::seen(document, &call.actor).map(|one| one.kept.resource);
-            ready(Ok(one.filter(&wanted).map(R::shown))).boxed()
+            one.filter(&wanted).map(R::shown)
         };
-        self.page_of(call, &[PageSource::list::<R>(&call.actor.tenant, narrowed)], one).await
+        let all = |documents: Vec<Document>| ready(Ok(documents.into_iter().map(one).collect())).boxed();
+        self.page_of(call, &[PageSource::list::<R>(&call.actor.tenant, narrowed)], all).await
     }
 
-    /// The page that `call` asks for of what `pick` makes of the documents of `sources`, which are in one order.
+    /// The page that `call` asks for of what `pick` makes of each of the documents of `sources`, which are in one order.
     ///
     /// # Errors
     /// For a bad limit or cursor, and those of `pick`.
@@ -108,7 +109,7 @@ impl Api {
         &self,
         call: &Call,
         sources: &[PageSource],
-        pick: impl Fn(Document) -> BoxFuture<'p, Result<Option<T>, ProtocolError>> + Send + Sync,
+        pick: impl Fn(Vec<Document>) -> BoxFuture<'p, Result<Vec<Option<T>>, ProtocolError>> + Send + Sync,
     ) -> Result<CallAnswer, ProtocolError> {
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, &sources.iter().map(PageSource::name).collect::<Vec<_>>().join(" "));
@@ -119,13 +120,13 @@ impl Api {
         let (mut picked, mut kept) = (Vec::<String>::new(), Vec::new());
         for _ in 0..MOST_READS {
             let stretch = self.merged(call, sources, after.as_deref(), query.limit + 1).await?;
-            for document in stretch.documents {
-                let id = document.key.id.clone();
+            let ids: Vec<String> = stretch.documents.iter().map(|document| document.key.id.clone()).collect();
+            for (id, one) in ids.into_iter().zip(pick(stretch.documents).await?) {
                 // Two sources may have the same one: the first counts.
                 if picked.last().is_some_and(|last| ids::own(last) == ids::own(&id)) {
                     continue;
                 }
-                if let Some(one) = pick(document).await? {
+                if let Some(one) = one {
                     picked.push(id);
                     kept.push(one);
                 }

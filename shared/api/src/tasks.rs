@@ -1,26 +1,29 @@
 //! Tasks. A task is an invocation under the same id; its document is the client's view of it, moved in the same
-//! transactions.
+//! transactions. While it is open, what moves is in the document of its session.
 //!
 //! A submitted task is accepted, not run: one commit writes the invocation (generation 0, without an owner), the task,
 //! its message and its first events. It is answered as `WORKING` already; a worker that receives the work takes it up.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dormouse_harness::FreshTurn;
-use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, StoreError, Subscription};
+use dormouse_ports::{Cancellation, Document, InvocationId, InvocationWrite, StoreError, Subscription};
 use dormouse_protocol::event::Draft;
-use dormouse_protocol::id::{SessionId, TaskId};
+use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Branch, CancelTaskRequest, Message, Session, SubmitInput, SubmitTaskRequest, Task, TaskInput, TaskStatus,
 };
 use dormouse_protocol::{Map, ProtocolError};
+use futures::FutureExt;
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{Segment, Stored, TaskIndex};
+use crate::documents::{self, Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
-use crate::page::Narrowed;
+use crate::page::{Narrowed, PageSource};
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, transcript};
 
@@ -36,12 +39,54 @@ impl Api {
         }
         let session_id = of_path.or(session_id);
         let narrowed = Narrowed::to(session_id.as_ref().map(AsRef::as_ref), workspace_id.as_ref());
-        let wanted = |task: &Task| workspace_id.as_ref().is_none_or(|workspace| task.workspace_id == *workspace);
-        self.page::<Task>(call, narrowed, wanted).await
+        let wanted = |task: &Stored<Task>| {
+            let is_in = |workspace: &WorkspaceId| task.kept.resource.workspace_id == *workspace;
+            workspace_id.as_ref().is_none_or(is_in)
+        };
+        let tasks = |documents: Vec<Document>| {
+            let seen = documents.into_iter().map(|document| Stored::<Task>::seen(document, &call.actor).filter(wanted));
+            let (places, tasks): (Vec<bool>, Vec<_>) = seen.map(|task| (task.is_some(), task)).unzip();
+            let tasks = tasks.into_iter().flatten().collect();
+            async move {
+                let mut present = self.present(tasks, call).await?.into_iter();
+                let at = |is_there: bool| if is_there { present.next() } else { None };
+                Ok(places.into_iter().map(at).map(|task| task.map(|task| task.kept.resource)).collect())
+            }
+            .boxed()
+        };
+        self.page_of(call, &[PageSource::list::<Task>(&call.actor.tenant, narrowed)], tasks).await
     }
 
     pub(crate) async fn get_task(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        found(&self.named::<Task>(call, "task_id").await?.kept.resource)
+        let task = self.named::<Task>(call, "task_id").await?;
+        let task = self.present(vec![task], call).await?.pop();
+        found(&task.ok_or_else(|| internal(&"a task that was found"))?.kept.resource)
+    }
+
+    /// `tasks` as their sessions know them.
+    async fn present(&self, tasks: Vec<Stored<Task>>, call: &Call) -> Result<Vec<Stored<Task>>, ProtocolError> {
+        let is_open = |task: &&Stored<Task>| !task.kept.resource.status.is_terminal();
+        let sessions: BTreeSet<_> = tasks.iter().filter(is_open).map(|task| &task.kept.resource.session_id).collect();
+        let keys: Vec<_> = sessions.into_iter().map(|id| documents::key::<Session>(id.as_str())).collect();
+        let found = self.records().documents_at(&keys, call.now).await.map_err(store)?;
+        let read = |document| Stored::<Session>::read(document).map_err(store);
+        let sessions = found.into_iter().flatten().map(read).collect::<Result<Vec<_>, _>>()?;
+        let sessions: BTreeMap<_, _> =
+            sessions.iter().map(|session| (&session.kept.resource.envelope.id, session)).collect();
+        let mut present = Vec::new();
+        for task in tasks {
+            let session = sessions.get(&task.kept.resource.session_id);
+            let Some(session) = session.filter(|_| is_open(&&task)) else {
+                present.push(task);
+                continue;
+            };
+            present.push(match task.clone().as_of(session) {
+                Some(task) => task,
+                // It has ended in the meantime.
+                None => self.find::<Task>(&task.kept.resource.envelope.id, call.now).await?.unwrap_or(task),
+            });
+        }
+        Ok(present)
     }
 
     pub(crate) async fn submit(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -132,7 +177,7 @@ impl Api {
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.
     pub(crate) async fn cancel(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CancelTaskRequest = call.body.clone().decode()?;
-        let mut task = self.named::<Task>(call, "task_id").await?;
+        let task = self.named::<Task>(call, "task_id").await?;
         match task.kept.resource.status {
             TaskStatus::Canceled => return Change::nothing(200, &task.kept.resource),
             TaskStatus::Completed | TaskStatus::Failed => return Err(conflict("the task has ended already")),
@@ -149,6 +194,8 @@ impl Api {
         };
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
         let session = self.session_of(&task, call).await?;
+        // It has ended in the meantime.
+        let Some(mut task) = task.as_of(&session) else { return Box::pin(self.cancel(call)).await };
         let mut change = SessionChange::open(session, by(call), call.now);
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
         change.emit_for_task(&mut task, draft);

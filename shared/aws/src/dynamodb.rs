@@ -315,6 +315,10 @@ impl Records for DynamoDbStateStore {
         self.read_document(key, now).await
     }
 
+    async fn documents_at(&self, keys: &[DocumentKey], now: Timestamp) -> Result<Vec<Option<Document>>, StoreError> {
+        self.read_documents(keys, now).await
+    }
+
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         self.list_documents(request).await
     }

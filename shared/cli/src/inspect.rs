@@ -392,6 +392,18 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
             break;
         }
     }
+    for id in store.dead_claims(Timestamp::now()).await? {
+        let diagnosis = opened.doctor().await.diagnose(&id).await;
+        // What has begun was in the index.
+        if let Ok(diagnosis) = diagnosis
+            && !diagnosis.record.paused.has_paused()
+        {
+            examined += 1;
+            if diagnosis.is_trouble() {
+                reports.push(treat(opened, diagnosis, repair).await);
+            }
+        }
+    }
     for id in put_aside(&opened.maintenance).await? {
         examined += 1;
         match opened.doctor().await.diagnose(&id).await {

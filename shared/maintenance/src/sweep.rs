@@ -6,8 +6,9 @@
 //! worker that may live is not called for.
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that its cost does not depend on the
-//! number of suspended invocations. In the lane of rows that fell due it reads only due rows. Claims of dead workers
-//! are in an index of their own, which holds nothing else for long: they are found by the next sweep. In the lane of
+//! number of suspended invocations. In the lane of rows that fell due it reads only due rows. Accepted work
+//! is in an index of its own, which holds nothing for long: what waits for a worker, or has lost it, is found by the next
+//! sweep. In the lane of
 //! everything it reads the index of suspended invocations. In each of them it needs one glance for a hundred rows; an
 //! invocation is loaded only to register a wake-up for the first time, and that is noted on its row. When it has seen
 //! all of them, it looks after the rules for events (the module `rules`). In the lane of the ground it looks at a
@@ -18,8 +19,8 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, WorkCall, store_failed, subscription_failed};
 use dormouse_ports::{
-    IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus, InvocationSummary,
-    MaintenanceStore, PendingRow, Registration, RuleNeed, Subscription, TurnStore, WakePlan, limits,
+    BEFORE_FIRST_PAUSE, IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus,
+    InvocationSummary, MaintenanceStore, PendingRow, Registration, RuleNeed, Subscription, TurnStore, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -175,7 +176,7 @@ impl<'h> Sweep<'h> {
         let mut found = Vec::new();
         for (row, standing) in self.alive(rows).await? {
             let late_by = self.late_by(row);
-            // Accepted work falls due at once, and its row stays until it is suspended first.
+            // Accepted work has a row where an earlier version accepted it: it fell due at once.
             let has_begun = row.has_paused();
             if has_begun {
                 self.summary.late_by = self.summary.late_by.max(late_by);
@@ -186,13 +187,13 @@ impl<'h> Sweep<'h> {
                         if late_by >= LOST_AFTER { SummaryCounter::OrphanTimer } else { SummaryCounter::Nothing };
                     found.push(FoundWork { call: WorkCall::due(row), told });
                 }
-                InvocationPhase::Accepted if !has_begun => found.extend(self.not_begun(row)),
+                InvocationPhase::Accepted { .. } if !has_begun => found.extend(self.not_begun(row)),
                 InvocationPhase::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
                     found.extend(self.not_begun(row));
                 }
                 // A dead claim is in an index of its own.
                 InvocationPhase::Asleep
-                | InvocationPhase::Accepted
+                | InvocationPhase::Accepted { .. }
                 | InvocationPhase::Claimed { .. }
                 | InvocationPhase::Aside
                 | InvocationPhase::Ended => {}
@@ -212,8 +213,8 @@ impl<'h> Sweep<'h> {
         (self.late_by(row) >= CALLED_FOR).then_some(FoundWork { call, told: SummaryCounter::ExpiredClaim })
     }
 
-    /// Calls for those who take over the claims that are out of time. The store knows them without going through what
-    /// sleeps.
+    /// Calls for those who take up what is accepted, and those who take over the claims that are out of time. The store
+    /// knows them without going through what sleeps.
     async fn claims(&mut self) -> Result<(), TurnError> {
         let mut dead = self.store.sleepers.dead_claims(self.now()).await.map_err(store_failed)?;
         self.summary.unfinished |= dead.len() > self.rows;
@@ -226,7 +227,11 @@ impl<'h> Sweep<'h> {
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
             let is_dead = |glance: &InvocationSummary| match glance.standing {
-                InvocationPhase::Accepted => true,
+                // The first call for what has not begun has its time.
+                InvocationPhase::Accepted { since: at } if glance.generation == BEFORE_FIRST_PAUSE => {
+                    since(at, self.now()) >= CALLED_FOR
+                }
+                InvocationPhase::Accepted { .. } => true,
                 InvocationPhase::Claimed { until } => limits::out_of_time(until, self.now()),
                 InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => false,
             };
@@ -316,8 +321,8 @@ impl<'h> Sweep<'h> {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
-            InvocationPhase::Accepted if !row.has_paused() => Ok(self.not_begun(row)),
-            InvocationPhase::Accepted => Ok(Some(FoundWork {
+            InvocationPhase::Accepted { .. } if !row.has_paused() => Ok(self.not_begun(row)),
+            InvocationPhase::Accepted { .. } => Ok(Some(FoundWork {
                 call: WorkCall::abandoned(row.invocation_id.clone()),
                 told: SummaryCounter::Nothing,
             })),

@@ -146,8 +146,7 @@ pub enum InvocationWrite {
     },
     /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a
     /// graph and no signal. It is stored as [accepted](crate::InvocationStatus::Accepted), so that the first worker
-    /// that takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under
-    /// its id.
+    /// that takes the claim over begins it. The condition is that nothing is stored under its id.
     Accept {
         /// The input that it begins with.
         paused: Box<PausedInvocation>,

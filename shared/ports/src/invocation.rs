@@ -80,7 +80,10 @@ pub enum InvocationPhase {
     /// It sleeps.
     Asleep,
     /// A payload is accepted for it, and no worker has claimed it.
-    Accepted,
+    Accepted {
+        /// Instant of the acceptance, by the clock of its writer; long past where that is not known.
+        since: Timestamp,
+    },
     /// A worker resumes it.
     Claimed {
         /// Instant at which the claim ends by itself.

@@ -341,6 +341,18 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError>;
 
+    /// The documents of these names, in their order, unless they have expired by `now`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn documents_at(&self, keys: &[DocumentKey], now: Timestamp) -> Result<Vec<Option<Document>>, StoreError> {
+        let mut documents = Vec::new();
+        for key in keys {
+            documents.push(self.document(key, now).await?);
+        }
+        Ok(documents)
+    }
+
     /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
     /// `order` of the last one before. `next` is the `order` to go on behind; a page with one may be short, and no
     /// document may follow. Documents that have gone or expired by `now`, or cannot be read, are left out.

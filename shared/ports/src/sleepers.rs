@@ -8,8 +8,8 @@ use crate::{
     StoreError,
 };
 
-/// The index of suspended invocations, and of the rest that a sweep looks at: dead claims, invocations that were put
-/// aside, and parked signals.
+/// The index of suspended invocations, and of the rest that a sweep looks at: work that no worker does, invocations that
+/// were put aside, and parked signals.
 #[async_trait]
 pub trait Sleepers: Send + Sync {
     /// The rows of suspended invocations, in the order in which they fall due within each shard; rows that never fall
@@ -29,9 +29,10 @@ pub trait Sleepers: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError>;
 
-    /// Invocations whose claim ended by itself at or before `now`, or ends later than any turn may take
-    /// ([`out_of_time`](crate::limits::out_of_time)): a bounded number of both, the oldest claims among them. One that
-    /// was settled a moment ago may still be named, and one that has only just ended may not be yet.
+    /// Invocations with an accepted payload that no worker has claimed, and those whose claim ended by itself at or
+    /// before `now`, or ends later than any turn may take ([`out_of_time`](crate::limits::out_of_time)): a bounded
+    /// number of them, in the order in which their payloads were accepted. One that was settled a moment ago may still
+    /// be named, and one that was accepted or has ended only just may not be yet.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -77,7 +78,8 @@ pub struct PendingRow {
 }
 
 impl PendingRow {
-    /// `true` if the invocation has paused; `false` for accepted work that has not begun.
+    /// `true` if the invocation has paused; `false` for accepted work that has not begun, of which only earlier versions
+    /// wrote rows.
     pub fn has_paused(&self) -> bool {
         self.generation != BEFORE_FIRST_PAUSE
     }

@@ -187,6 +187,7 @@ checks! {
     accept: [
         what_is_accepted_waits_for_whoever_comes_first,
         what_is_accepted_is_accepted_once,
+        work_is_found_in_the_order_of_its_acceptance,
         what_began_ends_like_any_other,
         what_is_given_back_before_it_began_waits_again,
         what_is_accepted_can_be_canceled,

@@ -127,6 +127,9 @@ impl Commits for MemoryStore {
         let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
             return Ok(ClaimOutcome::NotFound);
         };
+        if matches!(record.status, InvocationStatus::Suspended) {
+            tables.accepted.insert(request.invocation_id.clone(), request.now);
+        }
         Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
     }
 

@@ -1,31 +1,42 @@
-//! The index of claims: the invocations that are being resumed, by the end of the claim.
+//! The index of claims: the invocations with an accepted payload, by the instant of its acceptance.
 //!
-//! The index is sparse. A claim puts its item in and the write that ends it takes it out again, so that it holds only
-//! the invocations that are being resumed and those that a dead worker left; finding the dead costs the same however
-//! many sleep. Each claim costs two write units more, one for the way in and one for the way out, and no request.
-//! Invocations that were put aside are in lanes of their own.
+//! The index is sparse. The write that accepts a payload puts its item in and the write that ends the claim takes it out
+//! again, so that it holds only the work that waits for a worker, that which is being done, and that which a dead worker
+//! left; finding the dead costs the same however many sleep. Each payload costs two write units more, one for the way in
+//! and one for the way out, and no request: whoever takes it over changes nothing that the index has. So the end of a
+//! claim is read from its item. Invocations that were put aside are in lanes of their own.
 
 use dormouse_ports::{InvocationId, StoreError, limits};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, text, text_value, time};
-use super::keys::{self, CLAIM_UNTIL, CLAIMS_INDEX, PENDING_SHARDS, PK};
+use super::keys::{self, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, CLAIMS_INDEX, Key, PENDING_SHARDS, PHASE, PK, SK};
+use super::{DynamoDbStateStore, invocation};
 
 impl DynamoDbStateStore {
-    /// The claims that are out of time, among the first of each shard: those that are over come first, those that last
-    /// too long behind the invocations that are being resumed. The index follows the table within moments: a claim that
-    /// it does not have yet is found by the next sweep.
+    /// The payloads that no worker has, and the claims that are out of time, among the oldest of each shard. The index
+    /// follows the table within moments: one that it does not have yet is found by the next sweep.
     pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         let shards =
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::claim_lane(shard))));
-        let mut dead = Vec::new();
+        let mut claims = Vec::new();
         for item in try_join_all(shards).await?.iter().flatten() {
-            if limits::out_of_time(time(item, CLAIM_UNTIL)?, now) {
-                dead.push(claimed_id(item)?);
-            }
+            claims.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
+        }
+        claims.sort();
+        let ids: Vec<InvocationId> = claims.into_iter().map(|(_, id)| id).collect();
+        let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
+        let attributes = [PK, SK, PHASE, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
+        let found = self.get_items(&keys, Some(&attributes)).await?;
+        let is_dead = |key: &Key| match found.get(key) {
+            Some(item) if invocation::is_claimed(item)? => Ok(limits::out_of_time(invocation::claim_end(item)?, now)),
+            Some(_) | None => Ok(false),
+        };
+        let mut dead = Vec::new();
+        for (id, key) in ids.into_iter().zip(&keys) {
+            dead.extend(is_dead(key)?.then_some(id));
         }
         Ok(dead)
     }
@@ -36,7 +47,7 @@ impl DynamoDbStateStore {
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::aside_lane(shard))));
         let mut aside = Vec::new();
         for item in try_join_all(shards).await?.iter().flatten() {
-            aside.push((time(item, CLAIM_UNTIL)?, claimed_id(item)?));
+            aside.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
         }
         aside.sort();
         Ok(aside.into_iter().map(|(_, id)| id).collect())

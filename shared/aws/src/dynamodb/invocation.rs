@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use super::DynamoDbStateStore;
 use super::blobs::BlobOrigin;
 use super::encode::{Encoder, home_of, outermost};
-use super::item::{Item, count, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::item::{Item, count, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE,
-    FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, RUNG, TTL, WAKE, aside_lane_of, claim_lane_of,
+    ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE, CLAIM_UNTIL,
+    FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, RUNG, TTL, WAKE, aside_lane_of, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -27,7 +27,8 @@ const CANCELED: &str = "canceled";
 
 const ABSENT: &str = "attribute_not_exists(pk)";
 /// The condition that a claim is over, or is the one that is passed over.
-const OUT_OF_TIME: &str = "(claim_until <= :now OR claim_until = :past)";
+const OUT_OF_TIME: &str = "(held_until <= :now OR held_until = :past OR (attribute_not_exists(held_until) AND \
+                           (claim_until <= :now OR claim_until = :past)))";
 
 /// The owner of a stored claim that no worker has: the payload is accepted, and the first that takes it over goes on.
 const UNCLAIMED_OWNER: &str = "";
@@ -91,7 +92,7 @@ impl DynamoDbStateStore {
         if text(item, CLAIM_OWNER)? == request.owner.as_str() {
             return Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(item).await?)));
         }
-        Ok(ClaimOutcome::Held { until: time(item, CLAIM_UNTIL)? })
+        Ok(ClaimOutcome::Held { until: claim_end(item)? })
     }
 
     async fn invocation_record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
@@ -124,7 +125,7 @@ impl DynamoDbStateStore {
             SUSPENDED => Ok(InvocationStatus::Suspended),
             RESUMING => {
                 let owner = Owner::from(text(item, CLAIM_OWNER)?);
-                let (until, payload) = (time(item, CLAIM_UNTIL)?, self.body(item, CLAIM_PAYLOAD).await?);
+                let (until, payload) = (claim_end(item)?, self.body(item, CLAIM_PAYLOAD).await?);
                 if until == UNCLAIMED_UNTIL {
                     return Ok(InvocationStatus::Accepted { payload });
                 }
@@ -139,16 +140,13 @@ impl DynamoDbStateStore {
 }
 
 /// The phase of an item, without its bodies.
-pub(super) fn standing(
-    phase: &str,
-    is_aside: bool,
-    until: impl FnOnce() -> Result<Timestamp, StoreError>,
-) -> Result<InvocationPhase, StoreError> {
-    match phase {
-        ERRORED if is_aside => Ok(InvocationPhase::Aside),
+pub(super) fn standing(item: &Item) -> Result<InvocationPhase, StoreError> {
+    match text(item, PHASE)? {
+        // Of ended invocations only those that were put aside are in a lane.
+        ERRORED if item.contains_key(CLAIM_LANE) => Ok(InvocationPhase::Aside),
         SUSPENDED => Ok(InvocationPhase::Asleep),
-        RESUMING => Ok(match until()? {
-            until if until == UNCLAIMED_UNTIL => InvocationPhase::Accepted,
+        RESUMING => Ok(match claim_end(item)? {
+            until if until == UNCLAIMED_UNTIL => InvocationPhase::Accepted { since: time(item, CLAIM_SINCE)? },
             until => InvocationPhase::Claimed { until },
         }),
         COMPLETED | ERRORED | CANCELED => Ok(InvocationPhase::Ended),
@@ -156,11 +154,22 @@ pub(super) fn standing(
     }
 }
 
+/// True if a payload is accepted for the invocation of `item`, which has not moved on since.
+pub(super) fn is_claimed(item: &Item) -> Result<bool, StoreError> {
+    Ok(text(item, PHASE)? == RESUMING)
+}
+
+/// End of the claim of `item`.
+pub(super) fn claim_end(item: &Item) -> Result<Timestamp, StoreError> {
+    optional_time(item, CLAIM_UNTIL)?.map_or_else(|| time(item, CLAIM_SINCE), Ok)
+}
+
 fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write {
     let key = Key::invocation(&request.invocation_id);
     let claim = match payload {
         Some(payload) => {
-            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
+            let change = "SET phase = :resuming, claim_owner = :owner, held_until = :until, claim_lane = :lane, \
+                          claim_until = if_not_exists(claim_until, :now), \
                           claim_payload = if_not_exists(claim_payload, :payload) ADD attempts :one";
             let (knows_all, answered) = known_answers(request.answered);
             let condition = format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND {OUT_OF_TIME})");
@@ -168,7 +177,7 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
-            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane \
+            let change = "SET phase = :resuming, claim_owner = :owner, held_until = :until, claim_lane = :lane \
                           ADD attempts :one";
             Write::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
         }
@@ -211,7 +220,7 @@ pub(super) fn suspend_write(
     if let Some(claim) = claim {
         item.insert(PHASE.to_owned(), text_value(RESUMING));
         set_claim(encoder, &mut item, claim)?;
-        item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
+        item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
         item.insert(ATTEMPTS.to_owned(), number_value(claim.attempts.into()));
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
@@ -244,9 +253,8 @@ pub(super) fn progress_write(
         }
         None => set_unclaimed(encoder, &mut item, &Map::new())?,
     }
-    if claim.is_some() || paused.generation != BEFORE_FIRST_PAUSE {
-        item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
-    }
+    // The same at every step, so that its place in the index stays.
+    item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
         ProgressFrom::Fresh => put.when(ABSENT),
@@ -254,8 +262,7 @@ pub(super) fn progress_write(
     })
 }
 
-/// Writes an invocation that has not begun, with an unclaimed claim. It is due at once and needs no place in the index
-/// of claims.
+/// Writes an invocation that has not begun, with an unclaimed claim.
 pub(super) fn accept_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
@@ -264,6 +271,7 @@ pub(super) fn accept_write(
     let mut item = base(paused, RESUMING, commit_id);
     encoder.pause(&mut item, paused)?;
     set_unclaimed(encoder, &mut item, &Map::new())?;
+    item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
     Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
@@ -273,12 +281,12 @@ pub(super) fn deliver_write(
     (id, generation, answered): (&InvocationId, u64, Option<usize>),
     payload: &Map,
     commit_id: AttributeValue,
+    now: Timestamp,
 ) -> Result<Write, StoreError> {
-    let mut claim = Item::new();
+    let mut claim = Item::from(in_lane(id, now));
     set_unclaimed(encoder, &mut claim, payload)?;
-    claim.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(id)));
-    let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, claim_until = :claim_until, \
-                  claim_lane = :claim_lane, claim_payload = :claim_payload";
+    let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, held_until = :held_until, \
+                  claim_until = :claim_until, claim_lane = :claim_lane, claim_payload = :claim_payload";
     let (knows_all, known) = known_answers(answered);
     let update = Write::update(&Key::invocation(id), change)
         .when(&format!("phase = :suspended AND generation = :generation AND {knows_all}"))
@@ -288,6 +296,11 @@ pub(super) fn deliver_write(
         .with(":commit", commit_id);
     let update = known.into_iter().fold(update, |update, (name, value)| update.with(name, value));
     Ok(claim.into_iter().fold(update, |update, (name, value)| update.with(&format!(":{name}"), value)))
+}
+
+/// The place in the index of claims of what was accepted at `since`.
+fn in_lane(id: &InvocationId, since: Timestamp) -> [(String, AttributeValue); 2] {
+    [(CLAIM_LANE.to_owned(), text_value(claim_lane_of(id))), (CLAIM_SINCE.to_owned(), time_value(since))]
 }
 
 fn set_claim(encoder: &mut Encoder<'_>, item: &mut Item, claim: &Claim) -> Result<(), StoreError> {
@@ -431,14 +444,13 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
     let key = Key::invocation(id);
     let update = if generation == BEFORE_FIRST_PAUSE {
-        let change = "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane \
-                      ADD attempts :back";
+        let change = "SET claim_owner = :nobody, held_until = :over, commit_id = :commit ADD attempts :back";
         Write::update(&key, change)
             .with(":nobody", text_value(UNCLAIMED_OWNER))
             .with(":over", time_value(UNCLAIMED_UNTIL))
     } else {
-        let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_lane, \
-                      claim_payload ADD attempts :back";
+        let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, held_until, claim_until, \
+                      claim_lane, claim_payload ADD attempts :back";
         Write::update(&key, change).with(":suspended", text_value(SUSPENDED))
     };
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
@@ -464,7 +476,7 @@ pub(super) fn put_aside_write(
     now: Timestamp,
 ) -> Result<Write, StoreError> {
     let change = "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit \
-                  REMOVE claim_owner";
+                  REMOVE claim_owner, held_until";
     let update = Write::update(&Key::invocation(&paused.invocation_id), change)
         .with(":errored", text_value(ERRORED))
         .with(":failure", encoder.body("the failure", failure)?)
@@ -474,17 +486,14 @@ pub(super) fn put_aside_write(
     Ok(claimed(update, owner, paused.generation))
 }
 
-/// Leaves an invocation that was put aside to the worker that takes its claim over. One that has not begun is due, and
-/// needs no place in the index.
-pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue) -> Write {
+/// Leaves an invocation that was put aside to the worker that takes its claim over.
+pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue, now: Timestamp) -> Write {
     let id = &paused.invocation_id;
-    let lane = "SET phase = :resuming, claim_owner = :nobody, claim_until = :over, commit_id = :commit";
-    let update = match paused.generation {
-        0 => Write::update(&Key::invocation(id), format!("{lane} REMOVE failure, attempts, claim_lane")),
-        _ => Write::update(&Key::invocation(id), format!("{lane}, claim_lane = :lane REMOVE failure, attempts"))
-            .with(":lane", text_value(claim_lane_of(id))),
-    };
-    update
+    let change = "SET phase = :resuming, claim_owner = :nobody, held_until = :over, claim_until = :since, \
+                  claim_lane = :lane, commit_id = :commit REMOVE failure, attempts";
+    Write::update(&Key::invocation(id), change)
+        .with(":since", time_value(now))
+        .with(":lane", text_value(claim_lane_of(id)))
         .when("phase = :errored AND generation = :generation AND claim_lane = :aside")
         .with(":resuming", text_value(RESUMING))
         .with(":errored", text_value(ERRORED))

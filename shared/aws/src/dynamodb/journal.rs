@@ -194,6 +194,24 @@ impl DynamoDbStateStore {
         }
     }
 
+    /// The documents called `keys`, with one request for a hundred of them.
+    pub(super) async fn read_documents(
+        &self,
+        keys: &[DocumentKey],
+        now: Timestamp,
+    ) -> Result<Vec<Option<Document>>, StoreError> {
+        let keys: Vec<Key> = keys.iter().map(Key::document).collect();
+        let found = self.get_items(&keys, None).await?;
+        let mut documents = Vec::new();
+        for key in &keys {
+            documents.push(match found.get(key).filter(|item| is_there(item, now)) {
+                Some(item) => Some(self.document_of(item).await?),
+                None => None,
+            });
+        }
+        Ok(documents)
+    }
+
     pub(super) async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
         Ok(Document {
             key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),

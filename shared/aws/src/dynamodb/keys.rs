@@ -31,7 +31,10 @@ pub(super) const ANSWERS: &str = "answers";
 pub(super) const ANSWERED: &str = "answered";
 pub(super) const RUNG: &str = "rung";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
-pub(super) const CLAIM_UNTIL: &str = "claim_until";
+/// End of the claim. Items of the first versions have it in [`CLAIM_SINCE`].
+pub(super) const CLAIM_UNTIL: &str = "held_until";
+/// Instant since which a payload is accepted: the sort key of the index of claims, which no take-over moves.
+pub(super) const CLAIM_SINCE: &str = "claim_until";
 pub(super) const CLAIM_LANE: &str = "claim_lane";
 pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
@@ -77,7 +80,7 @@ pub(super) const LABEL: &str = "row_label";
 pub(super) const OWNERS: &str = "owners";
 pub(super) const WRITTEN_AT: &str = "written_at";
 
-/// The index of claims: only items that are being resumed have its keys, [`CLAIM_LANE`] and [`CLAIM_UNTIL`].
+/// The index of claims: only items with an accepted payload have its keys, [`CLAIM_LANE`] and [`CLAIM_SINCE`].
 pub(super) const CLAIMS_INDEX: &str = "claims";
 
 /// Number of partitions over which the index of suspended invocations is spread: each takes 1,000 write units a second.

@@ -2,8 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Commit, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, ProgressFrom, SessionWrite, StoreError,
-    SuspendFrom,
+    Commit, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -144,18 +143,14 @@ impl<'a> Plan<'a> {
             InvocationWrite::Progress { paused, from, claim } => {
                 let change = invocation::progress_write(encoder, paused, from, claim.as_ref(), id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                if *from == ProgressFrom::Fresh {
-                    self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
-                }
             }
             InvocationWrite::Accept { paused } => {
                 let change = invocation::accept_write(encoder, paused, id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
             }
             InvocationWrite::Deliver { invocation_id, generation, answered, payload } => {
                 let pause = (invocation_id, *generation, *answered);
-                let change = invocation::deliver_write(encoder, pause, payload, id)?;
+                let change = invocation::deliver_write(encoder, pause, payload, id, commit.now)?;
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::Complete { paused, owner, state } => {
@@ -216,11 +211,15 @@ impl<'a> Plan<'a> {
             InvocationWrite::PutAside { paused, owner, failure } => {
                 let change = invocation::put_aside_write(encoder, (paused, owner), failure, id, commit.now)?;
                 self.change_invocation(&paused.invocation_id, change);
-                self.parts.push((PlanPart::Unconditional, pending::row_removal(paused)));
+                if paused.has_paused() {
+                    self.parts.push((PlanPart::Unconditional, pending::row_removal(paused)));
+                }
             }
             InvocationWrite::Retry { paused } => {
-                self.change_invocation(&paused.invocation_id, invocation::retry_write(paused, id));
-                self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
+                self.change_invocation(&paused.invocation_id, invocation::retry_write(paused, id, commit.now));
+                if paused.has_paused() {
+                    self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
+                }
             }
         }
         Ok(())
@@ -271,7 +270,8 @@ impl<'a> Plan<'a> {
                 self.parts.push((PlanPart::Unconditional, signal::deliver_write(previous, &id, until)));
             }
         }
-        if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
+        // What had not begun has no row; that of an earlier version is removed by a sweep.
+        if previous.has_paused() && next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
             self.parts.push((PlanPart::Unconditional, pending::row_removal(previous)));
         }
     }

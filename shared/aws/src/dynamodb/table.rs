@@ -11,7 +11,7 @@ use dormouse_ports::StoreError;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, fault};
-use super::keys::{CLAIM_LANE, CLAIM_UNTIL, CLAIMS_INDEX, PK, SK, TTL};
+use super::keys::{CLAIM_LANE, CLAIM_SINCE, CLAIMS_INDEX, PK, SK, TTL};
 
 /// The logical name of the table in the template.
 pub const TABLE_RESOURCE_NAME: &str = "StateTable";
@@ -28,7 +28,7 @@ pub fn table_resource() -> Value {
                 {"AttributeName": PK, "AttributeType": "S"},
                 {"AttributeName": SK, "AttributeType": "S"},
                 {"AttributeName": CLAIM_LANE, "AttributeType": "S"},
-                {"AttributeName": CLAIM_UNTIL, "AttributeType": "N"},
+                {"AttributeName": CLAIM_SINCE, "AttributeType": "N"},
             ],
             "KeySchema": [
                 {"AttributeName": PK, "KeyType": "HASH"},
@@ -38,7 +38,7 @@ pub fn table_resource() -> Value {
                 "IndexName": CLAIMS_INDEX,
                 "KeySchema": [
                     {"AttributeName": CLAIM_LANE, "KeyType": "HASH"},
-                    {"AttributeName": CLAIM_UNTIL, "KeyType": "RANGE"},
+                    {"AttributeName": CLAIM_SINCE, "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }],
@@ -88,10 +88,10 @@ async fn add_index(client: &Client, name: &str) -> Result<(), StoreError> {
     }
     let projection = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
     let index = CreateGlobalSecondaryIndexAction::builder().index_name(CLAIMS_INDEX).projection(projection);
-    let index = index.set_key_schema(Some(key_schema(CLAIM_LANE, CLAIM_UNTIL)?)).build().map_err(malformed)?;
+    let index = index.set_key_schema(Some(key_schema(CLAIM_LANE, CLAIM_SINCE)?)).build().map_err(malformed)?;
     let request = client.update_table().table_name(name);
     let request = request.attribute_definitions(attribute(CLAIM_LANE, ScalarAttributeType::S)?);
-    let request = request.attribute_definitions(attribute(CLAIM_UNTIL, ScalarAttributeType::N)?);
+    let request = request.attribute_definitions(attribute(CLAIM_SINCE, ScalarAttributeType::N)?);
     let update = GlobalSecondaryIndexUpdate::builder().create(index).build();
     let answer = request.global_secondary_index_updates(update).send().await;
     answer.map_err(|error| reason(fault("UpdateTable", name, &error)))?;

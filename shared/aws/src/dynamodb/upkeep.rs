@@ -5,9 +5,10 @@ use dormouse_ports::{BufferedSignal, IndexRepair, InvocationId, InvocationSummar
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
-use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::item::{Item, number, number_value, text, text_value, time_value, ttl_value};
 use super::keys::{
-    CLAIM_LANE, CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SK, TTL,
+    CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE,
+    SIGNAL_ID, SK, TTL,
 };
 use super::write::Write;
 use super::{invocation, pending, signal};
@@ -15,7 +16,7 @@ use super::{invocation, pending, signal};
 impl DynamoDbStateStore {
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
-        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_UNTIL].join(", ");
+        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
         let found = self.get_items(&keys, Some(&attributes)).await?;
         keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
     }
@@ -81,8 +82,5 @@ fn registered(row: &PendingRow) -> Write {
 }
 
 fn glance_of(item: &Item) -> Result<InvocationSummary, StoreError> {
-    let until = || time(item, CLAIM_UNTIL);
-    // Of ended invocations only those that were put aside are in a lane.
-    let standing = invocation::standing(text(item, PHASE)?, item.contains_key(CLAIM_LANE), until)?;
-    Ok(InvocationSummary { generation: number(item, GENERATION)?, standing })
+    Ok(InvocationSummary { generation: number(item, GENERATION)?, standing: invocation::standing(item)? })
 }

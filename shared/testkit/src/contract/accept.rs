@@ -2,7 +2,8 @@
 
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord,
-    InvocationStatus, InvocationWrite, Map, Owner, PausedInvocation, SignalState, WakePlan,
+    InvocationPhase, InvocationStatus, InvocationSummary, InvocationWrite, Map, Owner, PausedInvocation, SignalState,
+    WakePlan,
 };
 use serde_json::json;
 
@@ -41,9 +42,10 @@ async fn refused(store: &Store, id: &str, write: InvocationWrite) {
     assert!(matches!(outcome, Err(CommitError::InvocationConflict)), "{id}: {outcome:?}");
 }
 
-async fn rows(store: &Store) -> Vec<(String, u64)> {
-    let rows = all_pending(store, Some(at(0))).await;
-    rows.into_iter().map(|row| (row.invocation_id.to_string(), row.generation)).collect()
+/// The work that no worker has.
+async fn free(store: &Store) -> Vec<String> {
+    let ids = store.dead_claims(at(1)).await.expect("an answer");
+    ids.into_iter().map(|id| id.to_string()).collect()
 }
 
 pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store) {
@@ -51,11 +53,30 @@ pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store)
     let record = invocation(&store, "i1").await.expect("it is stored");
     assert_eq!(record.status, InvocationStatus::Accepted { payload: Map::new() });
     assert_eq!(record.paused, beginning("i1"));
-    assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
+    assert_eq!(free(&store).await, ["i1"]);
+    assert_eq!(all_pending(&store, None).await, [], "it does not sleep");
+    let glances = store.glance(&["i1".into()]).await.expect("an answer");
+    let standing = InvocationPhase::Accepted { since: at(0) };
+    assert_eq!(glances, [Some(InvocationSummary { generation: 0, standing })]);
     let taken = granted(store.claim(&takeover("i1", "first")).await.expect("an answer"));
     assert_eq!(taken.paused, beginning("i1"));
     let held = store.claim(&takeover("i1", "second")).await.expect("an answer");
     assert!(matches!(held, ClaimOutcome::Held { .. }), "{held:?}");
+    assert_eq!(free(&store).await, [""; 0]);
+}
+
+pub(super) async fn work_is_found_in_the_order_of_its_acceptance(store: Store) {
+    for (n, id) in ["c", "a", "b"].into_iter().enumerate() {
+        let paused = PausedInvocation { suspended_at: at(i64::try_from(n).unwrap_or(0)), ..beginning(id) };
+        done(&store, id, InvocationWrite::Accept { paused: Box::new(paused) }).await;
+    }
+    granted(store.claim(&takeover("c", "dies")).await.expect("an answer"));
+    granted(store.claim(&takeover("a", "lives")).await.expect("an answer"));
+    let (paused, owner) = (Box::new(beginning("a")), Owner::from("lives"));
+    done(&store, "end", InvocationWrite::Complete { paused, owner, state: Map::new() }).await;
+    assert_eq!(free(&store).await, ["b"], "one is done, one is over");
+    let dead = store.dead_claims(at(3600)).await.expect("an answer");
+    assert_eq!(dead, ["c".into(), "b".into()]);
 }
 
 pub(super) async fn what_is_accepted_is_accepted_once(store: Store) {
@@ -95,8 +116,9 @@ pub(super) async fn what_is_given_back_before_it_began_waits_again(store: Store)
     granted(store.claim(&takeover("i1", "worker")).await.expect("an answer"));
     let release =
         InvocationWrite::Release { invocation_id: "i1".into(), generation: BEFORE_FIRST_PAUSE, owner: "worker".into() };
+    assert_eq!(free(&store).await, [""; 0]);
     done(&store, "release", release).await;
-    assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
+    assert_eq!(free(&store).await, ["i1"]);
     granted(store.claim(&takeover("i1", "next")).await.expect("an answer"));
 }
 
@@ -121,6 +143,7 @@ pub(super) async fn a_delivered_payload_waits_for_whoever_comes_first(store: Sto
     let payload = map(json!({ "answer": 1.0 }));
     refused(&store, "other-pause", deliver("i1", 2, payload.clone())).await;
     done(&store, "deliver", deliver("i1", 1, payload.clone())).await;
+    assert_eq!(free(&store).await, ["i1"]);
     refused(&store, "deliver-again", deliver("i1", 1, Map::new())).await;
     let taken = granted(store.claim(&claim_of("i1", "worker", at(1))).await.expect("an answer"));
     let InvocationStatus::Resuming(claim) = taken.status else { panic!("{:?}", taken.status) };

@@ -146,7 +146,7 @@ impl Tables {
         }
         match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => self.suspend(paused, from, claim.clone()),
-            Some(InvocationWrite::Progress { paused, from, claim }) => self.progress(paused, from, claim.clone()),
+            Some(InvocationWrite::Progress { paused, claim, .. }) => self.progress(paused, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
             Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
@@ -155,17 +155,21 @@ impl Tables {
                 self.put(ahead, InvocationStatus::Canceled(cancellation.clone()));
             }
             Some(InvocationWrite::Accept { paused }) => {
-                self.add_row(paused);
+                self.accepted.insert(paused.invocation_id.clone(), paused.suspended_at);
                 self.put((**paused).clone(), InvocationStatus::Accepted { payload: Map::new() });
             }
             Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
+                self.accepted.insert(invocation_id.clone(), commit.now);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: payload.clone() });
             }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Answer { paused, answer }) => self.answer(paused, answer),
             Some(InvocationWrite::PutAside { paused, failure, .. }) => self.put_aside(paused, failure, commit.now),
             Some(InvocationWrite::Retry { paused }) => {
-                self.add_row(paused);
+                if paused.has_paused() {
+                    self.add_row(paused);
+                }
+                self.accepted.insert(paused.invocation_id.clone(), commit.now);
                 self.attempts.remove(&paused.invocation_id);
                 let payload = self.aside.remove(&paused.invocation_id).map(|(_, payload)| payload).unwrap_or_default();
                 self.stand(&paused.invocation_id, InvocationStatus::Accepted { payload });
@@ -225,10 +229,8 @@ impl Tables {
         self.put(paused.clone(), status);
     }
 
-    fn progress(&mut self, paused: &PausedInvocation, from: &ProgressFrom, claim: Option<Claim>) {
-        if *from == ProgressFrom::Fresh {
-            self.add_row(paused);
-        }
+    fn progress(&mut self, paused: &PausedInvocation, claim: Option<Claim>) {
+        self.accepted.insert(paused.invocation_id.clone(), paused.suspended_at);
         let accepted = InvocationStatus::Accepted { payload: Map::new() };
         self.put(paused.clone(), claim.map_or(accepted, InvocationStatus::Resuming));
     }

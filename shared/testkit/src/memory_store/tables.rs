@@ -17,6 +17,8 @@ pub(super) struct Tables {
     pub(super) invocations: BTreeMap<InvocationId, InvocationRecord>,
     /// Number of claims of each invocation that has not got further since.
     pub(super) attempts: BTreeMap<InvocationId, u32>,
+    /// Instant at which the payload of each invocation was accepted.
+    pub(super) accepted: BTreeMap<InvocationId, Timestamp>,
     /// Instant at which each invocation was put aside, and the payload that counted.
     pub(super) aside: BTreeMap<InvocationId, (Timestamp, Map)>,
     pub(super) signals: BTreeMap<SignalId, SignalState>,

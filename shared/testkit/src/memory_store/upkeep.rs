@@ -19,7 +19,10 @@ pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> InvocationSu
             InvocationPhase::Aside
         }
         InvocationStatus::Suspended => InvocationPhase::Asleep,
-        InvocationStatus::Accepted { .. } => InvocationPhase::Accepted,
+        InvocationStatus::Accepted { .. } => {
+            let since = tables.accepted.get(&record.paused.invocation_id).copied().unwrap_or_default();
+            InvocationPhase::Accepted { since }
+        }
         InvocationStatus::Resuming(claim) => InvocationPhase::Claimed { until: claim.until },
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
             InvocationPhase::Ended
@@ -28,22 +31,20 @@ pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> InvocationSu
     InvocationSummary { generation: record.paused.generation, standing }
 }
 
-/// The invocations whose claim is out of time at `now`: at most `count`, the oldest claims.
+/// The invocations with a payload that no worker has at `now`: at most `count`, the oldest.
 pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<InvocationId> {
     let mut dead: Vec<_> = tables
         .invocations
         .iter()
-        .filter_map(|(id, record)| match &record.status {
-            // An accepted invocation that has not begun is due.
-            InvocationStatus::Accepted { .. } if !record.paused.has_paused() => None,
-            InvocationStatus::Accepted { .. } => Some((None, id)),
-            InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((Some(claim.until), id)),
-            InvocationStatus::Resuming(_)
-            | InvocationStatus::Suspended
+        .filter(|(_, record)| match &record.status {
+            InvocationStatus::Accepted { .. } => true,
+            InvocationStatus::Resuming(claim) => limits::out_of_time(claim.until, now),
+            InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)
-            | InvocationStatus::Canceled(_) => None,
+            | InvocationStatus::Canceled(_) => false,
         })
+        .map(|(id, _)| (tables.accepted.get(id), id))
         .collect();
     dead.sort();
     dead.into_iter().take(count).map(|(_, id)| id.clone()).collect()

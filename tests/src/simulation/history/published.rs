@@ -4,7 +4,7 @@ use dormouse_ports::{Commit, Document, DocumentKey, FeedRequest, FeedRow};
 use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
-use dormouse_protocol::resource::{Outcome, Session, Task};
+use dormouse_protocol::resource::{Outcome, Session, Task, TaskStatus};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -59,7 +59,24 @@ struct Kept<R> {
 #[derive(Deserialize)]
 struct OwnOfSession {
     position: u64,
-    open: BTreeMap<TaskId, String>,
+    open: BTreeMap<TaskId, OpenTask>,
+}
+
+/// What a session knows of an open task.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OpenTask {
+    Standing(String),
+    Progress { status: TaskStatus, updated_at: Timestamp },
+}
+
+impl OpenTask {
+    fn standing(&self) -> String {
+        match self {
+            Self::Standing(standing) => standing.clone(),
+            Self::Progress { status, .. } => if status.is_suspended() { "waits" } else { "works" }.to_owned(),
+        }
+    }
 }
 
 impl Published {
@@ -116,6 +133,8 @@ impl Published {
             SessionId::OBJECT => {
                 let Kept { resource: session, own } = serde_json::from_value(body)?;
                 let OwnOfSession { position, open } = serde_json::from_value(own)?;
+                open.iter().for_each(|(task, open)| self.goes_on(task, open));
+                let open = open.into_iter().map(|(task, open)| (task, open.standing())).collect();
                 self.sessions.entry(id).or_default().push(Thread { session, position, open });
             }
             "idempotency" => {
@@ -124,6 +143,18 @@ impl Published {
             _ => {}
         }
         Ok(())
+    }
+
+    /// An open task is in the document of its session as it is.
+    fn goes_on(&mut self, id: &TaskId, open: &OpenTask) {
+        let OpenTask::Progress { status, updated_at } = open else { return };
+        let Some(versions) = self.tasks.get_mut(id.as_str()) else { return };
+        if let Some(mut task) = versions.last().cloned() {
+            (task.status, task.envelope.updated_at) = (*status, *updated_at);
+            if versions.last() != Some(&task) {
+                versions.push(task);
+            }
+        }
     }
 
     /// The task `id` as it is.
