@@ -81,7 +81,10 @@ impl fmt::Debug for Agent {
 
 /// The agents of a server, in the order of their registration. The first one works for clients that name none.
 #[derive(Clone, Debug, Default)]
-pub struct Agents(Vec<Agent>);
+pub struct Agents {
+    agents: Vec<Agent>,
+    tour: Option<String>,
+}
 
 /// Reason for which agents cannot be served. Names the agent, and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +109,7 @@ impl Agents {
     /// Also `agent`.
     #[must_use]
     pub fn agent(mut self, agent: Agent) -> Self {
-        self.0.push(agent);
+        self.agents.push(agent);
         self
     }
 
@@ -116,12 +119,25 @@ impl Agents {
         self.agent(Agent::new(make))
     }
 
+    /// Also a guided tour of them, which local mode prints in place of its own greeting: lines with four spaces in front
+    /// can be pasted into a shell. Where they stand in it, `{address}`, `{key}` (of the operator) and `{api_key}` are
+    /// filled in, and for `{proof}` the option by which `curl` sends the API key, where one is asked for.
+    #[must_use]
+    pub fn with_tour(self, tour: impl Into<String>) -> Self {
+        Self { tour: Some(tour.into()), ..self }
+    }
+
+    /// The guided tour, if there is one.
+    pub fn tour(&self) -> Option<&str> {
+        self.tour.as_deref()
+    }
+
     /// Makes their graphs, which use `outside`.
     ///
     /// # Errors
     /// [`AgentsError`].
     pub fn compile(&self, outside: &Outside) -> Result<CompiledAgents, AgentsError> {
-        let compiled: Result<Vec<_>, _> = self.0.iter().map(|agent| agent.compile(outside)).collect();
+        let compiled: Result<Vec<_>, _> = self.agents.iter().map(|agent| agent.compile(outside)).collect();
         let (graphs, personas): (Vec<_>, Vec<_>) = compiled?.into_iter().unzip();
         if graphs.is_empty() {
             return Err(AgentsError::Empty);

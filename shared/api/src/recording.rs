@@ -148,7 +148,7 @@ impl RecordingStore {
                 record(&mut change, &mut task, entries);
                 let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
                 let said =
-                    said.into_iter().try_for_each(|(role, parts)| say(&mut change, &mut task, role, parts).map(|_| ()));
+                    said.into_iter().try_for_each(|(role, parts)| say(&mut change, &task, role, parts).map(|_| ()));
                 said.and_then(|()| change.put_task(&task))
             }
             Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {

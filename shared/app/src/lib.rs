@@ -20,10 +20,15 @@ pub use export_job::{EXPORT_JOB, Export, ExportStatus};
 pub use purchase::{Ballot, PURCHASE, Purchase, Vote};
 pub use reminder::{REMINDER, Reminder};
 
+/// A tour of them, which local mode prints. Its commands need `curl`, `grep` and `cut` only, and the same lines work
+/// again after a restart.
+const TOUR: &str = include_str!("tour.txt");
+
 /// The agents that ship.
 pub fn agents() -> Agents {
     let asks = AutonomyTier::ActWithApproval;
     Agents::new()
+        .with_tour(TOUR)
         .agent(
             Agent::new(|_| chat::graph(Arc::new(ScriptedModel)))
                 .description("Answers what a user says in a session, and asks before it does something.")

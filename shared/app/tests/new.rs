@@ -41,6 +41,11 @@ fn what_is_made_is_the_example() {
     let said = String::from_utf8(made.stdout).unwrap();
     assert!(said.contains("cd own-agent") && said.contains("make test") && said.contains("make run"), "{said}");
     let mut made = files(&place.path().join("own-agent"));
+    // The versions with which the crate was tested: the example is in their workspace.
+    for name in ["rust-toolchain.toml", "Cargo.lock"] {
+        let root = fs::read_to_string(Path::new(CRATE).join("../..").join(name)).unwrap();
+        assert_eq!(made.remove(Path::new(name)), Some(root), "{name}");
+    }
     let manifest = made.get_mut(Path::new("Cargo.toml")).unwrap();
     let path = fs::canonicalize(CRATE).unwrap();
     assert!(manifest.contains(path.to_str().unwrap()), "{manifest}");

@@ -319,7 +319,9 @@ async fn show(
 }
 
 fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectOutcome, InspectError> {
-    printer.complain(&format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days"))?;
+    printer.complain(&format!(
+        "there is no invocation {id} that ever slept; a finished one is kept for 30 days, and found by its whole id"
+    ))?;
     Ok(InspectOutcome::NotFound)
 }
 

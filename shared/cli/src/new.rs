@@ -83,8 +83,9 @@ pub(crate) fn new(ask: &New) -> Result<(), NewError> {
     }
     let dependency = dependency(ask.dormouse.as_deref())?;
     let crate_name = name.replace('-', "_");
-    let fill =
-        |text: &str| text.replace("{name}", &name).replace("{crate}", &crate_name).replace("{dependency}", &dependency);
+    let fill = |text: &str| {
+        text.replace("{name}", &name).replace("{crate}", &crate_name).replace("{dependency}", &dependency.toml)
+    };
     for (place, text) in PACKAGE {
         write(&ask.folder.join(place), &fill(text))?;
     }
@@ -92,6 +93,9 @@ pub(crate) fn new(ask: &New) -> Result<(), NewError> {
         let place = ask.folder.join(format!("src/bin/{}.rs", function.to_lowercase()));
         let text = fill(FUNCTION).replace("{function}", &function.to_lowercase()).replace("{Function}", function);
         write(&place, &text)?;
+    }
+    if let Some(checkout) = &dependency.checkout {
+        take_versions_along(checkout, &ask.folder)?;
     }
     let folder = ask.folder.display().to_string();
     let next = format!(
@@ -126,7 +130,7 @@ fn package_name(folder: &Path) -> Result<String, NewError> {
 }
 
 /// Dependency of the package on the crate for authors, as TOML.
-fn dependency(given: Option<&Path>) -> Result<String, NewError> {
+fn dependency(given: Option<&Path>) -> Result<Dependency, NewError> {
     let is_crate = |folder: &Path| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         manifest.lines().any(|line| line == "name = \"dormouse\"")
@@ -136,9 +140,31 @@ fn dependency(given: Option<&Path>) -> Result<String, NewError> {
         Some(given) => Some(given),
         None => Some(Path::new(BESIDE)).filter(|beside| is_crate(beside)),
     };
-    let Some(folder) = folder else { return Ok(format!("{:?}", env!("CARGO_PKG_VERSION"))) };
+    let Some(folder) = folder else {
+        return Ok(Dependency { toml: format!("{:?}", env!("CARGO_PKG_VERSION")), checkout: None });
+    };
     let folder = folder.canonicalize().map_err(|error| NewError::Write { path: folder.to_owned(), error })?;
-    Ok(format!("{{ path = {:?} }}", folder.to_string_lossy()))
+    let toml = format!("{{ path = {:?} }}", folder.to_string_lossy());
+    Ok(Dependency { toml, checkout: folder.ancestors().nth(2).map(Path::to_owned) })
+}
+
+/// The crate for authors, as a package depends on it.
+struct Dependency {
+    toml: String,
+    /// The folder with the workspace that it is in, unless it is published.
+    checkout: Option<PathBuf>,
+}
+
+/// Takes the compiler and the versions of `checkout` along: the package is built with what the crate was tested with.
+fn take_versions_along(checkout: &Path, package: &Path) -> Result<(), NewError> {
+    for name in ["rust-toolchain.toml", "Cargo.lock"] {
+        match fs::read_to_string(checkout.join(name)) {
+            Ok(text) => write(&package.join(name), &text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(NewError::Write { path: checkout.join(name), error }),
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file; a script can be run.

@@ -13,7 +13,7 @@ use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
     SIGNAL, Server, TriggerError,
 };
-use dormouse_ports::{Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
+use dormouse_ports::{Category, Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
@@ -102,6 +102,7 @@ impl Status {
     ///
     /// # Panics
     /// If it has not completed.
+    #[track_caller]
     pub fn completed(self) -> Map {
         match self {
             Self::Completed(state) => state,
@@ -113,6 +114,7 @@ impl Status {
     ///
     /// # Panics
     /// If it is not suspended.
+    #[track_caller]
     pub fn waiting_for(self) -> SignalDescriptor {
         match self {
             Self::Asleep { waiting_for, .. } => waiting_for,
@@ -124,6 +126,7 @@ impl Status {
     ///
     /// # Panics
     /// If it has not failed.
+    #[track_caller]
     pub fn failed(self) -> Refused {
         match self {
             Self::Failed(refused) => refused,
@@ -137,6 +140,7 @@ impl TestBed {
     ///
     /// # Panics
     /// If an agent has a mistake, which the message names.
+    #[track_caller]
     pub fn new(agents: &Agents) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
@@ -145,7 +149,10 @@ impl TestBed {
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = agents.compile(&Outside::new(bus.clone(), clock.clone()));
-        let agents = agents.unwrap_or_else(|error| panic!("the agents cannot be served: {error}"));
+        let agents = match agents {
+            Ok(agents) => agents,
+            Err(error) => panic!("the agents cannot be served: {error}"),
+        };
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
         let ids = Arc::new(CountingIds::default());
         let spawner = Arc::new(TokioSpawner);
@@ -175,8 +182,12 @@ impl TestBed {
     ///
     /// # Panics
     /// If it is refused: see [`try_start`](Self::try_start).
+    #[track_caller]
     pub fn start(&mut self, graph: &str, state: impl Serialize) -> Invocation {
-        self.try_start(graph, state).unwrap_or_else(|refused| panic!("{graph} is refused: {refused}"))
+        match self.try_start(graph, state) {
+            Ok(invocation) => invocation,
+            Err(refused) => panic!("{graph} is refused: {refused}"),
+        }
     }
 
     /// The same, where a refusal is expected.
@@ -186,10 +197,14 @@ impl TestBed {
     ///
     /// # Panics
     /// If `state` is no JSON object.
+    #[track_caller]
     pub fn try_start(&mut self, graph: &str, state: impl Serialize) -> Result<Invocation, Refused> {
         self.started += 1;
         let id = format!("test-{}", self.started);
-        let state = serde_json::to_value(state).unwrap_or_else(|error| panic!("the state is no JSON: {error}"));
+        let state = match serde_json::to_value(state) {
+            Ok(state) => state,
+            Err(error) => panic!("the state is no JSON: {error}"),
+        };
         let request = Request {
             method: "POST".to_owned(),
             path: format!("/graphs/{graph}/turns"),
@@ -210,6 +225,7 @@ impl TestBed {
     ///
     /// # Panics
     /// If it was begun in another world.
+    #[track_caller]
     pub fn status(&self, invocation: &Invocation) -> Status {
         match self.runtime.block_on(self.server.app().harness().look_up(&invocation.0)) {
             Ok(TurnOutcome::Completed(done)) => Status::Completed(done.state),
@@ -227,6 +243,7 @@ impl TestBed {
     ///
     /// # Errors
     /// The reason for which the answer does not count.
+    #[track_caller]
     pub fn answer(&mut self, invocation: &Invocation, answer: impl Serialize) -> Result<(), Refused> {
         self.deliver(Transmission::callback(invocation.0.clone(), None, object(answer)))
     }
@@ -235,7 +252,14 @@ impl TestBed {
     ///
     /// # Errors
     /// The reason for which the answer does not count.
+    #[track_caller]
     pub fn answer_as(&mut self, invocation: &Invocation, part: &str, answer: impl Serialize) -> Result<(), Refused> {
+        if let Status::Asleep { waiting_for, .. } = self.status(invocation)
+            && !waiting_for.metadata.is_some_and(|metadata| metadata.contains_key("expects"))
+        {
+            let message = format!("the invocation waits for one answer, not for that of `{part}`: use `answer`");
+            return Err(Refused { category: Category::RequestInvalid.as_str().to_owned(), message });
+        }
         let answer = Callback::new(invocation.0.clone(), None, object(answer));
         self.deliver(Callback { part: Some(part.to_owned()), ..answer }.into())
     }
@@ -244,6 +268,7 @@ impl TestBed {
     ///
     /// # Panics
     /// If `detail` is no JSON object.
+    #[track_caller]
     pub fn publish(&mut self, source: &str, detail_type: &str, detail: impl Serialize) {
         let event = Event { source: source.to_owned(), detail_type: detail_type.to_owned(), detail: object(detail) };
         self.route(&event);
@@ -264,6 +289,7 @@ impl TestBed {
     ///
     /// # Panics
     /// If the agents never come to rest.
+    #[track_caller]
     pub fn pass(&mut self, time: Duration) {
         let end = self.now() + time;
         for _ in 0..MOST_WAKES {
@@ -284,6 +310,7 @@ impl TestBed {
     }
 
     /// Lets `days` pass.
+    #[track_caller]
     pub fn pass_days(&mut self, days: u32) {
         self.pass(Duration::from_secs(u64::from(days) * 24 * 60 * 60));
     }
@@ -371,6 +398,7 @@ impl fmt::Debug for TestBed {
     }
 }
 
+#[track_caller]
 fn object(value: impl Serialize) -> Map {
     match serde_json::to_value(value) {
         Ok(Value::Object(map)) => map,

@@ -292,13 +292,14 @@ impl<S, A> Wait<S, A> {
         if let Some(event) = self.event {
             put("event", json!(event));
         }
+        let answers = answers(self.answers, self.answered_by, &self.answer)?;
         if let Some(schema) = self.answer.schema()? {
             put("accepts", schema);
         }
         if let Some(field) = self.into {
             put("into", field.into());
         }
-        if let Some(answers) = answers(self.answers, self.answered_by)? {
+        if let Some(answers) = answers {
             put("answers", answers);
         }
         if let Some(parts) = self.parts {
@@ -346,16 +347,28 @@ fn labels(labels: Map) -> Result<Map, String> {
     }
 }
 
-fn answers<A>(answers: Option<(Update<A>, Update<A>)>, by: Option<&'static str>) -> Result<Option<Value>, String> {
+fn answers<A>(
+    answers: Option<(Update<A>, Update<A>)>,
+    by: Option<&'static str>,
+    answer: &Answer<A>,
+) -> Result<Option<Value>, String> {
     let Some((approved, denied)) = answers else {
         return match by {
             Some(_) => Err("`answered_by` needs `answers`: say what a plain yes and a plain no stand for".to_owned()),
             None => Ok(None),
         };
     };
+    let approved = fields(approved)?;
+    let denied = fields(denied)?;
+    let set = [&approved, &denied].into_iter().flat_map(|fields| fields.keys().map(String::as_str));
+    if let Some(field) = set.chain(by).find(|field| !answer.sets(field)) {
+        return Err(format!(
+            "a plain yes or no sets field `{field}`, which the answer may not set: name it in the `Answer`"
+        ));
+    }
     let mut answers = Map::new();
-    answers.insert("approved".to_owned(), fields(approved)?);
-    answers.insert("denied".to_owned(), fields(denied)?);
+    answers.insert("approved".to_owned(), approved.into());
+    answers.insert("denied".to_owned(), denied.into());
     if let Some(field) = by {
         answers.insert("by".to_owned(), field.into());
     }
@@ -363,9 +376,9 @@ fn answers<A>(answers: Option<(Update<A>, Update<A>)>, by: Option<&'static str>)
 }
 
 /// The fields that `update` sets, as an object.
-fn fields<S>(update: Update<S>) -> Result<Value, String> {
+fn fields<S>(update: Update<S>) -> Result<Map, String> {
     let update = update.untyped().map_err(|error| error.message().to_owned())?;
-    Ok(Value::Object(update.iter().map(|(field, value)| (field.to_string(), value.clone())).collect()))
+    Ok(update.iter().map(|(field, value)| (field.to_string(), value.clone())).collect())
 }
 
 /// The keys with which a wait ends by itself.
@@ -399,7 +412,7 @@ fn wake<S>(at: &Deadline, update: Option<Update<S>>) -> Result<Vec<(&'static str
         Deadline::After(delay) => ("wake_after", delay.checked("the sleep")?.to_string()),
         Deadline::At(time) => ("wake_at", time.to_string()),
     };
-    let payload = update.map(fields).transpose()?.map(|payload| ("wake_payload", payload));
+    let payload = update.map(fields).transpose()?.map(|payload| ("wake_payload", payload.into()));
     Ok([(wake.0, wake.1.into())].into_iter().chain(payload).collect())
 }
 
@@ -481,10 +494,10 @@ mod tests {
 
     #[test]
     fn a_whole_answer_goes_into_one_field() {
-        let answer = Answer::new().required(Reply::by, Rule::text().at_least(1));
+        let answer = Answer::new().required(Reply::by, Rule::text().at_least(1)).optional(Reply::yes, Rule::boolean());
         let wait = Wait::signal_into("s", Order::reply, answer).answered_by(Reply::by);
         let wait = wait.answers(Reply::yes.set(true), Reply::yes.set(false));
-        let properties = json!({ "by": { "type": "string", "minLength": 1 } });
+        let properties = json!({ "by": { "type": "string", "minLength": 1 }, "yes": { "type": "boolean" } });
         let expected = json!({
             "accepts": { "type": "object", "properties": properties, "required": ["by"] },
             "into": "reply",
@@ -591,6 +604,14 @@ mod tests {
             (
                 refused(votes().parts(names).answered_by(Reply::by).descriptor()),
                 "`answered_by` needs `answers`: say what a plain yes and a plain no stand for",
+            ),
+            (
+                refused(plain().answers(Order::amount.set(1), Order::amount.set(0)).descriptor()),
+                "a plain yes or no sets field `amount`, which the answer may not set: name it in the `Answer`",
+            ),
+            (
+                refused(Wait::signal("s", Answer::new().required(Order::amount, Rule::between(2, 1))).descriptor()),
+                "the rule of field `amount` cannot be right: no number is between 2 and 1: name the smaller one first",
             ),
         ] {
             assert_eq!(error.message(), format!("the wait for `s` cannot be right: {reason}"));

@@ -16,6 +16,7 @@ use crate::{ConfigError, Limits, Variables};
 /// | `DORMOUSE_LIMIT_STATE` | bytes of JSON of a state that is written | 64 MiB |
 /// | `DORMOUSE_LIMIT_PAUSES` | pauses of one invocation | 1,000,000 |
 /// | `DORMOUSE_LIMIT_SELF_WAKES` | pauses in a row that wake by themselves at once | 10,000 |
+/// | `DORMOUSE_LIMIT_NODES` | nodes in a row without a pause | 100,000,000 |
 /// | `DORMOUSE_LIMIT_ATTEMPTS` | workers in a row that may die of one invocation before it is put aside | 1,000 |
 /// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which a given address with a token is good; at least a minute | ten years |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's quota: 300 unless raised |
@@ -68,6 +69,7 @@ impl Quotas {
             state: variables.number("DORMOUSE_LIMIT_STATE", invocation.state, 1..=4 * limits::STATE_JSON),
             pauses: variables.number("DORMOUSE_LIMIT_PAUSES", invocation.pauses, 1..=1_000_000),
             self_wakes: variables.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
+            nodes: variables.number("DORMOUSE_LIMIT_NODES", invocation.nodes, 1..=100_000_000),
         };
         Self { limits, invocation }
     }

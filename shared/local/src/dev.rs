@@ -34,12 +34,13 @@ use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
 use crate::keys::{self, KeyError};
 use crate::listen;
+use crate::program::program;
 use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
 use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
-use crate::tour::Tour;
+use crate::tour::{self, Tour};
 
 /// The data folder where none is named.
 pub const FOLDER: &str = ".dormouse";
@@ -143,9 +144,11 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).with_notifier(notifier.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn Sleepers> = table.clone();
+    let compiled = agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?;
+    let tour = agents.tour().map_or_else(|| tour::plain(&compiled.graphs, &program()), str::to_owned);
     let app = App::new(Parts {
         engine: engine(recording).limited(quotas.invocation),
-        agents: agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?,
+        agents: compiled,
         maintenance: table.clone().into(),
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
@@ -192,7 +195,8 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
         Some(port) => Some(open_door(port, door, hosts, shutdown.running()).await?),
         None => None,
     };
-    let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization: options.authorization };
+    let tour =
+        Tour { address: &address, key: &key, api_key: &api_key, authorization: options.authorization, text: &tour };
     let announced = Announced { tour, tells_tour: options.tour };
     announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
 
@@ -299,7 +303,7 @@ impl Announced<'_> {
             )?;
         }
         if self.tells_tour {
-            write!(out, "{}", self.tour.text())?;
+            write!(out, "{}", self.tour.filled())?;
         }
         out.flush()
     }

@@ -305,7 +305,9 @@ fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &m
 }
 
 fn never_slept(id: &InvocationId) -> TurnError {
-    let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
+    let message = format!(
+        "there is no invocation {id} that ever slept; a finished one is kept for 30 days, and found by its whole id"
+    );
     TurnError::new(Category::NotFound, message)
 }
 

@@ -19,6 +19,7 @@
 //! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with the remaining work | `Engine::limited` |
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
+//! | nodes in a row without a pause | [`InvocationLimits::nodes`], 100,000 | `limit_exceeded` (500) at the node that would run next: the graph goes round in a circle | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
 //! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: the starter of the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-lambda` |
@@ -94,19 +95,21 @@ pub fn out_of_time(until: Timestamp, now: Timestamp) -> bool {
     until <= now || lasts_too_long(until, now)
 }
 
-/// Limits on the pauses of one invocation, and on its state.
+/// Limits on the pauses of one invocation, on what it does between them, and on its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvocationLimits {
     /// The most pauses from its beginning to its end.
     pub pauses: u64,
     /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop without any signal from outside.
     pub self_wakes: u32,
+    /// The most nodes of one graph that run in a row without a pause or a durable step between them.
+    pub nodes: u64,
     /// The most bytes of JSON that one state may have when it is written.
     pub state: usize,
 }
 
 impl Default for InvocationLimits {
     fn default() -> Self {
-        Self { pauses: 10_000, self_wakes: 100, state: STATE_JSON }
+        Self { pauses: 10_000, self_wakes: 100, nodes: 100_000, state: STATE_JSON }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{InspectError, InspectOutcome, not_found, signal};
 use dormouse_local::keys::DEVELOPER;
+use dormouse_local::program;
 
 use crate::inspect::Printer;
 use crate::target::{OpenedStore, StoreTarget};
@@ -28,8 +29,8 @@ pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String
     if target.is_table() && !is_task(id) {
         let (options, payload) = (target.options(), quoted(&example(metadata)));
         return match missing {
-            Some(part) => format!("dormouse signal {}{options} {payload}", quoted(part.signal_id.as_str())),
-            None => format!("dormouse signal --invocation {}{options} {payload}", quoted(id)),
+            Some(part) => format!("{} signal {}{options} {payload}", program(), quoted(part.signal_id.as_str())),
+            None => format!("{} signal --invocation {}{options} {payload}", program(), quoted(id)),
         };
     }
     let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
@@ -43,8 +44,8 @@ pub(crate) fn spelled(id: &str, part: Option<&str>, said: Option<&str>, options:
     let part = part.map(|part| format!(" --part {}", quoted(part))).unwrap_or_default();
     let rest = format!("{}{part}{options}", quoted(id));
     match said {
-        None => format!("dormouse approve {rest}, or deny"),
-        Some(said) => format!("dormouse answer {rest} {}", quoted(said)),
+        None => format!("{} approve {rest}, or deny", program()),
+        Some(said) => format!("{} answer {rest} {}", program(), quoted(said)),
     }
 }
 
@@ -123,10 +124,10 @@ mod tests {
     #[test]
     fn a_command_is_safe_to_copy() {
         let spelled = |part, said| spelled("a; rm -rf /", part, said, "");
-        assert_eq!(spelled(None, None), "dormouse approve 'a; rm -rf /', or deny");
+        assert_eq!(spelled(None, None), format!("{} approve 'a; rm -rf /', or deny", program()));
         assert_eq!(
             spelled(Some("o'hara"), Some(r#"{"a":"$(b)"}"#)),
-            r#"dormouse answer 'a; rm -rf /' --part 'o'\''hara' '{"a":"$(b)"}'"#
+            format!(r#"{} answer 'a; rm -rf /' --part 'o'\''hara' '{{"a":"$(b)"}}'"#, program())
         );
     }
 }

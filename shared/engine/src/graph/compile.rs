@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use dormouse_ports::{Category, SignalId};
+use dormouse_ports::{Category, RESOLUTION, Resolution, SignalId};
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
@@ -13,11 +13,12 @@ use super::builder::{DraftEdge, GraphBuilder};
 use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
 use super::migrations::Migrated;
 use crate::node::{Middleware, Target};
-use crate::{EngineError, StateSchema};
+use crate::{EngineError, StateSchema, Update};
 
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
     check_schema(&draft)?;
     check_fields(&draft)?;
+    check_resolution(&draft)?;
     check_events(&draft)?;
     check_names(&draft)?;
     let entry = entry(&draft)?;
@@ -73,6 +74,26 @@ fn no_field(schema: &StateSchema) -> String {
 fn in_quotes<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> String {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Checks that the field for the cause of a pause's end, if there is one, takes every such cause.
+fn check_resolution(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let schema = &draft.schema;
+    let takes = |cause: Resolution| {
+        let mut state = schema.defaults();
+        let merged = schema.merge(&mut state, Update::none().with(RESOLUTION, cause.as_str()));
+        merged.is_ok() && schema.validate(&state).is_ok()
+    };
+    let causes = [Resolution::Signalled, Resolution::Woken, Resolution::TimedOut];
+    if !schema.declares(RESOLUTION) || schema.validate(&schema.defaults()).is_err() || causes.into_iter().all(takes) {
+        return Ok(());
+    }
+    let message = format!(
+        "graph `{}` has a field `{RESOLUTION}` that does not take what Dormouse writes into it, which is `signalled`, \
+         `woken` or `timed_out`: make it a text, or give your field another name",
+        draft.name
+    );
+    Err(refuse(Category::StateValidationError, message))
 }
 
 /// Checks that every node has a name of its own, and that those that are wrapped are there.
@@ -307,6 +328,7 @@ mod tests {
         let sound = || shop().entry("pay").edge("pay", END);
         assert!(sound().compile().is_ok());
         let reduced = StateSchema::new().field("sum", Field::new(FieldType::Int, 0)).reducer("total", Reducer::Append);
+        let confused = StateSchema::new().field(RESOLUTION, Field::new(FieldType::Bool, false));
         for (graph, category, message) in [
             (
                 shop().edge("pay", END),
@@ -352,6 +374,12 @@ mod tests {
                 sound().wrap("ship", Arc::new(FailureIsolation::with("failed", Update::none()))),
                 "undeclared_node",
                 "graph `shop` wraps `ship`, which is no node yet: add the node before it is wrapped",
+            ),
+            (
+                GraphBuilder { schema: confused, ..sound() },
+                "state_validation_error",
+                "graph `shop` has a field `dormouse_resolution` that does not take what Dormouse writes into it, which is \
+                 `signalled`, `woken` or `timed_out`: make it a text, or give your field another name",
             ),
             (
                 sound().inputs(["total"]),

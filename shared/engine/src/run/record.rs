@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::{Clock, GrowingLists, NodePosition, StoredList};
+use dormouse_ports::{Clock, GrowingLists, InvocationLimits, NodePosition, StoredList};
 use jiff::Timestamp;
 
 use super::call::Outcome;
@@ -33,6 +33,7 @@ pub(crate) struct Run {
     step: AtomicU64,
     positions: Mutex<Vec<FinishedPosition>>,
     growing: GrowingLists,
+    pub(super) limits: InvocationLimits,
 }
 
 /// Data with which a run begins.
@@ -83,6 +84,7 @@ impl Run {
             step: AtomicU64::new(0),
             positions: Mutex::default(),
             growing,
+            limits: engine.limits(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The execution loop: one walk is one running graph (graph-engine §3).
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use dormouse_ports::Category;
 
@@ -66,6 +68,22 @@ pub(crate) enum WalkEnd {
     Paused(Arc<NewPause>),
     /// A durable node of the outermost graph completed: its step is to be committed.
     Step(StepEnd),
+}
+
+/// Number of nodes that run before others of the same thread get their turn, and the deadline of the turn is looked at.
+const NODES_AT_ONCE: u64 = 64;
+
+/// Lets others of the same thread run: nodes that wait for nothing would keep the thread to themselves.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// An execution of a node, from its start to the choice of the next one.
@@ -167,9 +185,17 @@ impl<'r> Walk<'r> {
                 }
             }
         }
+        let mut in_a_row = 0;
         while let Some(execution) = next {
             if let Some(refusal) = self.run.watch.refusal() {
                 return Ok(Err(refusal));
+            }
+            in_a_row += 1;
+            if in_a_row > self.run.limits.nodes {
+                return Err(self.goes_in_circles(execution.index));
+            }
+            if in_a_row % NODES_AT_ONCE == 0 {
+                give_way().await;
             }
             let index = execution.index;
             match self.execute(execution, &mut state).await? {
@@ -186,6 +212,18 @@ impl<'r> Walk<'r> {
             .validate(&state)
             .map_err(|reason| EngineError::new(Category::StateValidationError, reason).with_state(&state))?;
         Ok(Ok(WalkEnd::Completed(state)))
+    }
+
+    /// The error for a graph that does not come to an end, in front of the node `index`.
+    fn goes_in_circles(&self, index: usize) -> EngineError {
+        let most = self.run.limits.nodes;
+        let node = self.graph.node_at(index).map_or("", |(name, _)| name);
+        let graph = self.graph.name();
+        let message = format!(
+            "{most} nodes of graph `{graph}` ran without a pause, which is the limit, and node `{node}` would be next: \
+             does an edge lead back without a way out?"
+        );
+        EngineError::new(Category::LimitExceeded, message)
     }
 
     /// The name of the node, if its steps are committed here: only those of the outermost graph are.

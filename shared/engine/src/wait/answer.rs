@@ -45,11 +45,15 @@ impl<A> Answer<A> {
                 self.properties.insert(field.name().to_owned(), Value::Object(schema));
             }
             Err(reason) => {
-                self.unwritable
-                    .get_or_insert_with(|| format!("the rule of field `{field}` has no JSON form: {reason}"));
+                self.unwritable.get_or_insert_with(|| format!("the rule of field `{field}` cannot be right: {reason}"));
             }
         }
         self
+    }
+
+    /// True if it may set `field`.
+    pub(super) fn sets(&self, field: &str) -> bool {
+        self.is_open || self.properties.contains_key(field)
     }
 
     /// The JSON Schema; none for an answer that may set everything.
@@ -160,14 +164,20 @@ impl Integer for i16 {}
 impl Integer for i32 {}
 impl Integer for i64 {}
 
-impl<V: Integer> Rule<V> {
+impl<V: Integer + PartialOrd + fmt::Display> Rule<V> {
     /// A whole number.
     pub fn integer() -> Self {
         Self::of([("type", "integer".into())])
     }
 
     /// A whole number from `least` to `most`.
+    ///
+    /// The wait is refused when it begins if no number is between them.
     pub fn between(least: V, most: V) -> Self {
+        if least > most {
+            let reason = format!("no number is between {least} and {most}: name the smaller one first");
+            return Self { schema: Err(reason), value: PhantomData };
+        }
         Self::integer().and("minimum", least).and("maximum", most)
     }
 }

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::stage::{Stage, Swallows};
@@ -13,7 +15,7 @@ use dormouse_engine::{
     Node, NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Reducer, Resume, SessionConcurrency,
     SessionPolicy, State, StateSchema, Suspended, Update, save_session, suspend, suspend_and_rerun,
 };
-use dormouse_ports::{Category, InvocationStatus, Invocations, Sessions, SignalDescriptor, Signals};
+use dormouse_ports::{Category, InvocationLimits, InvocationStatus, Invocations, Sessions, SignalDescriptor, Signals};
 use dormouse_testkit::map;
 use serde_json::{Value, json};
 
@@ -371,4 +373,27 @@ async fn a_signal_that_was_there_first_is_claimed_with_the_pause() {
     assert_eq!(state(done)["answer"], 9);
     let stored = stage.store.load_invocation(&paused.invocation_id).await.unwrap().unwrap();
     assert!(matches!(stored.status, InvocationStatus::Completed { .. }));
+}
+
+#[test]
+fn a_graph_that_goes_round_in_a_circle_is_stopped_and_lets_others_run() {
+    let stage = Stage::default();
+    let limits = InvocationLimits { nodes: 1_000, ..InvocationLimits::default() };
+    let graph = GraphBuilder::new("circle", schema()).entry("a");
+    let graph = graph.function("a", |_| async { Ok(Update::none()) }).function("b", |_| async { Ok(Update::none()) });
+    let graph = compiled(graph.edge("a", "b").edge("b", "a"));
+    let engine = stage.engine().limited(limits);
+    let mut turn = Box::pin(engine.invoke(&graph, Invocation::default()));
+    let mut others_ran = 0;
+    let waker = futures::task::noop_waker();
+    let error = loop {
+        match turn.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(ended) => break ended.unwrap_err(),
+            Poll::Pending => others_ran += 1,
+        }
+    };
+    assert_eq!(*error.category(), Category::LimitExceeded);
+    assert!(error.message().contains("1000 nodes of graph `circle` ran without a pause"), "{}", error.message());
+    assert!(error.message().contains("node `a` would be next"), "{}", error.message());
+    assert_eq!(others_ran, 1_000 / 64);
 }
