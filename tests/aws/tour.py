@@ -354,6 +354,9 @@ def secrets_replaced(stack):
     same([signal(before[1]), signal(after[1])], [401, 202], "the old signal key, and the new one")
     retired = stack.door.post(pauses[0]["callback_url"], GRACE)
     same(retired.status, 404, f"an address of a secret that is retired: {retired}")
+    path = f"/signals/{pauses[0]['waiting_for']['signal_id']}"
+    done = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {after[1]}"})
+    same(done.status, 200, f"its sleeper hears of signals still: {done}")
     stack.signal_key = after[1]
 
 
