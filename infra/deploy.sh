@@ -179,7 +179,7 @@ deploy() {
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
-        --parameter-overrides "file://$parameters" "${tags[@]}"
+        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"}
 }
 
 # prune FUNCTION: removes its versions that are older than the last ten; the alias keeps the one that it points at.
@@ -187,7 +187,7 @@ prune() {
     local live version versions
     live=$(aws lambda get-alias --function-name "$1" --name live --query FunctionVersion --output text)
     versions=$(aws lambda list-versions-by-function --function-name "$1" --query 'Versions[].Version' --output text)
-    for version in $(tr '\t' '\n' <<<"$versions" | grep -v LATEST | sort -n | head -n -10); do
+    for version in $(tr '\t' '\n' <<<"$versions" | grep -v LATEST | sort -rn | tail -n +11); do
         [ "$version" = "$live" ] || aws lambda delete-function --function-name "$1" --qualifier "$version"
     done
 }

@@ -22,7 +22,7 @@ store=$(parameter SecretStore) key=''
 # shellcheck source-path=SCRIPTDIR source=secrets.sh
 . ./secrets.sh
 protected=$(aws cloudformation describe-stacks --stack-name "$stack" --query 'Stacks[0].EnableTerminationProtection' --output text)
-[ "${protected,,}" != true ] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
+[[ $protected != [Tt]rue ]] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
 
 if [ "${YES:-}" != 1 ]; then
     [ -t 0 ] || fail "nobody is here to confirm; YES=1 confirms"

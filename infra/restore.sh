@@ -20,13 +20,16 @@ parameter() { stack_says "Parameters[?ParameterKey=='$1'].ParameterValue | [0]";
 table=$(stack_says "Outputs[?OutputKey=='TableName'].OutputValue | [0]") ||
     fail "there is no stack $stack in account $account, region $region"
 
-functions=(inbound signal wakeup)
-[ "$(parameter Streaming)" = disabled ] || functions+=(stream)
+functions=(Inbound Signal Wakeup)
+[ "$(parameter Streaming)" = disabled ] || functions+=(Stream)
+# function_name Inbound: what it is called in the account.
+function_name() { echo "$stack-$1" | tr '[:upper:]' '[:lower:]'; }
 
 stop() {
     say "stopping the functions of $stack"
     for function in "${functions[@]}"; do
-        aws lambda put-function-concurrency --function-name "$stack-$function" --reserved-concurrent-executions 0 >/dev/null
+        aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
+            --reserved-concurrent-executions 0 >/dev/null
     done
 }
 
@@ -34,11 +37,12 @@ start() {
     local most
     say "starting the functions of $stack"
     for function in "${functions[@]}"; do
-        most=$(parameter "${function^}Concurrency")
+        most=$(parameter "${function}Concurrency")
         if [ "$most" = 0 ]; then
-            aws lambda delete-function-concurrency --function-name "$stack-$function"
+            aws lambda delete-function-concurrency --function-name "$(function_name "$function")"
         else
-            aws lambda put-function-concurrency --function-name "$stack-$function" --reserved-concurrent-executions "$most" >/dev/null
+            aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
+                --reserved-concurrent-executions "$most" >/dev/null
         fi
     done
 }

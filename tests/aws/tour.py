@@ -15,6 +15,7 @@ What the emulator does not do as AWS does, and which step is narrower for it:
   not when. The test of the roles takes the first piece of a stream that goes on.
 - Nothing of CodeDeploy, Application Auto Scaling and metric alarms that ring is there: aliases move at once, and that
   `Rollout`, growing tables and alarms are what AWS takes is for cfn-lint.
+- Parameter Store hands no secret of Secrets Manager through: gate.py does it, for `secrets_in_a_vault`, and judges no role.
 - A table is restored as it is, whatever time is given: `restored` restores before it goes on.
 - `GET /health` at any host is the emulator's own, so no step asks for it.
 - Roles are enforced (AUTH=true), but without `dynamodb:LeadingKeys`; every schedule is judged as one of the group
@@ -354,6 +355,9 @@ def secrets_replaced(stack):
     same([signal(before[1]), signal(after[1])], [401, 202], "the old signal key, and the new one")
     retired = stack.door.post(pauses[0]["callback_url"], GRACE)
     same(retired.status, 404, f"an address of a secret that is retired: {retired}")
+    path = f"/signals/{pauses[0]['waiting_for']['signal_id']}"
+    done = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {after[1]}"})
+    same(done.status, 200, f"its sleeper hears of signals still: {done}")
     stack.signal_key = after[1]
 
 

@@ -425,6 +425,25 @@ fn where_there_are_no_function_addresses_the_streams_are_left_out() {
     assert!(Template::read().environment("InboundFunction").contains_key("DORMOUSE_STREAM_URL"));
 }
 
+#[test]
+fn secrets_are_where_the_functions_look_for_them() {
+    let place = |store: &'static str| {
+        let template = Template::with(&[("SecretStore", store)]);
+        let made = template
+            .made()
+            .into_iter()
+            .filter(|name| template.resource(name)["Type"].as_str().unwrap().contains("Secret"));
+        let made: Vec<String> =
+            made.map(|name| text(&template.resource(name)["Properties"]["Name"], "Fn::Sub").to_owned()).collect();
+        (text(&Value::Object(template.environment("SignalFunction")), "DORMOUSE_SECRETS").to_owned(), made)
+    };
+    assert_eq!(place("parameter-store"), ("/dormouse/dev".to_owned(), Vec::new()));
+    let vault = "/aws/reference/secretsmanager/dormouse/dev".to_owned();
+    assert_eq!(place("secrets-manager"), (vault.clone(), Vec::new()));
+    let names = ["callback-secret", "callback-secret-second", "signal-key", "signal-key-second"];
+    assert_eq!(place("stack"), (vault, names.map(|name| format!("dormouse/${{Stage}}/{name}")).to_vec()));
+}
+
 /// Whoever keeps calling a function itself would run code that a deployment has not let on yet, or has taken back.
 #[test]
 fn everybody_calls_the_version_that_is_live() {
