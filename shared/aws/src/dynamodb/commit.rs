@@ -20,7 +20,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
@@ -79,7 +79,7 @@ impl DynamoDbStateStore {
     /// Sends appends to streams, each attempt with its own instant; notes in `in_doubt` as
     /// [`write_plan`](Self::write_plan) does.
     async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
-        let mut earliest = Timestamp::MIN;
+        let mut earliest = plan.earliest();
         for _ in 0..MOST_EARLY {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
