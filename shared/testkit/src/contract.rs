@@ -62,6 +62,7 @@ journal_checks! {
     what_is_written_between_pages_disturbs_no_listing,
     a_stream_has_no_gap,
     the_newest_append_keeps_the_end_of_a_stream,
+    appends_take_over_the_end_of_a_stream,
     a_stream_is_read_from_anywhere,
     a_feed_tells_of_appends_in_order,
     many_streams_share_a_feed_and_keep_its_order,

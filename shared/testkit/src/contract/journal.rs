@@ -269,6 +269,33 @@ pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
     }
 }
 
+pub(super) async fn appends_take_over_the_end_of_a_stream(store: Store) {
+    done(&store, "before", appends([append("s", 1, 3)])).await;
+    done(&store, "and", appends([append("s", 4, 2)])).await;
+    let tip = store.tip("s").await.expect("an answer");
+    assert_eq!((tip.position, &tip.known), (5, &None));
+    let kept = |first, count, tip: &StreamTip| Append {
+        end: StreamEnd::Append(EndOfStream { known: numbered(first), behind: tip.at }),
+        fed: Some(Fed::to("feed")),
+        ..append("s", first, count)
+    };
+    done(&store, "take-over", appends([kept(6, 3, &tip)])).await;
+    assert_eq!(lost(&store, "late", appends([kept(6, 1, &tip)])).await, JournalConflict::Stream("s".to_owned()));
+    let tip = store.tip("s").await.expect("an answer");
+    done(&store, "go-on", appends([kept(9, 1, &tip)])).await;
+    for after in 0..=10 {
+        for limit in [1, 2, 4, 100] {
+            let wanted: Vec<u64> = (after + 1..=9).take(limit).collect();
+            assert_eq!(positions(&store, "s", after, limit).await, wanted, "{limit} behind {after}");
+        }
+    }
+    let mut firsts = Vec::new();
+    for position in 1..=9 {
+        firsts.push(store.append_of("s", position).await.expect("an answer").expect("an append").first);
+    }
+    assert_eq!(firsts, [1, 1, 1, 4, 4, 6, 6, 6, 9]);
+}
+
 pub(super) async fn a_stream_is_read_from_anywhere(store: Store) {
     let mut first = 1;
     for count in [3, 1, 12, 1, 1, 2] {
