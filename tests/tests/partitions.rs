@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_dynamodb::operation::{
-    batch_write_item::BatchWriteItemInput, delete_item::DeleteItemInput, put_item::PutItemInput,
-    transact_write_items::TransactWriteItemsInput, update_item::UpdateItemInput,
+    delete_item::DeleteItemInput, put_item::PutItemInput, transact_write_items::TransactWriteItemsInput,
+    update_item::UpdateItemInput,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -91,11 +91,6 @@ impl Intercept for Partitions {
             ledger.count(update.key().unwrap(), update.expression_attribute_values(), 1.0);
         } else if let Some(delete) = input.downcast_ref::<DeleteItemInput>() {
             ledger.count(delete.key().unwrap(), None, 1.0);
-        } else if let Some(batch) = input.downcast_ref::<BatchWriteItemInput>() {
-            for write in batch.request_items().into_iter().flat_map(HashMap::values).flatten() {
-                let item = write.put_request().unwrap().item();
-                ledger.count(item, Some(item), 1.0);
-            }
         } else if let Some(transaction) = input.downcast_ref::<TransactWriteItemsInput>() {
             for part in transaction.transact_items() {
                 if let Some(put) = part.put() {

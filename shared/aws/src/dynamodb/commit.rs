@@ -61,7 +61,7 @@ impl DynamoDbStateStore {
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
         let verdict = if plan.sendings.is_empty() {
-            self.put_rows(plan.rows(commit.now)).await?;
+            self.put_all(plan.rows(commit.now)).await?;
             self.write_plan(commit, &plan, &in_doubt).await
         } else {
             self.send(commit, &plan, &in_doubt).await
@@ -84,7 +84,7 @@ impl DynamoDbStateStore {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.put_rows(plan.rows(at)).await.map_err(Fault::Lasting)?;
+                    self.put_all(plan.rows(at)).await.map_err(Fault::Lasting)?;
                     if self.clock.now().duration_since(at) > ROWS_TAKE {
                         return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
                     }
