@@ -47,6 +47,8 @@ const GOAL: f64 = 20.0;
 /// The same for tasks of `/v1`, and their write units.
 const TASK_GOAL: f64 = 30.0;
 const TASK_UNITS: f64 = 40.0;
+/// Write units of a step of an agent.
+const STEP_UNITS: f64 = 6.0;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -75,20 +77,53 @@ async fn main() {
     println!();
     bill(at_4_kb);
     println!();
-    println!("a task of /v1 that sleeps until a person approves it, without keys for repetitions");
-    println!("step                requests  write units  read units");
-    let mut task = Units::default();
-    for (step, units) in approval::steps().await {
-        println!("{step:<18}  {:>8}  {:>11.1}  {:>10.1}", units.requests, units.writes, units.reads);
-        task = task + units;
+    println!("a turn without a session, suspended and resumed, whose state of 4 KB hardly compresses");
+    let alone = Bench::with_history(0).await;
+    let mut sessionless = Units::default();
+    for turn in 0..TURNS {
+        let (suspend, resume) = alone.turn_without_session(turn).await;
+        sessionless = sessionless + suspend + resume;
     }
-    println!(
-        "{:<18}  {:>8}  {:>11.1}  {:>10.1}   (goal: at most {TASK_UNITS:.0} write units)",
-        "together", task.requests, task.writes, task.reads
-    );
+    let per_turn = |amount: f64| amount / TURNS as f64;
+    println!("write units {:.1}, read units {:.1}", per_turn(sessionless.writes), per_turn(sessionless.reads));
+    println!();
+    let task = approval::plain().await;
+    println!("a task of /v1 that sleeps until a person approves it, without keys for repetitions");
+    steps(&task);
     println!();
     println!("a million such tasks, in dollars");
-    without_compute(task, [2.0, 4.0, 2.0], TASK_GOAL);
+    task_bill(&task);
+    println!();
+    println!("the same with 4 KB of input that hardly compress");
+    let task = approval::incompressible().await;
+    steps(&task);
+    task_bill(&task);
+    println!();
+    let step = approval::agent_step().await;
+    println!(
+        "a step of an agent that is published while its turn runs: {} requests, {:.1} write units, {:.1} read units (goal: at \
+         most {STEP_UNITS:.0} write units); a million of them cost {:.2} dollars",
+        step.requests,
+        step.writes,
+        step.reads,
+        step.writes * prices::WRITE_UNITS + step.reads * prices::READ_UNITS
+    );
+}
+
+fn steps(task: &approval::Costs) {
+    println!("step                requests  write units  read units");
+    for (step, units) in &task.steps {
+        println!("{step:<18}  {:>8}  {:>11.1}  {:>10.1}", units.requests, units.writes, units.reads);
+    }
+    let Units { requests, writes, reads } = task.together();
+    println!(
+        "{:<18}  {requests:>8}  {writes:>11.1}  {reads:>10.1}   (goal: at most {TASK_UNITS:.0} write units)",
+        "together"
+    );
+}
+
+fn task_bill(task: &approval::Costs) {
+    without_compute(task.together(), [2.0, 4.0, 2.0], task.egress, TASK_GOAL);
 }
 
 fn column(costs: &[Units], of: impl Fn(&Units) -> f64) -> String {
@@ -102,7 +137,7 @@ fn bill(all: Units) {
     let milliseconds = per_turn(all.requests as f64) * prices::MS_PER_REQUEST + 2.0 * prices::MS_OF_OUR_OWN;
     println!("a million suspended and resumed turns at a state of 4 KB, in dollars; a person answers by HTTP");
     let units = Units { requests: 0, writes: per_turn(all.writes), reads: per_turn(all.reads) };
-    without_compute(units, [2.0, 2.0, 0.0], GOAL);
+    without_compute(units, [2.0, 2.0, 0.0], 0.0, GOAL);
     let gigabyte_seconds = milliseconds / 1000.0 * prices::LAMBDA_GB;
     println!(
         "  Lambda GB-seconds      {gigabyte_seconds:>6.4} at {:>7.4}  {:>6.2}   ({milliseconds:.0} ms, assuming {} a request and {} of our own)",
@@ -117,8 +152,9 @@ fn bill(all: Units) {
     }
 }
 
-/// Prints what a million times `units` cost, with `calls` each: HTTP API requests, Lambda requests and events of ours.
-fn without_compute(units: Units, calls: [f64; 3], goal: f64) {
+/// Prints what a million times `units` cost, with `calls` each: HTTP API requests, Lambda requests and events of ours; and
+/// with `egress` bytes for the client.
+fn without_compute(units: Units, calls: [f64; 3], egress: f64, goal: f64) {
     let [http, lambda, events] = calls;
     let fixed = [
         ("DynamoDB write units", units.writes, prices::WRITE_UNITS),
@@ -126,6 +162,7 @@ fn without_compute(units: Units, calls: [f64; 3], goal: f64) {
         ("HTTP API requests", http, prices::HTTP_REQUESTS),
         ("Lambda requests", lambda, prices::LAMBDA_REQUESTS),
         ("events of our own", events, prices::CUSTOM_EVENTS),
+        ("KB for the client", egress / 1e3, prices::EGRESS_GB),
     ];
     let mut sum = 0.0;
     for (line, amount, price) in fixed.into_iter().filter(|(_, amount, _)| *amount > 0.0) {
@@ -161,7 +198,7 @@ impl Bench {
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(
             engine,
-            GraphRegistry::new([Arc::new(graph())]),
+            GraphRegistry::new([Arc::new(graph()), Arc::new(alone())]),
             subscriptions,
             Arc::new(MemoryBus::default()),
             config,
@@ -172,7 +209,15 @@ impl Bench {
     /// One turn that is suspended and resumed: the cost of both halves.
     async fn turn(&self, number: u64) -> (Units, Units) {
         let state = Map::from_iter([("messages".to_owned(), json!([talk::message("user", 3 * number)]))]);
-        let start = FreshTurn { session_id: Some(session_id()), ..FreshTurn::new("support", state) };
+        self.halves(FreshTurn { session_id: Some(session_id()), ..FreshTurn::new("support", state) }).await
+    }
+
+    /// The same without a session.
+    async fn turn_without_session(&self, number: u64) -> (Units, Units) {
+        self.halves(FreshTurn::new("alone", incompressible(number))).await
+    }
+
+    async fn halves(&self, start: FreshTurn) -> (Units, Units) {
         self.meter.reset();
         let outcome = self.harness.turn(start).await.outcome;
         let TurnOutcome::Suspended(suspended) = outcome else { panic!("not suspended: {outcome:?}") };
@@ -184,6 +229,11 @@ impl Bench {
         assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
         (suspend, Units::of(&self.meter))
     }
+}
+
+/// A state without messages that hardly compresses.
+fn incompressible(seed: u64) -> Map {
+    Map::from_iter([("profile".to_owned(), json!(talk::noise(seed, 4096)))])
 }
 
 fn session_id() -> SessionId {
@@ -230,6 +280,24 @@ fn graph() -> CompiledGraph {
         })
         .function("answer", move |_| async move { Ok(says(70_003)) })
         .edge("announce", "wait")
+        .edge("wait", "answer")
+        .edge("answer", END);
+    graph.compile().expect("it compiles")
+}
+
+/// `wait`, in no session.
+fn alone() -> CompiledGraph {
+    let schema = StateSchema::new()
+        .with_version("1")
+        .field("profile", Field::new(FieldType::Any, json!(null)))
+        .field("approved", Field::new(FieldType::Any, json!(null)));
+    let graph = GraphBuilder::new("alone", schema)
+        .entry("wait")
+        .function("wait", |_| async {
+            let signal = SignalDescriptor::new(format!("approval-{}", uuid()));
+            Err(suspend(signal.with("prompt", "Send by courier?")).await)
+        })
+        .function("answer", |_| async { Ok(Update::none()) })
         .edge("wait", "answer")
         .edge("answer", END);
     graph.compile().expect("it compiles")

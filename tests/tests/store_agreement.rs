@@ -6,10 +6,11 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, Breadth, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Commits,
-    Document, DocumentKey, DocumentWrite, Due, DueAction, EarlySignal, Expected, FailureRecord, FanIn, Fed, FedAppend,
-    FeedPage, FeedRequest, GrowingLists, InvocationWrite, Invocations, Journal, Lease, LeaseRequest, ListRequest,
-    Listed, Map, Owner, Page, PartAnswer, PausedInvocation, PendingRow, Records, SessionExpectation, SessionWrite,
-    Sessions, SignalDescriptor, Signals, StateStore, StoreError, StoredList, StreamEnd, SuspendFrom, Until, WakePlan,
+    Document, DocumentKey, DocumentWrite, Due, DueAction, EarlySignal, EndOfStream, Expected, FailureRecord, FanIn,
+    Fed, FedAppend, FeedPage, FeedRequest, GrowingLists, InvocationWrite, Invocations, Journal, Lease, LeaseRequest,
+    ListRequest, Listed, Map, Owner, Page, PartAnswer, PausedInvocation, PendingRow, Records, SessionExpectation,
+    SessionWrite, Sessions, SignalDescriptor, Signals, StateStore, StoreError, StoredList, StreamEnd, StreamTip,
+    SuspendFrom, Until, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -215,10 +216,14 @@ impl History {
                 journal.appends.push(Append { stream: stream.to_owned(), end: StreamEnd::Store, first, entries, fed });
             }
         }
-        let keeper = DocumentKey::new("kind", "d0");
-        if journal.documents.iter().any(|write| write.key == keeper && write.body.is_some()) && self.dice.one_in(2) {
-            let (stream, end) = ("z".to_owned(), StreamEnd::Document(keeper));
-            let first = self.memory.last_position(&stream).await.expect("an answer") + 1;
+        if self.dice.one_in(2) {
+            let stream = "z".to_owned();
+            let tip = self.durable.tip(&stream).await.expect("an answer");
+            let newest = self.durable.append_of(&stream, tip.position).await.expect("an answer");
+            // Sometimes it was read before the newest append.
+            let stale = newest.filter(|_| self.dice.one_in(5)).map(|row| row.first);
+            let first = stale.unwrap_or(tip.position + 1);
+            let end = StreamEnd::Append(EndOfStream { known: self.payload(), behind: tip.at });
             let entries = (0..=self.dice.roll(3)).map(|_| self.payload()).collect();
             journal.appends.push(Append { stream, end, first, entries, fed: Some(Fed::to("feed")) });
         }
@@ -242,6 +247,8 @@ impl History {
         agree(step, &request, &left, &right);
         for stream in ["x", "y", "z"] {
             agree(step, &stream, &memory.last_position(stream).await, &durable.last_position(stream).await);
+            let known = |tip: Result<StreamTip, StoreError>| tip.map(|tip| (tip.position, tip.known));
+            agree(step, &stream, &known(memory.tip(stream).await), &known(durable.tip(stream).await));
             let after = self.dice.roll(memory.last_position(stream).await.expect("an answer") + 2);
             let (left, right) = (memory.entries(stream, after, 5).await, durable.entries(stream, after, 5).await);
             agree(step, &(stream, after), &left, &right);

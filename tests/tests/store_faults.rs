@@ -407,3 +407,100 @@ async fn what_a_busy_table_left_unread_is_asked_for_again() {
     let glances = store.glance(&ids.map(InvocationId::from)).await.expect("an answer");
     assert_eq!(glances.iter().filter(|glance| glance.is_some()).count(), 3, "{glances:?}");
 }
+
+/// All appends of the feed and all documents of the wide list, a page of `limit` after the other.
+async fn read_all(store: &DynamoDbStateStore, limit: usize) -> (Vec<u64>, Vec<String>) {
+    let (mut appends, mut documents) = (Vec::new(), Vec::new());
+    let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+    let mut request = FeedRequest { feed, labels: None, after: None, until, limit };
+    loop {
+        let page = store.feed(&request).await.expect("an answer");
+        appends.extend(page.appends.into_iter().map(|append| append.row.first));
+        request.after = page.upto.or(request.after);
+        if !page.more {
+            break;
+        }
+    }
+    let (list, breadth) = ("all".to_owned(), Breadth::Wide { label: None });
+    let mut request = ListRequest { list, breadth, after: None, limit, newest_first: true, now: at(0) };
+    loop {
+        let page = store.documents(&request).await.expect("an answer");
+        documents.extend(page.items.into_iter().map(|document| document.key.id));
+        request.after = page.next;
+        if request.after.is_none() {
+            return (appends, documents);
+        }
+    }
+}
+
+/// A document in the wide list, told of in a feed.
+fn announced(n: u64, first: u64) -> Commit {
+    let place = Listed { breadth: Breadth::Wide { label: None }, ..Listed::new("all", format!("t{n:03}")) };
+    let document = DocumentWrite { listed: vec![place], ..document(&format!("t{n:03}"), 0, Some(Map::new())) };
+    journal(&format!("c{n}"), vec![document], vec![Append { fed: Some(Fed::to("feed")), ..append(first) }])
+}
+
+/// Rows are written ahead of their transaction: of one that does not happen nobody hears.
+#[tokio::test]
+async fn rows_of_what_did_not_happen_are_passed_over() {
+    let bench = bench(1).await;
+    for n in 0..60 {
+        bench.faults.script("TransactWriteItems", [Fault::throttled()]);
+        assert!(bench.store.commit(&announced(n, 1)).await.is_err());
+        assert_eq!(bench.faults.left(), 0);
+    }
+    assert_eq!(read_all(&bench.store, 5).await, (Vec::new(), Vec::new()));
+    for (n, first) in [(100, 1), (101, 2)] {
+        bench.store.commit(&announced(n, first)).await.expect("it is written");
+        let outcome = bench.store.commit(&announced(n + 50, first)).await;
+        assert!(matches!(outcome, Err(CommitError::Journal(_))), "{outcome:?}");
+    }
+    for limit in [1, 5, 100] {
+        let documents = vec!["t101".to_owned(), "t100".to_owned()];
+        assert_eq!(read_all(&bench.store, limit).await, (vec![1, 2], documents), "pages of {limit}");
+    }
+    // What is not written ahead is not written at all.
+    bench.faults.script("PutItem", [Fault::throttled()]);
+    let outcome = bench.store.commit(&announced(200, 3)).await;
+    assert!(matches!(outcome, Err(CommitError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
+    assert_eq!((bench.store.last_position("s").await.expect("an answer"), bench.faults.left()), (2, 0));
+}
+
+/// A row whose transaction was sent again is known by the instant of the attempt that happened.
+#[tokio::test]
+async fn an_append_whose_answer_was_lost_stands_in_its_feed_once() {
+    let bench = bench(8).await;
+    bench.faults.script("TransactWriteItems", [Fault::unavailable(), Fault::lost()]);
+    bench.store.commit(&announced(1, 1)).await.expect("it is written");
+    assert_eq!(bench.faults.left(), 0);
+    assert_eq!(read_all(&bench.store, 10).await, (vec![1], vec!["t001".to_owned()]));
+}
+
+/// The first versions wrote lists and feeds to one partition each.
+#[tokio::test]
+async fn what_was_listed_before_lists_were_spread_is_listed() {
+    let bench = bench(8).await;
+    let client = bench.embedded.client();
+    let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
+    let number = |n: u64| aws_sdk_dynamodb::types::AttributeValue::N(n.to_string());
+    let old = Timestamp::constant(1_700_000_000, 0);
+    bench
+        .store
+        .commit(&journal("old", vec![document("t000", 0, Some(Map::new()))], vec![append(1)]))
+        .await
+        .expect("made");
+    // Batches of then did not know when they were sent.
+    let forget =
+        client.update_item().table_name(TABLE).key("pk", text("STREAM#s")).key("sk", text(&format!("{:020}", 1)));
+    forget.update_expression("REMOVE fed_at").send().await.expect("an update");
+    let place = client.put_item().table_name(TABLE).item("pk", text("LIST#all")).item("sk", text("#t000"));
+    place.item("record_kind", text("task")).item("record_id", text("t000")).send().await.expect("a row");
+    let order = format!("#{:020}-s-{:016x}", old.as_nanosecond(), 1);
+    let row = client.put_item().table_name(TABLE).item("pk", text("FEED#feed")).item("sk", text(&order));
+    let row = row.item("stream_id", text("s")).item("first_position", number(1)).item("entry_count", number(1));
+    row.send().await.expect("a row");
+    bench.store.commit(&announced(1, 2)).await.expect("it is written");
+    for limit in [1, 10] {
+        assert_eq!(read_all(&bench.store, limit).await, (vec![1, 2], vec!["t001".to_owned(), "t000".to_owned()]));
+    }
+}

@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal, StreamEnd};
+use dormouse_ports::{Append, Document, EndOfStream, InvocationId, InvocationStatus, Journal, StreamEnd};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId};
@@ -19,7 +19,7 @@ use futures::{FutureExt, TryFutureExt};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
-use crate::change::{SessionChange, entry};
+use crate::change::{SessionChange, object};
 use crate::documents::{self, ContentLocation, Resource, Stored};
 use crate::page::{Narrowed, PageSource};
 use crate::refusal::store;
@@ -213,9 +213,9 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
     let fed = Some(feed::fed(&call.actor.tenant, artifact.kept.workspace.as_ref()));
     let append = Append {
         stream: id.to_string(),
-        end: StreamEnd::Document(artifact.key()),
+        end: StreamEnd::Append(EndOfStream::default()),
         first: 1,
-        entries: vec![entry(&event)?],
+        entries: vec![object(&event)?],
         fed,
     };
     Ok(Journal::new(vec![artifact.write()?], vec![append]))

@@ -1,18 +1,19 @@
 //! One change of a session, before it is committed: the events that publish it, and the documents that it writes.
 //!
-//! Everything that belongs to a session is written together with the document of the session, on the condition that no
-//! other writer has written it since. So positions and sequences have no gaps, and what was read before is still true.
+//! Everything that belongs to a session is written together with events in its stream, on the condition that no other
+//! writer has appended any since. So positions and sequences have no gaps, and what was read before is still true.
 
-use dormouse_ports::{Append, Journal, Map, StreamEnd};
+use dormouse_ports::{Append, EndOfStream, Journal, Map, StreamEnd};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::MessageId;
 use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::documents::{OpenTask, Resource, SessionIndex, Stored, TaskProgress, TaskStanding};
+use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
 use crate::refusal::internal;
 use crate::{feed, transcript};
 
@@ -22,6 +23,8 @@ const MOST_IN_SESSION: usize = 16;
 /// A change of one session.
 pub(crate) struct SessionChange {
     session: Stored<Session>,
+    /// The session before the change.
+    before: Session,
     by: By,
     now: Timestamp,
     first: u64,
@@ -51,7 +54,8 @@ impl SessionChange {
     /// A change of `session` that `by` makes at `now`.
     pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
         let first = session.kept.own.position + 1;
-        Self { session, by, now, first, events: Vec::new(), journal: Journal::default() }
+        let before = session.kept.resource.clone();
+        Self { session, before, by, now, first, events: Vec::new(), journal: Journal::default() }
     }
 
     /// The session as it will be.
@@ -188,28 +192,37 @@ impl SessionChange {
         Ok(())
     }
 
-    /// The session as it will be, and everything that is to be written.
+    /// The session as it will be, and everything that is to be written. Without an event that is nothing of the session.
     ///
     /// # Errors
     /// `internal_error` when it cannot be written.
     pub(crate) fn close(mut self) -> Result<(Session, Journal), ProtocolError> {
-        let stream = self.stream().to_owned();
-        if !self.events.is_empty() {
-            let entries = self.events.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
-            let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
-            let end = StreamEnd::Document(self.session.key());
-            self.journal.appends.push(Append { stream, end, first: self.first, entries, fed });
-        }
+        let Some(last) = self.events.last() else { return Ok((self.session.kept.resource, self.journal)) };
+        self.session.kept.resource.last_event_id = Some(last.envelope.id.clone());
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
         let state = state_of(&self.session);
         let session = &mut self.session.kept.resource;
-        session.state = state;
-        session.envelope.updated_at = self.now;
-        session.last_event_id =
-            self.events.last().map(|event| event.envelope.id.clone()).or(session.last_event_id.take());
-        self.journal.documents.push(self.session.write()?);
+        (session.state, session.envelope.updated_at) = (state, self.now);
+        let end = SessionEnd { state, updated_at: self.now, own: self.session.kept.own.clone() };
+        let end = EndOfStream { known: object(&end)?, behind: self.session.told_at };
+        let entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
+        let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
+        let (stream, first) = (self.stream().to_owned(), self.first);
+        self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
+        if !self.session.is_split || !is_same(&self.before, &self.session.kept.resource) {
+            self.journal.documents.push(self.session.write()?);
+        }
         Ok((self.session.kept.resource, self.journal))
     }
+}
+
+/// True if the documents of both are the same: they differ at most in what the end of the stream holds.
+fn is_same(before: &Session, after: &Session) -> bool {
+    let mut before = before.clone();
+    before.state = after.state;
+    before.envelope.updated_at = after.envelope.updated_at;
+    before.last_event_id.clone_from(&after.last_event_id);
+    before == *after
 }
 
 /// State of a session: it follows from the states of its tasks, until it is closed.
@@ -228,11 +241,11 @@ fn state_of(session: &Stored<Session>) -> SessionState {
     }
 }
 
-/// An event as it is stored.
-pub(crate) fn entry(event: &Event) -> Result<Map, ProtocolError> {
-    match serde_json::to_value(event) {
-        Ok(Value::Object(entry)) => Ok(entry),
-        Ok(_) => Err(internal(&"an event is an object")),
+/// `value` as it is stored.
+pub(crate) fn object(value: &impl Serialize) -> Result<Map, ProtocolError> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(internal(&"what is stored is an object")),
         Err(error) => Err(internal(&error)),
     }
 }

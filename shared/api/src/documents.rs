@@ -3,7 +3,7 @@
 //!
 //! | kind | id | the server's own part |
 //! |---|---|---|
-//! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, the progress of its open tasks |
+//! | `session` | the session's | nothing: it is at the end of the session's stream ([`SessionEnd`]) |
 //! | `task` | the task's, which is that of its invocation | [`TaskIndex`], with the outcome of what has ended |
 //! | `artifact` | the artifact's | [`ContentLocation`] |
 //! | `workspace`, `branch` | theirs | nothing |
@@ -17,11 +17,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
+use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Map, Records, StoreError, StreamTip};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{ArtifactId, BranchId, OutcomeId, SessionId, TaskId, WorkspaceId};
-use dormouse_protocol::resource::{Artifact, Branch, Outcome, PartVisibility, Session, Task, TaskStatus, Workspace};
+use dormouse_protocol::id::{ArtifactId, BranchId, EventId, OutcomeId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::resource::{
+    Artifact, Branch, Outcome, PartVisibility, Session, SessionState, Task, TaskStatus, Workspace,
+};
 use dormouse_protocol::{Envelope, Identifier, ProtocolError};
+use futures::future::try_join;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,12 +33,15 @@ use serde_json::Value;
 use crate::Actor;
 use crate::refusal::internal;
 
+/// Field of a document with the server's own part of it.
+const OWN: &str = "own";
+
 /// A resource that is a document.
 pub(crate) trait Resource: Serialize + DeserializeOwned {
     /// Type of its id.
     type Id: Identifier;
     /// Bookkeeping that only the server sees.
-    type Own: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
+    type Own: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned;
 
     /// Its envelope.
     fn envelope(&self) -> &Envelope<Self::Id>;
@@ -43,8 +49,19 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
     /// True if it stands in lists.
     const IS_LISTED: bool = true;
 
+    /// True if the stream that is called by its id holds at its end what changes of it with every event.
+    const HAS_STREAM: bool = false;
+
     /// The ids of what it belongs to beside its workspace: it stands in a list of each.
     fn parents(&self) -> Vec<&str>;
+
+    /// Takes what the end of its stream holds, where it [has one](Self::HAS_STREAM).
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when it cannot be read.
+    fn take_end(_kept: &mut Kept<Self>, _known: Map) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// The resource as clients see it, everywhere that it is shown.
     #[must_use]
@@ -72,6 +89,11 @@ pub(crate) struct Kept<R: Resource> {
 pub(crate) struct Stored<R: Resource> {
     /// The version that was read; 0 of one that is new.
     pub(crate) version: u64,
+    /// True if its document leaves to the end of its stream what changes with every event. Those that an earlier version
+    /// wrote do not.
+    pub(crate) is_split: bool,
+    /// Instant at which the newest append to its stream was sent.
+    pub(crate) told_at: Option<Timestamp>,
     /// The content.
     pub(crate) kept: Kept<R>,
 }
@@ -79,7 +101,8 @@ pub(crate) struct Stored<R: Resource> {
 impl<R: Resource> Stored<R> {
     /// A resource that is not stored yet.
     pub(crate) fn new(tenant: &str, workspace: Option<WorkspaceId>, resource: R, own: R::Own) -> Self {
-        Self { version: 0, kept: Kept { tenant: tenant.to_owned(), workspace, resource, own } }
+        let kept = Kept { tenant: tenant.to_owned(), workspace, resource, own };
+        Self { version: 0, is_split: false, told_at: None, kept }
     }
 
     /// Reads a document.
@@ -87,10 +110,27 @@ impl<R: Resource> Stored<R> {
     /// # Errors
     /// [`StoreError::Corrupt`] when it is none of this kind.
     pub(crate) fn read(document: Document) -> Result<Self, StoreError> {
-        let (name, version) = (document.key, document.version);
-        let kept = serde_json::from_value(Value::Object(document.body));
-        let kept = kept.map_err(|error| StoreError::Corrupt(format!("{} {}: {error}", name.kind, name.id)))?;
-        Ok(Self { version, kept })
+        let Document { key: name, version, mut body, .. } = document;
+        let is_split = R::HAS_STREAM && body.get(OWN).is_some_and(Value::is_null);
+        let corrupt = |error| StoreError::Corrupt(format!("{} {}: {error}", name.kind, name.id));
+        if is_split {
+            body.insert(OWN.to_owned(), serde_json::to_value(R::Own::default()).map_err(corrupt)?);
+        }
+        let kept = serde_json::from_value(Value::Object(body)).map_err(corrupt)?;
+        Ok(Self { version, is_split, told_at: None, kept })
+    }
+
+    /// The same, as the end of its stream has it; `None` if that was read before its first event.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the end is none of this kind.
+    pub(crate) fn with_end(mut self, tip: StreamTip) -> Result<Option<Self>, StoreError> {
+        let Some(known) = tip.known else {
+            let told_at = tip.at;
+            return Ok((!self.is_split).then_some(Self { told_at, ..self }));
+        };
+        R::take_end(&mut self.kept, known)?;
+        Ok(Some(Self { told_at: tip.at, ..self }))
     }
 
     /// The `R` called `id`, if there is one.
@@ -101,8 +141,17 @@ impl<R: Resource> Stored<R> {
         if !id.is_well_formed() {
             return Ok(None);
         }
-        let document = records.document(&key::<R>(id.as_ref()), now).await?;
-        document.map(Self::read).transpose()
+        let (key, stream) = (key::<R>(id.as_ref()), id.as_ref());
+        if !R::HAS_STREAM {
+            return records.document(&key, now).await?.map(Self::read).transpose();
+        }
+        let (document, mut tip) = try_join(records.document(&key, now), records.tip(stream)).await?;
+        let Some(one) = document.map(Self::read).transpose()? else { return Ok(None) };
+        if one.is_split && tip.known.is_none() {
+            // It was written in between.
+            tip = records.tip(stream).await?;
+        }
+        one.with_end(tip)
     }
 
     /// The `R` of `document`, if it can be read, and `actor` may know that it is there.
@@ -127,7 +176,12 @@ impl<R: Resource> Stored<R> {
     /// If it cannot be JSON: `internal_error`.
     pub(crate) fn write(&self) -> Result<DocumentWrite, ProtocolError> {
         let body = match serde_json::to_value(&self.kept) {
-            Ok(Value::Object(body)) => body,
+            Ok(Value::Object(mut body)) => {
+                if R::HAS_STREAM {
+                    body.insert(OWN.to_owned(), Value::Null);
+                }
+                body
+            }
             Ok(_) => return Err(internal(&"a resource is an object")),
             Err(error) => return Err(internal(&error)),
         };
@@ -171,11 +225,23 @@ impl Actor {
     }
 }
 
+/// What changes of a session with every event. The end of its stream holds it, so that it is written with the events, and
+/// its document only when the rest of it changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SessionEnd {
+    /// Its state.
+    pub(crate) state: SessionState,
+    /// Instant of its last change.
+    pub(crate) updated_at: Timestamp,
+    /// Bookkeeping of the server.
+    pub(crate) own: SessionIndex,
+}
+
 /// Bookkeeping of the server about a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SessionIndex {
-    /// The position of the last event of its stream. Every commit that appends to the stream writes this document, on
-    /// the condition that no other writer has: it is the lock of all that belongs to the session.
+    /// The position of the last event of its stream. Every commit that changes what belongs to the session appends to the
+    /// stream, on the condition that no other writer has: that is the lock of all of it.
     pub(crate) position: u64,
     /// Number of events about the session itself.
     pub(crate) sequence: u64,
@@ -326,9 +392,34 @@ macro_rules! resources {
 
 resources! {
     Workspace WorkspaceId (), workspace => [];
-    Session SessionId SessionIndex, session => [];
     Task TaskId TaskIndex, task => [Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
+}
+
+impl Resource for Session {
+    type Id = SessionId;
+    type Own = SessionIndex;
+
+    const HAS_STREAM: bool = true;
+
+    fn envelope(&self) -> &Envelope<SessionId> {
+        &self.envelope
+    }
+
+    fn parents(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn take_end(kept: &mut Kept<Self>, known: Map) -> Result<(), StoreError> {
+        let id = kept.resource.envelope.id.clone();
+        let end: SessionEnd = serde_json::from_value(Value::Object(known))
+            .map_err(|error| StoreError::Corrupt(format!("the end of the stream of {id}: {error}")))?;
+        let (resource, position) = (&mut kept.resource, end.own.position);
+        (resource.state, resource.envelope.updated_at) = (end.state, end.updated_at);
+        resource.last_event_id = (position > 0).then(|| EventId::at(id.as_str(), position));
+        kept.own = end.own;
+        Ok(())
+    }
 }
 
 impl Resource for Outcome {

@@ -10,23 +10,25 @@
 //!   the session is locked.
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{SessionExpectation, SessionWrite};
+use dormouse_ports::{Document, SessionExpectation, SessionWrite};
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::event::{Draft, EventKind};
-use dormouse_protocol::id::{EventId, SessionId};
+use dormouse_protocol::id::{EventId, SessionId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Branch, CreateSessionRequest, ForkSessionRequest, Session, SessionState, Transcript, TruncateSessionRequest,
     TruncateSessionResponse, UpdateSessionRequest, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, Identifier, ProtocolError};
+use futures::FutureExt;
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::{Segment, SessionIndex, Stored};
 use crate::messages::unplaced;
-use crate::page::Narrowed;
+use crate::page::{Narrowed, PageSource};
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Reading, Spot, clip};
 use crate::{Call, CallAnswer};
@@ -37,9 +39,20 @@ const UPDATED: &str = "vendor.dormouse.session_updated";
 impl Api {
     pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, .. } = Filters::read(&call.query);
-        let wanted =
-            |session: &Session| workspace_id.as_ref().is_none_or(|workspace| session.workspace_id == *workspace);
-        self.page::<Session>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
+        let wanted = |session: &Stored<Session>| {
+            let is_in = |workspace: &WorkspaceId| session.kept.resource.workspace_id == *workspace;
+            workspace_id.as_ref().is_none_or(is_in)
+        };
+        let session = async |document| match Stored::<Session>::seen(document, &call.actor).filter(wanted) {
+            Some(session) => {
+                let tip = self.records().tip(session.kept.resource.envelope.id.as_str()).await.map_err(store)?;
+                Ok(session.with_end(tip).map_err(store)?.map(|session| session.kept.resource))
+            }
+            None => Ok(None),
+        };
+        let all = |documents: Vec<Document>| try_join_all(documents.into_iter().map(session)).boxed();
+        let narrowed = Narrowed::to(None, workspace_id.as_ref());
+        self.page_of(call, &[PageSource::list::<Session>(&call.actor.tenant, narrowed)], all).await
     }
 
     pub(crate) async fn get_session(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -16,11 +16,12 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Map, ProtocolError};
 use futures::FutureExt;
+use futures::future::try_join_all;
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{self, Segment, Stored, TaskIndex};
+use crate::documents::{Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -67,12 +68,9 @@ impl Api {
     async fn present(&self, tasks: Vec<Stored<Task>>, call: &Call) -> Result<Vec<Stored<Task>>, ProtocolError> {
         let is_open = |task: &&Stored<Task>| !task.kept.resource.status.is_terminal();
         let sessions: BTreeSet<_> = tasks.iter().filter(is_open).map(|task| &task.kept.resource.session_id).collect();
-        let keys: Vec<_> = sessions.into_iter().map(|id| documents::key::<Session>(id.as_str())).collect();
-        let found = self.records().documents_at(&keys, call.now).await.map_err(store)?;
-        let read = |document| Stored::<Session>::read(document).map_err(store);
-        let sessions = found.into_iter().flatten().map(read).collect::<Result<Vec<_>, _>>()?;
+        let found = try_join_all(sessions.into_iter().map(|id| self.find::<Session>(id, call.now))).await?;
         let sessions: BTreeMap<_, _> =
-            sessions.iter().map(|session| (&session.kept.resource.envelope.id, session)).collect();
+            found.iter().flatten().map(|session| (&session.kept.resource.envelope.id, session)).collect();
         let mut present = Vec::new();
         for task in tasks {
             let session = sessions.get(&task.kept.resource.session_id);

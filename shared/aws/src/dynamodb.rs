@@ -51,7 +51,7 @@ use dormouse_ports::{
     InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession,
     Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
     SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError,
-    StreamEntry, Surroundings, limits,
+    StreamEntry, StreamTip, Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -315,10 +315,6 @@ impl Records for DynamoDbStateStore {
         self.read_document(key, now).await
     }
 
-    async fn documents_at(&self, keys: &[DocumentKey], now: Timestamp) -> Result<Vec<Option<Document>>, StoreError> {
-        self.read_documents(keys, now).await
-    }
-
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         self.list_documents(request).await
     }
@@ -329,6 +325,10 @@ impl Records for DynamoDbStateStore {
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         self.read_last_position(stream).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.read_tip(stream).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_dynamodb::operation::{
-    batch_get_item, batch_write_item, delete_item, get_item, put_item, query, scan, transact_write_items, update_item,
+    batch_get_item, delete_item, get_item, put_item, query, scan, transact_write_items, update_item,
 };
 use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -141,7 +141,6 @@ metered! {
     ],
     many: [
         batch_get_item::BatchGetItemInput / BatchGetItemOutput,
-        batch_write_item::BatchWriteItemInput / BatchWriteItemOutput,
         transact_write_items::TransactWriteItemsInput / TransactWriteItemsOutput
     ]
 }

@@ -128,15 +128,35 @@ impl Fed {
     }
 }
 
-/// Keeper of the end of a stream. A stream that a document has begun to keep stays with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Keeper of the end of a stream. A stream that its newest append has begun to keep stays so.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum StreamEnd {
     /// The store itself.
     #[default]
     Store,
-    /// A document: every commit that appends to the stream writes it as well, and no other writer's version of it lies
-    /// between, so that its condition is that of the append.
-    Document(DocumentKey),
+    /// The newest append, which holds what the writers of the stream know at its end. A writer has read it before: where
+    /// that is another one by now, the append fails.
+    Append(EndOfStream),
+}
+
+/// What an append that keeps the end of its stream holds beside its entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndOfStream {
+    /// What the writers of the stream know at its end. Each append has its own for ever: it should be small.
+    pub known: Map,
+    /// Instant at which the append before was sent, as [`StreamTip::at`] told it; this one counts as sent later.
+    pub behind: Option<Timestamp>,
+}
+
+/// The end of a stream, as its newest append has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamTip {
+    /// The position of the last entry; 0 when there is none.
+    pub position: u64,
+    /// Instant at which the newest append was sent, where that is known.
+    pub at: Option<Timestamp>,
+    /// [`EndOfStream::known`], where the append keeps the end.
+    pub known: Option<Map>,
 }
 
 /// Writes of a commit to documents and streams.
@@ -207,14 +227,6 @@ impl Journal {
         for append in &self.appends {
             if append.entries.is_empty() || append.first == 0 {
                 return invalid(format!("an append to stream {:?} needs entries and a position from 1", append.stream));
-            }
-            if let StreamEnd::Document(key) = &append.end
-                && !self.documents.iter().any(|write| write.key == *key && write.body.is_some())
-            {
-                return invalid(format!(
-                    "an append to stream {:?} comes without {key}, which keeps its end",
-                    append.stream
-                ));
             }
             if !streams.insert(&append.stream) {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));
@@ -341,18 +353,6 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError>;
 
-    /// The documents of these names, in their order, unless they have expired by `now`.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not answer.
-    async fn documents_at(&self, keys: &[DocumentKey], now: Timestamp) -> Result<Vec<Option<Document>>, StoreError> {
-        let mut documents = Vec::new();
-        for key in keys {
-            documents.push(self.document(key, now).await?);
-        }
-        Ok(documents)
-    }
-
     /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
     /// `order` of the last one before. `next` is the `order` to go on behind; a page with one may be short, and no
     /// document may follow. Documents that have gone or expired by `now`, or cannot be read, are left out.
@@ -373,6 +373,12 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError>;
+
+    /// The end of `stream`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError>;
 
     /// The append that wrote the entry of `stream` at `position`, if there is one, as feeds report it.
     ///

@@ -103,8 +103,8 @@ pub use invocation::{
     PausedInvocation, RESOLUTION, Resolution, SignalDescriptor,
 };
 pub use journal::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, Fed, FedAppend, FeedPage, FeedRequest, FeedRow, Journal,
-    JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedPage, FeedRequest, FeedRow,
+    Journal, JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry, StreamTip,
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;

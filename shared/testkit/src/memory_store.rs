@@ -17,7 +17,7 @@ use dormouse_ports::{
     InvocationRecord, InvocationStatus, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession,
     Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
     SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
-    Sleepers, StoreError, StreamEntry,
+    Sleepers, StoreError, StreamEntry, StreamTip,
 };
 use jiff::Timestamp;
 
@@ -237,6 +237,10 @@ impl Records for MemoryStore {
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         Ok(lock(&self.tables).journal.last_position(stream))
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        Ok(lock(&self.tables).journal.tip(stream))
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
 use dormouse_api::{Actor, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
@@ -62,12 +63,20 @@ impl Units {
     }
 }
 
+#[allow(dead_code, reason = "not every benchmark does all of it")]
 impl Deployment {
     pub(crate) async fn new() -> Self {
+        Self::watched_by(None::<Meter>).await
+    }
+
+    /// The same, whose requests `watcher` sees.
+    pub(crate) async fn watched_by(watcher: Option<impl Intercept + 'static>) -> Self {
         let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let meter = Meter::with_units();
-        let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+        let config = embedded.config().interceptor(meter.clone());
+        let config = watcher.into_iter().fold(config, |config, watcher| config.interceptor(watcher));
+        let client = Client::from_conf(config.build());
         let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
         let (clock, notifier): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), AppendNotifier::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));

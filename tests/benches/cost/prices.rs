@@ -11,6 +11,8 @@ pub(super) const HTTP_REQUESTS: f64 = 1.00;
 pub(super) const CUSTOM_EVENTS: f64 = 1.00;
 /// EventBridge Scheduler, invocations.
 pub(super) const SCHEDULES: f64 = 1.00;
+/// Bytes that clients on the internet are sent, for each GB; a million times a kilobyte is one.
+pub(super) const EGRESS_GB: f64 = 0.09;
 /// Lambda, requests.
 pub(super) const LAMBDA_REQUESTS: f64 = 0.20;
 /// Lambda on arm64, GB-seconds.

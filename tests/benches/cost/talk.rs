@@ -17,6 +17,19 @@ pub(super) fn text(seed: u64, bytes: usize) -> String {
     text
 }
 
+/// Random letters, about `bytes` of them, that are the same whenever `seed` is: a quarter is all that compression saves.
+pub(super) fn noise(seed: u64, bytes: usize) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut dice = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let letter = |_| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        char::from(LETTERS[usize::try_from(dice >> 58).unwrap_or_default()])
+    };
+    (0..bytes).map(letter).collect()
+}
+
 /// One of 4,096 words.
 fn word(number: u64) -> String {
     const SYLLABLES: [&str; 16] =

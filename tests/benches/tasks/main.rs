@@ -16,9 +16,7 @@ use std::time::{Duration, Instant};
 use dormouse_api::{AppendNotifier, Keys, RecordingEngine, RecordingStore};
 use dormouse_harness::{DescriptorWakes, TurnOutcome};
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, ProtocolConfig, Server};
-use dormouse_ports::{
-    Append, Clock, Commit, Commits, DocumentKey, DocumentWrite, IdSource, Journal, Records, StreamEnd,
-};
+use dormouse_ports::{Append, Clock, Commit, Commits, EndOfStream, IdSource, Journal, Records, StreamEnd};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
@@ -125,22 +123,15 @@ impl Bench {
     async fn session(&self, events: u64) -> String {
         let id = self.new_session().await;
         let event = self.store.entries(&id, 0, 1).await.expect("an answer").pop().expect("an event").entry;
-        let mut last = self.store.last_position(&id).await.expect("an answer");
-        // The document of the session keeps the end of its stream.
-        let key = DocumentKey::new("session", &id);
-        while last < events {
-            let document = self.store.document(&key, SystemClock::default().now()).await.expect("an answer");
-            let document = document.expect("a session");
-            let count = usize::try_from((events - last).min(BATCH)).expect("a small number");
-            let end = StreamEnd::Document(key.clone());
-            let entries = vec![event.clone(); count];
-            let append = Append { stream: id.clone(), end, first: last + 1, entries, fed: None };
-            last += count as u64;
-            let mut body = document.body;
-            body["own"]["position"] = last.into();
-            let (key, expect) = (key.clone(), document.version);
-            let write = DocumentWrite { key, expect, body: Some(body), listed: Vec::new(), expires_at: None };
-            self.commit(Journal::new(vec![write], vec![append])).await;
+        let mut tip = self.store.tip(&id).await.expect("an answer");
+        while tip.position < events {
+            let count = usize::try_from((events - tip.position).min(BATCH)).expect("a small number");
+            let (mut known, first) = (tip.known.expect("a session"), tip.position + 1);
+            known["own"]["position"] = (tip.position + count as u64).into();
+            let end = StreamEnd::Append(EndOfStream { known, behind: tip.at });
+            let append = Append { stream: id.clone(), end, first, entries: vec![event.clone(); count], fed: None };
+            self.commit(Journal::new(Vec::new(), vec![append])).await;
+            tip = self.store.tip(&id).await.expect("an answer");
         }
         id
     }

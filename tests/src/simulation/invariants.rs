@@ -95,8 +95,9 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
     let rows = sight.rows.iter().filter(|row| row.invocation_id == *id).collect::<Vec<_>>();
     let fits = match rows[..] {
-        [] => aside,
-        [row] => !aside && row.generation == generation && row.due_at == due_at,
+        // What has not begun does not sleep.
+        [] => aside || !paused.has_paused(),
+        [row] => !aside && paused.has_paused() && row.generation == generation && row.due_at == due_at,
         _ => false,
     };
     ensure(fits, || format!("{id}#{generation} sleeps, and its rows are {rows:?}"))?;

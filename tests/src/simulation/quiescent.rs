@@ -82,7 +82,8 @@ fn rows_are_of_sleepers(rest: &Quiescent<'_>) -> Result<(), String> {
     let row = |row: &PendingRow| (row.invocation_id.clone(), row.generation);
     let mut rows: Vec<_> = rest.rows.iter().map(row).collect();
     rows.sort();
-    let sleepers = rest.history.invocations.values().filter(|record| !has_ended(record));
+    let sleeps = |record: &&InvocationRecord| !has_ended(record) && record.paused.has_paused();
+    let sleepers = rest.history.invocations.values().filter(sleeps);
     let wanted: Vec<_> = sleepers.map(|it| (it.paused.invocation_id.clone(), it.paused.generation)).collect();
     if rows == wanted { Ok(()) } else { Err(format!("{wanted:?} sleep, and there are rows for {rows:?}")) }
 }

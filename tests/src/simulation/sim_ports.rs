@@ -8,7 +8,7 @@ use dormouse_ports::{
     Invocations, LeaseRequest, ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
     PendingRow, Records, Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, SessionFilter,
     SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError,
-    StreamEntry, Subscription, SubscriptionError, Timers,
+    StreamEntry, StreamTip, Subscription, SubscriptionError, Timers,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -223,6 +223,12 @@ impl Records for SimPorts {
         let (about, stream) = (stream.to_owned(), stream.to_owned());
         let effect = move |outside: &mut Outside| at_once(outside.store.last_position(&stream));
         self.call("last_position", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.tip(&stream));
+        self.call("tip", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

@@ -9,7 +9,7 @@ use dormouse_api::RecordingStore;
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedPage,
     FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
-    ListRequest, Map, Page, Records, StoreError, StreamEntry, TurnStore,
+    ListRequest, Map, Page, Records, StoreError, StreamEntry, StreamTip, TurnStore,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
@@ -195,6 +195,10 @@ impl Records for Meanwhile {
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         self.store.last_position(stream).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.store.tip(stream).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

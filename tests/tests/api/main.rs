@@ -7,6 +7,7 @@ mod durable;
 mod events;
 mod idempotency;
 mod late;
+mod open;
 mod parts;
 mod recorded;
 mod refusals;

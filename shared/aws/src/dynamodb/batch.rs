@@ -2,20 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aws_sdk_dynamodb::types::{KeysAndAttributes, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::KeysAndAttributes;
 use dormouse_ports::StoreError;
 
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, text, text_value};
 use super::keys::{Key, PK, SK};
-use super::write::{Write, key_item};
+use super::write::key_item;
 
 /// The most keys that one request takes.
 const MOST_KEYS: usize = 100;
-
-/// The most items that one request puts.
-const MOST_PUTS: usize = 25;
 
 /// A part of a partition, in the order of its sort keys.
 #[derive(Clone, Debug)]
@@ -67,29 +64,6 @@ impl DynamoDbStateStore {
         Ok((items, unread))
     }
 
-    /// Does `puts`, which have no conditions and are of different items, in no order, with one request for many.
-    pub(super) async fn put_rows(&self, puts: Vec<Write>) -> Result<(), StoreError> {
-        let [_, _, ..] = puts.as_slice() else { return self.put_all(puts).await };
-        for puts in puts.chunks(MOST_PUTS) {
-            let mut left = puts.iter().map(put_request).collect::<Result<Vec<_>, _>>()?;
-            while !left.is_empty() {
-                left = self.config.retry.run(|| self.put_once(&left)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The puts that have to be asked for again; at least one is done.
-    async fn put_once(&self, puts: &[WriteRequest]) -> Result<Vec<WriteRequest>, Fault> {
-        let answer = self.client.batch_write_item().request_items(&self.table, puts.to_vec()).send().await;
-        let answer = answer.map_err(|error| fault("BatchWriteItem", &self.table, &error))?;
-        let left = answer.unprocessed_items.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
-        if left.len() == puts.len() {
-            return Err(Fault::Busy(StoreError::Unavailable("the table is throttling".to_owned())));
-        }
-        Ok(left)
-    }
-
     /// The first `limit` items of `range`.
     pub(super) async fn query_range(&self, range: &KeyRange, limit: usize) -> Result<Vec<Item>, StoreError> {
         let mut start = range.after.clone().map(|sk| key_item(&Key { pk: range.pk.clone(), sk }));
@@ -120,11 +94,4 @@ impl DynamoDbStateStore {
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
-}
-
-fn put_request(write: &Write) -> Result<WriteRequest, StoreError> {
-    let item = write.plain_put().ok_or_else(|| StoreError::Invalid("a row that is no plain put".to_owned()))?;
-    let put = PutRequest::builder().set_item(Some(item.clone())).build();
-    let put = put.map_err(|error| StoreError::Invalid(error.to_string()))?;
-    Ok(WriteRequest::builder().put_request(put).build())
 }

@@ -20,7 +20,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
@@ -61,7 +61,7 @@ impl DynamoDbStateStore {
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
         let verdict = if plan.sendings.is_empty() {
-            self.put_rows(plan.rows(commit.now)).await?;
+            self.put_all(plan.rows(commit.now)).await?;
             self.write_plan(commit, &plan, &in_doubt).await
         } else {
             self.send(commit, &plan, &in_doubt).await
@@ -79,12 +79,12 @@ impl DynamoDbStateStore {
     /// Sends appends to streams, each attempt with its own instant; notes in `in_doubt` as
     /// [`write_plan`](Self::write_plan) does.
     async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
-        let mut earliest = Timestamp::MIN;
+        let mut earliest = plan.earliest();
         for _ in 0..MOST_EARLY {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.put_rows(plan.rows(at)).await.map_err(Fault::Lasting)?;
+                    self.put_all(plan.rows(at)).await.map_err(Fault::Lasting)?;
                     if self.clock.now().duration_since(at) > ROWS_TAKE {
                         return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
                     }

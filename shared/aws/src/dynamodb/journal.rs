@@ -4,28 +4,31 @@
 //! |---|---|---|
 //! | document | its kind and id | body, version |
 //! | place in a list | the list, a shard of it where it is wide, then the order | the name of a document, a label |
-//! | head of a stream that no document keeps | the stream | the position of the last entry |
-//! | batch of a stream | the stream, then the position of its last entry | the entries of one append |
+//! | head of a stream that the store keeps | the stream | the position of the last entry |
+//! | batch of such a stream | the stream, then the position of its last entry | the entries of one append |
+//! | batch that keeps the end of its stream | the stream, then the position of its first entry | the same, and what is known at the end |
 //! | row of a feed | a shard of the feed, then the order | which append, a label |
 //!
-//! An append is conditional on the head alone, or on the document that keeps the stream: a batch comes with either, in
-//! one transaction. Places and rows are written ahead of it and cost half there: until the document or the batch that
-//! they name is written they are phantoms, which readers pass over (`rows`). Because a batch is found by its last position, one query begins inside of the batch that a reader
-//! stopped in, and another finds the last one.
+//! An append is conditional on the head, or on no batch beginning where its own does: of two writers that have read the
+//! same end one comes first. Places and rows are written ahead of the transaction and cost half there: until the document
+//! or the batch that they name is written they are phantoms, which readers pass over (`rows`). Positions have no gaps, so
+//! that batches of both kinds stand in one order.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry, StreamTip,
 };
 use jiff::{SignedDuration, Timestamp};
 
 use super::DynamoDbStateStore;
 use super::batch::KeyRange;
 use super::encode::Encoder;
-use super::item::{Item, number, number_value, optional_time, text, text_value, time_value, ttl_value};
+use super::item::{
+    Item, number, number_value, optional_number, optional_time, text, text_value, time_value, ttl_value,
+};
 use super::keys::{
-    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION,
-    RECORD_ID, SK, STREAM, TTL, VERSION,
+    self, BODY, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key, LABEL,
+    LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::write::Write;
 
@@ -90,12 +93,16 @@ impl<'a> AppendWrites<'a> {
         append: &'a Append,
         commit_id: AttributeValue,
     ) -> Result<Self, StoreError> {
-        let key = Key::batch(&append.stream, last_of(append));
-        let item = Item::from([
+        let key = key_of(append);
+        let mut item = Item::from([
             (FIRST_POSITION.to_owned(), number_value(append.first)),
             (ENTRIES.to_owned(), encoder.entries(&key, &append.entries)?),
             (COMMIT_ID.to_owned(), commit_id),
         ]);
+        if let StreamEnd::Append(end) = &append.end {
+            item.insert(LAST_POSITION.to_owned(), number_value(last_of(append)));
+            item.insert(KNOWN.to_owned(), encoder.document(&key, &end.known)?);
+        }
         Ok(Self { append, batch: Write::put(&key, item) })
     }
 
@@ -105,33 +112,27 @@ impl<'a> AppendWrites<'a> {
 
     /// The item that holds the entries: no commit writes it again, so that it carries the id of its own for ever.
     pub(super) fn witness(&self) -> Key {
-        Key::batch(&self.append.stream, last_of(self.append))
+        key_of(self.append)
     }
 
-    /// True if `key` is the document that keeps the stream.
-    pub(super) fn is_kept_by(&self, key: &DocumentKey) -> bool {
-        matches!(&self.append.end, StreamEnd::Document(keeper) if keeper == key)
+    /// Earliest instant at which it may be sent, as far as that is known.
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        match &self.append.end {
+            StreamEnd::Store => None,
+            StreamEnd::Append(end) => later_than(end.behind?),
+        }
     }
 
-    /// `write` of the document that keeps the stream, on the condition as well that the append before this one was sent
-    /// before `at`.
-    pub(super) fn keeping(write: Write, at: Timestamp) -> Write {
-        let write = write.having(FED_AT, time_value(at)).with(":at", time_value(at));
-        write.when("attribute_not_exists(fed_at) OR fed_at < :at")
+    /// The write that is refused where the append does not begin at the end of its stream. Where the store keeps it,
+    /// also where the append before was sent at `at` or later.
+    pub(super) fn guard(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+        match self.append.end {
+            StreamEnd::Store => self.head(at, commit_id),
+            StreamEnd::Append(_) => self.batch_at(at).when("attribute_not_exists(pk)"),
+        }
     }
 
-    /// True if no document keeps the stream.
-    pub(super) fn has_head(&self) -> bool {
-        self.append.end == StreamEnd::Store
-    }
-
-    /// Moves the head of a stream that no document keeps, on the conditions that it is where the append begins, and
-    /// that the append before it was sent before `at`.
-    pub(super) fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Option<Write> {
-        self.has_head().then(|| self.own_head(at, commit_id))
-    }
-
-    fn own_head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+    fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
         let change = "SET last_position = :last, commit_id = :commit, fed_at = :at";
         let update = Write::update(&Key::stream_head(&self.append.stream), change)
             .with(":last", number_value(last_of(self.append)))
@@ -146,19 +147,19 @@ impl<'a> AppendWrites<'a> {
     }
 
     /// Earliest instant at which it may be sent, if `found` is the head that refused it for nothing but that it came
-    /// too early; or the document that keeps the stream, which has to be of version `expect`.
-    pub(super) fn too_early(&self, found: Option<&Item>, expect: Option<u64>) -> Option<Timestamp> {
-        let head = found?;
-        let stands = match expect {
-            Some(version) => number(head, VERSION).is_ok_and(|found| found == version),
-            None => number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first),
-        };
-        let before = optional_time(head, FED_AT).ok().flatten().filter(|_| stands)?;
-        before.checked_add(SignedDuration::from_nanos(1)).ok()
+    /// too early.
+    pub(super) fn too_early(&self, found: Option<&Item>) -> Option<Timestamp> {
+        let head = found.filter(|_| self.append.end == StreamEnd::Store)?;
+        let stands = number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first);
+        later_than(optional_time(head, FED_AT).ok().flatten().filter(|_| stands)?)
     }
 
-    /// The entries, as one item.
-    pub(super) fn batch(&self, at: Timestamp) -> Write {
+    /// The entries, as one item, where the guard is another one.
+    pub(super) fn batch(&self, at: Timestamp) -> Option<Write> {
+        (self.append.end == StreamEnd::Store).then(|| self.batch_at(at))
+    }
+
+    fn batch_at(&self, at: Timestamp) -> Write {
         self.batch.clone().having(FED_AT, time_value(at))
     }
 
@@ -171,10 +172,25 @@ impl<'a> AppendWrites<'a> {
             (FIRST_POSITION.to_owned(), number_value(*first)),
             (ENTRY_COUNT.to_owned(), number_value(entries.len() as u64)),
         ]);
+        if self.append.end != StreamEnd::Store {
+            item.insert(BY_FIRST.to_owned(), AttributeValue::Bool(true));
+        }
         item.extend(fed.label.as_ref().map(|label| (LABEL.to_owned(), text_value(label))));
         let row = FeedRow { at, stream: stream.clone(), first: *first, count: entries.len() as u64 };
         Some(Write::put(&Key::feed_row(&fed.feed, &row), item))
     }
+}
+
+fn later_than(at: Timestamp) -> Option<Timestamp> {
+    at.checked_add(SignedDuration::from_nanos(1)).ok()
+}
+
+fn key_of(append: &Append) -> Key {
+    let position = match append.end {
+        StreamEnd::Store => last_of(append),
+        StreamEnd::Append(_) => append.first,
+    };
+    Key::batch(&append.stream, position)
 }
 
 fn last_of(append: &Append) -> u64 {
@@ -194,24 +210,6 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// The documents called `keys`, with one request for a hundred of them.
-    pub(super) async fn read_documents(
-        &self,
-        keys: &[DocumentKey],
-        now: Timestamp,
-    ) -> Result<Vec<Option<Document>>, StoreError> {
-        let keys: Vec<Key> = keys.iter().map(Key::document).collect();
-        let found = self.get_items(&keys, None).await?;
-        let mut documents = Vec::new();
-        for key in &keys {
-            documents.push(match found.get(key).filter(|item| is_there(item, now)) {
-                Some(item) => Some(self.document_of(item).await?),
-                None => None,
-            });
-        }
-        Ok(documents)
-    }
-
     pub(super) async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
         Ok(Document {
             key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
@@ -227,11 +225,8 @@ impl DynamoDbStateStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<StreamEntry>, StoreError> {
-        let after_key = Some(keys::batch_order(after));
-        let range = KeyRange { pk: keys::stream_partition(stream), after: after_key, backwards: false };
         let mut entries = Vec::new();
-        // Every batch has an entry behind `after`, so that as many batches are enough.
-        for batch in self.query_range(&range, limit).await? {
+        for batch in self.batches(stream, after, limit).await? {
             if entries.len() >= limit {
                 break;
             }
@@ -239,6 +234,50 @@ impl DynamoDbStateStore {
         }
         entries.truncate(limit);
         Ok(entries)
+    }
+
+    /// Batches of `stream` with all entries behind `after`, as far as `limit` of them go.
+    async fn batches(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<Item>, StoreError> {
+        if after > 0 {
+            // Who goes on is at the end, mostly.
+            let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(Vec::new()) };
+            let (first, last) = bounds(&newest)?;
+            if last <= after {
+                return Ok(Vec::new());
+            }
+            if first <= after + 1 {
+                return Ok(vec![newest]);
+            }
+        }
+        let behind = Some(keys::batch_order(after));
+        let range = KeyRange { pk: keys::stream_partition(stream), after: behind, backwards: false };
+        // Every batch has an entry behind `after`, so that as many batches are enough.
+        let mut batches = self.query_range(&range, limit).await?;
+        let begins = batches.first().map(bounds).transpose()?.map(|(first, _)| first);
+        if after > 0
+            && begins != Some(after + 1)
+            && let Some(before) = self.newest_batch(stream, Some(after + 1)).await?
+            && bounds(&before)?.1 > after
+        {
+            // It begins before `after` and goes on behind it.
+            batches.insert(0, before);
+        }
+        Ok(batches)
+    }
+
+    /// The last batch of `stream`, or the last one that is found before the position `before`.
+    async fn newest_batch(&self, stream: &str, before: Option<u64>) -> Result<Option<Item>, StoreError> {
+        let after = before.map(keys::batch_order);
+        let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: true };
+        let newest = self.query_range(&range, 1).await?.pop();
+        // The head sorts before all batches.
+        Ok(newest.filter(|item| item.contains_key(FIRST_POSITION)))
+    }
+
+    pub(super) async fn read_tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(StreamTip::default()) };
+        let (position, at) = (bounds(&newest)?.1, optional_time(&newest, FED_AT)?);
+        Ok(StreamTip { position, at, known: self.optional_body(&newest, KNOWN).await? })
     }
 
     /// The entries of `batch` of `stream`.
@@ -261,34 +300,52 @@ impl DynamoDbStateStore {
     }
 
     pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        // The head sorts before all batches.
-        let range = KeyRange { pk: keys::stream_partition(stream), after: None, backwards: true };
-        let last = self.query_range(&range, 1).await?;
-        let position = last.first().map(|item| text(item, SK)).transpose()?.and_then(keys::last_of);
-        Ok(position.unwrap_or_default())
+        let newest = self.newest_batch(stream, None).await?;
+        Ok(newest.as_ref().map(bounds).transpose()?.map_or(0, |(_, last)| last))
     }
 
     pub(super) async fn read_append(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
-        let Some(before) = position.checked_sub(1) else { return Ok(None) };
-        let after = Some(keys::batch_order(before));
-        let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
-        let found = self.query_range(&range, 1).await?;
-        let Some(batch) = found.first() else { return Ok(None) };
-        let (first, last) = (number(batch, FIRST_POSITION)?, keys::last_of(text(batch, SK)?).unwrap_or_default());
-        let at = match optional_time(batch, FED_AT)? {
+        if position == 0 {
+            return Ok(None);
+        }
+        let holds = |batch: &Item| Ok::<_, StoreError>((bounds(batch)?.0..=bounds(batch)?.1).contains(&position));
+        let mut found = match position.checked_add(1) {
+            Some(behind) => self.newest_batch(stream, Some(behind)).await?,
+            None => None,
+        };
+        if !found.as_ref().map(holds).transpose()?.unwrap_or_default() {
+            let after = Some(keys::batch_order(position - 1));
+            let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
+            found = self.query_range(&range, 1).await?.pop();
+        }
+        let Some(batch) = found else { return Ok(None) };
+        if !holds(&batch)? {
+            return Ok(None);
+        }
+        let (first, last) = bounds(&batch)?;
+        let at = match optional_time(&batch, FED_AT)? {
             Some(at) => Some(at),
             // Those of the first versions stand in the feed at the time of their entries.
-            None => self.body::<Vec<Map>>(batch, ENTRIES).await?.first().and_then(created_at),
+            None => self.body::<Vec<Map>>(&batch, ENTRIES).await?.first().and_then(created_at),
         };
         Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
     }
 }
 
+/// The positions of the first and the last entry of `batch`.
+fn bounds(batch: &Item) -> Result<(u64, u64), StoreError> {
+    let first = number(batch, FIRST_POSITION)?;
+    let last = match optional_number(batch, LAST_POSITION)? {
+        Some(last) => Some(last),
+        None => keys::position_of(text(batch, SK)?),
+    };
+    Ok((first, last.ok_or_else(|| StoreError::Corrupt("a batch without a place".to_owned()))?))
+}
+
 /// Placeholders for the entries of `batch`, the first of which has position `first`: positions have no gaps, even where
 /// the entries are gone.
 fn unreadable(batch: &Item, first: u64) -> Result<Vec<Map>, StoreError> {
-    let last =
-        keys::last_of(text(batch, SK)?).ok_or_else(|| StoreError::Corrupt("a batch without a place".to_owned()))?;
+    let (_, last) = bounds(batch)?;
     let count = usize::try_from((last + 1).saturating_sub(first)).unwrap_or_default();
     Ok(vec![Map::new(); count])
 }

@@ -77,6 +77,10 @@ pub(super) const FIRST_POSITION: &str = "first_position";
 pub(super) const LAST_POSITION: &str = "last_position";
 pub(super) const FED_AT: &str = "fed_at";
 pub(super) const LABEL: &str = "row_label";
+/// Of a batch: what the writers of its stream know at its end.
+pub(super) const KNOWN: &str = "known_at_end";
+/// Of a row of a feed: its batch is found by its first position.
+pub(super) const BY_FIRST: &str = "by_first";
 pub(super) const OWNERS: &str = "owners";
 pub(super) const WRITTEN_AT: &str = "written_at";
 
@@ -166,9 +170,10 @@ impl Key {
         Self { pk: stream_partition(stream), sk: "#".to_owned() }
     }
 
-    /// The entries of one append, the last of which has position `last`.
-    pub(super) fn batch(stream: &str, last: u64) -> Self {
-        Self { pk: stream_partition(stream), sk: batch_order(last) }
+    /// The entries of one append: at the position of the last of them, or of the first where the append keeps the end of
+    /// its stream.
+    pub(super) fn batch(stream: &str, position: u64) -> Self {
+        Self { pk: stream_partition(stream), sk: batch_order(position) }
     }
 
     /// Holds the instant since which a session with pieces has no head.
@@ -291,13 +296,13 @@ pub(super) fn stream_partition(stream: &str) -> String {
     format!("STREAM#{stream}")
 }
 
-/// The sort key of the batch that ends at position `last`, in as many digits as the largest needs.
-pub(super) fn batch_order(last: u64) -> String {
-    format!("{last:020}")
+/// The sort key of the batch at `position`, in as many digits as the largest needs.
+pub(super) fn batch_order(position: u64) -> String {
+    format!("{position:020}")
 }
 
-/// The position at which the batch of this sort key ends.
-pub(super) fn last_of(sk: &str) -> Option<u64> {
+/// The position of the batch of this sort key.
+pub(super) fn position_of(sk: &str) -> Option<u64> {
     sk.parse().ok()
 }
 

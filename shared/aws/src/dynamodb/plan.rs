@@ -69,40 +69,33 @@ impl<'a> Plan<'a> {
 
     /// All changes, where it is sent at `at`.
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, Write)> {
-        let parts = self.parts.iter().map(|(part, write)| (*part, self.keeping(*part, write.clone(), at)));
-        let heads = self.sendings.iter();
-        let heads = heads.filter_map(|one| Some((PlanPart::Stream(one.stream()), one.head(at, id_of(commit))?)));
-        let batches = self.sendings.iter().map(|one| unconditional(one.batch(at)));
-        parts.chain(heads).chain(batches).collect()
+        let guards = self.sendings.iter().map(|one| (PlanPart::Stream(one.stream()), one.guard(at, id_of(commit))));
+        let batches = self.sendings.iter().filter_map(|one| one.batch(at)).map(unconditional);
+        self.parts.iter().cloned().chain(guards).chain(batches).collect()
     }
 
-    /// `write`, which may be that of a document that keeps a stream.
-    fn keeping(&self, part: PlanPart<'_>, write: Write, at: Timestamp) -> Write {
-        let is_keeper = |key| self.sendings.iter().any(|one| one.is_kept_by(key));
-        if matches!(part, PlanPart::Document(change) if is_keeper(&change.key)) {
-            AppendWrites::keeping(write, at)
-        } else {
-            write
-        }
+    /// Earliest instant at which it may be sent, as far as that is known.
+    pub(super) fn earliest(&self) -> Timestamp {
+        self.sendings.iter().filter_map(AppendWrites::earliest).max().unwrap_or(Timestamp::MIN)
     }
 
     /// Earliest instant at which it may be sent, if `part` refused it, being `found`, for nothing but that it came too
     /// early.
     pub(super) fn too_early(&self, part: Option<PlanPart<'_>>, found: Option<&Item>) -> Option<Timestamp> {
         match part? {
-            PlanPart::Stream(stream) => self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found, None),
-            PlanPart::Document(write) => {
-                let kept = self.sendings.iter().find(|one| one.is_kept_by(&write.key))?;
-                kept.too_early(found, Some(write.expect))
-            }
-            PlanPart::Session(_) | PlanPart::Invocation | PlanPart::Signal | PlanPart::Unconditional => None,
+            PlanPart::Stream(stream) => self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found),
+            PlanPart::Session(_)
+            | PlanPart::Invocation
+            | PlanPart::Signal
+            | PlanPart::Document(_)
+            | PlanPart::Unconditional => None,
         }
     }
 
     /// The subject of the change `index` of those [sent](Self::sent_at).
     pub(super) fn part(&self, index: usize) -> Option<PlanPart<'a>> {
-        let heads = self.sendings.iter().filter(|one| one.has_head()).map(|one| PlanPart::Stream(one.stream()));
-        self.parts.iter().map(|(part, _)| *part).chain(heads).nth(index)
+        let guards = self.sendings.iter().map(|one| PlanPart::Stream(one.stream()));
+        self.parts.iter().map(|(part, _)| *part).chain(guards).nth(index)
     }
 
     /// A few new items of a list travel inside the transaction, which costs a unit more for each KB but no round trip.

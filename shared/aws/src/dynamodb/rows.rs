@@ -17,7 +17,7 @@ use super::DynamoDbStateStore;
 use super::batch::KeyRange;
 use super::item::{Item, number, optional_text, optional_time, text};
 use super::journal::is_there;
-use super::keys::{self, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, RECORD_ID, SK, STREAM};
+use super::keys::{self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, RECORD_ID, SK, STREAM};
 
 /// Number of rows that are read at once of each partition where readers want only those with a label.
 const LABELED_ROWS: usize = 100;
@@ -92,6 +92,7 @@ impl DynamoDbStateStore {
         let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
         let mut taken = Vec::new();
         for (place, item) in found.rows {
+            let by_first = item.contains_key(BY_FIRST);
             let row = feed_row(&place, &item)?;
             if row.at > request.until {
                 (page.more, page.is_fresh) = (false, true);
@@ -104,19 +105,23 @@ impl DynamoDbStateStore {
             page.upto = Some(place);
             let label = optional_text(&item, LABEL);
             let is_wanted = |labels: &Vec<String>| label.is_none_or(|label| labels.iter().any(|one| one == label));
-            taken.extend(request.labels.as_ref().is_none_or(is_wanted).then_some(row));
+            taken.extend(request.labels.as_ref().is_none_or(is_wanted).then_some((row, by_first)));
         }
         page.appends = self.appends_at(taken).await?;
         Ok(page)
     }
 
-    /// The appends that `rows` report, as far as they happened, in their order.
-    async fn appends_at(&self, rows: Vec<FeedRow>) -> Result<Vec<FedAppend>, StoreError> {
-        let key = |row: &FeedRow| Key::batch(&row.stream, (row.first + row.count).saturating_sub(1));
+    /// The appends that `rows` report, as far as they happened, in their order; and whether a batch is found by its first
+    /// position.
+    async fn appends_at(&self, rows: Vec<(FeedRow, bool)>) -> Result<Vec<FedAppend>, StoreError> {
+        let key = |(row, by_first): &(FeedRow, bool)| {
+            Key::batch(&row.stream, if *by_first { row.first } else { (row.first + row.count).saturating_sub(1) })
+        };
         let found = self.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
         let mut appends = Vec::new();
         for row in rows {
             let Some(batch) = found.get(&key(&row)) else { continue };
+            let (row, _) = row;
             // Batches of the first versions do not know when they were sent; there were no phantoms then.
             let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
             if is_of_row && number(batch, FIRST_POSITION)? == row.first {

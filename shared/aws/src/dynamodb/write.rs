@@ -77,16 +77,6 @@ impl Write {
         matches!(self.change, ItemChange::Check { .. } | ItemChange::Delete { .. })
     }
 
-    /// The item that it puts, if that is all that it does.
-    pub(super) fn plain_put(&self) -> Option<&Item> {
-        match &self.change {
-            ItemChange::Put(item) if self.condition.is_none() => Some(item),
-            ItemChange::Put(_) | ItemChange::Update { .. } | ItemChange::Delete { .. } | ItemChange::Check { .. } => {
-                None
-            }
-        }
-    }
-
     /// Approximate number of bytes that it sends.
     pub(super) fn size(&self) -> usize {
         let change = match &self.change {

@@ -12,7 +12,7 @@ use dormouse_http::{
 };
 use dormouse_ports::{
     Clock, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Journal, ListRequest, Page, Records, StoreError,
-    StreamEntry,
+    StreamEntry, StreamTip,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::event::EventPlace;
@@ -100,6 +100,12 @@ impl Records for Shelf {
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         self.up()?;
         Ok(self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64)
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.up()?;
+        let position = self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64;
+        Ok(StreamTip { position, ..StreamTip::default() })
     }
 
     async fn append_of(&self, _stream: &str, _position: u64) -> Result<Option<FeedRow>, StoreError> {

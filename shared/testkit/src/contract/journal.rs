@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Append, Breadth, Commit, CommitError, Document, DocumentKey, DocumentWrite, Fed, FeedPage, FeedRequest, FeedRow,
-    Journal, JournalConflict, ListRequest, Listed, Map, RecordedEntries, SessionExpectation, StoreError, StreamEnd,
-    StreamEntry,
+    Append, Breadth, Commit, CommitError, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FeedPage,
+    FeedRequest, FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, RecordedEntries, SessionExpectation,
+    StoreError, StreamEnd, StreamEntry, StreamTip,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -230,33 +230,70 @@ pub(super) async fn a_stream_has_no_gap(store: Store) {
     assert_eq!(positions(&store, "other", 0, 100).await, [0_u64; 0]);
 }
 
-pub(super) async fn a_document_keeps_the_end_of_a_stream(store: Store) {
-    let kept = |first, count| Append {
-        end: StreamEnd::Document(key("keeper")),
+pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
+    assert_eq!(store.tip("s").await.expect("an answer"), StreamTip::default());
+    let kept = |first, count, tip: &StreamTip, known: u64| Append {
+        end: StreamEnd::Append(EndOfStream { known: numbered(known), behind: tip.at }),
         fed: Some(Fed::to("feed")),
         ..append("s", first, count)
     };
-    let both = |expect, append| Journal::new(vec![write("keeper", expect, expect + 1)], vec![append]);
-    done(&store, "one", both(0, kept(1, 2))).await;
-    done(&store, "two", both(1, kept(3, 1))).await;
-    // It is written without an append as well.
-    done(&store, "without", documents([write("keeper", 2, 3)])).await;
-    done(&store, "three", both(3, kept(4, 1))).await;
-    for (id, expect) in [("late", 3), ("ahead", 9)] {
-        let conflict = JournalConflict::Document(key("keeper"));
-        assert_eq!(lost(&store, id, both(expect, kept(5, 1))).await, conflict, "the version decides");
+    let mut tip = StreamTip::default();
+    for (known, count) in [(1, 2), (2, 1), (3, 12), (4, 1)] {
+        let next = kept(tip.position + 1, count, &tip, known);
+        done(&store, &format!("append-{known}"), appends([next])).await;
+        let stale = kept(tip.position + 1, count + 1, &tip, 9);
+        let conflict = JournalConflict::Stream("s".to_owned());
+        assert_eq!(lost(&store, &format!("late-{known}"), appends([stale])).await, conflict);
+        let now = store.tip("s").await.expect("an answer");
+        assert_eq!((now.position, &now.known), (tip.position + count, &Some(numbered(known))));
+        assert!(now.at > tip.at, "each is sent behind the one before");
+        tip = now;
     }
-    assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4]);
-    assert_eq!(store.last_position("s").await.expect("an answer"), 4);
+    assert_eq!(store.last_position("s").await.expect("an answer"), 16);
+    for after in 0..=17 {
+        for limit in [1, 2, 5, 100] {
+            let wanted: Vec<u64> = (after + 1..=16).take(limit).collect();
+            assert_eq!(positions(&store, "s", after, limit).await, wanted, "{limit} behind {after}");
+        }
+    }
+    assert_eq!(positions(&store, "s", u64::MAX, 1).await, [0_u64; 0]);
     let rows = feed(&store, "feed").await;
-    assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 2), (3, 1), (4, 1)]);
+    assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 2), (3, 1), (4, 12), (16, 1)]);
     assert!(rows.windows(2).all(|pair| pair[0].at < pair[1].at), "{rows:?}");
-    let without = appends([kept(5, 1)]);
-    let removed = Journal::new(vec![removal("keeper", 4)], vec![kept(5, 1)]);
-    for (id, journal) in [("without-it", without), ("with-its-removal", removed)] {
-        let refused = store.commit(&alone(id, journal)).await;
-        assert!(matches!(refused, Err(CommitError::Store(StoreError::Invalid(_)))), "{id}: {refused:?}");
+    for (position, row) in [(1, 0), (2, 0), (3, 1), (4, 2), (9, 2), (15, 2), (16, 3)] {
+        let found = store.append_of("s", position).await.expect("an answer");
+        assert_eq!(found.as_ref(), Some(&rows[row]), "{position}");
     }
+    for position in [0, 17, u64::MAX] {
+        assert_eq!(store.append_of("s", position).await.expect("an answer"), None);
+    }
+}
+
+pub(super) async fn appends_take_over_the_end_of_a_stream(store: Store) {
+    done(&store, "before", appends([append("s", 1, 3)])).await;
+    done(&store, "and", appends([append("s", 4, 2)])).await;
+    let tip = store.tip("s").await.expect("an answer");
+    assert_eq!((tip.position, &tip.known), (5, &None));
+    let kept = |first, count, tip: &StreamTip| Append {
+        end: StreamEnd::Append(EndOfStream { known: numbered(first), behind: tip.at }),
+        fed: Some(Fed::to("feed")),
+        ..append("s", first, count)
+    };
+    done(&store, "take-over", appends([kept(6, 3, &tip)])).await;
+    assert_eq!(lost(&store, "late", appends([kept(6, 1, &tip)])).await, JournalConflict::Stream("s".to_owned()));
+    let tip = store.tip("s").await.expect("an answer");
+    done(&store, "go-on", appends([kept(9, 1, &tip)])).await;
+    for after in 0..=10 {
+        for limit in [1, 2, 4, 100] {
+            let wanted: Vec<u64> = (after + 1..=9).take(limit).collect();
+            assert_eq!(positions(&store, "s", after, limit).await, wanted, "{limit} behind {after}");
+        }
+    }
+    let mut firsts = Vec::new();
+    for position in 1..=9 {
+        firsts.push(store.append_of("s", position).await.expect("an answer").expect("an append").first);
+    }
+    assert_eq!(firsts, [1, 1, 1, 4, 4, 6, 6, 6, 9]);
 }
 
 pub(super) async fn a_stream_is_read_from_anywhere(store: Store) {

@@ -81,7 +81,9 @@ pub(super) async fn the_first_step_stores_an_invocation_of_which_nothing_was_sto
     let reached = further(&begun, 1);
     let first = || progress(&reached, ProgressFrom::Fresh, Some(claim("a", 60)));
     store.commit(&commit("first", None, Some(first()))).await.expect("it is written");
-    assert_eq!(all_pending(&store, None).await.len(), 1, "a sweep finds it when its worker dies");
+    assert_eq!(all_pending(&store, None).await, [], "it does not sleep");
+    let dead = store.dead_claims(at(61)).await.expect("an answer");
+    assert_eq!(dead, ["i1".into()], "a sweep finds it when its worker dies");
     let again = store.commit(&commit("again", None, Some(first()))).await;
     assert!(matches!(again, Err(CommitError::InvocationConflict)), "{again:?}");
     let record = granted(store.claim(&takeover("b", 61)).await.expect("an answer"));

@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use dormouse_ports::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, FedAppend, FeedPage, FeedRequest, FeedRow, Journal,
-    JournalConflict, ListRequest, Listed, Map, Page, StreamEntry,
+    JournalConflict, ListRequest, Listed, Map, Page, StreamEnd, StreamEntry, StreamTip,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +20,8 @@ pub(super) struct JournalTables {
     feeds: BTreeMap<(String, String), (Option<String>, FeedRow)>,
     /// The appends of each stream.
     appends: BTreeMap<String, Vec<FeedRow>>,
+    /// What the newest append of each stream knows at its end.
+    known: BTreeMap<String, Map>,
     /// Instant at which the last append was sent: one after the other, as nothing is under way here.
     sent: Option<Timestamp>,
 }
@@ -67,10 +69,18 @@ impl JournalTables {
         let stream = append.stream.clone();
         let count = append.entries.len() as u64;
         let row = FeedRow { at, stream, first: append.first, count };
+        if let StreamEnd::Append(end) = &append.end {
+            self.known.insert(append.stream.clone(), end.known.clone());
+        }
         if let Some(fed) = &append.fed {
             self.feeds.insert((fed.feed.clone(), row.order()), (fed.label.clone(), row.clone()));
         }
         self.appends.entry(append.stream.clone()).or_default().push(row);
+    }
+
+    pub(super) fn tip(&self, stream: &str) -> StreamTip {
+        let at = self.appends.get(stream).and_then(|appends| appends.last()).map(|row| row.at);
+        StreamTip { position: self.last_position(stream), at, known: self.known.get(stream).cloned() }
     }
 
     pub(super) fn append_of(&self, stream: &str, position: u64) -> Option<FeedRow> {

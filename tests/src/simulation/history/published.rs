@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use dormouse_ports::{Commit, Document, DocumentKey, FeedRequest, FeedRow};
+use dormouse_ports::{Commit, Document, DocumentKey, FeedRequest, FeedRow, Map, StreamTip};
 use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
-use dormouse_protocol::resource::{Outcome, Session, Task, TaskStatus};
+use dormouse_protocol::id::{EventId, OutcomeId, SessionId, TaskId};
+use dormouse_protocol::resource::{Outcome, Session, SessionState, Task, TaskStatus};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,8 @@ pub(crate) struct Published {
     pub(crate) tasks: BTreeMap<String, Vec<Task>>,
     pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
+    /// Sessions, as their documents have them.
+    documents: BTreeMap<String, Session>,
     /// What idempotency keys were answered with, and until when that is kept.
     pub(crate) receipts: BTreeMap<String, Vec<(Option<Timestamp>, Value)>>,
     /// The version of each document that was seen last, and until when it is kept: one that comes anew begins at 1 again.
@@ -53,7 +55,14 @@ pub(crate) struct Thread {
 #[derive(Deserialize)]
 struct Kept<R> {
     resource: R,
-    own: Value,
+}
+
+/// What the end of a stream holds of its session.
+#[derive(Deserialize)]
+struct SessionEnd {
+    state: SessionState,
+    updated_at: Timestamp,
+    own: OwnOfSession,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +111,11 @@ impl Published {
                 }
                 Err(error) => self.unreadable = Some(format!("stream {}: {error}", append.stream)),
             }
+            if let Ok(StreamTip { known: Some(known), .. }) = at_once(store.tip(&append.stream))
+                && let Err(error) = self.note_end(&append.stream, known)
+            {
+                self.unreadable = Some(format!("the end of stream {}: {error}", append.stream));
+            }
             if let Some(fed) = &append.fed {
                 let rows = whole(store, &fed.feed);
                 let known = self.feeds.insert(fed.feed.clone(), rows.clone()).unwrap_or_default();
@@ -131,11 +145,7 @@ impl Published {
             }
             OutcomeId::OBJECT => self.outcomes.entry(id).or_default().push(resource(body)?),
             SessionId::OBJECT => {
-                let Kept { resource: session, own } = serde_json::from_value(body)?;
-                let OwnOfSession { position, open } = serde_json::from_value(own)?;
-                open.iter().for_each(|(task, open)| self.goes_on(task, open));
-                let open = open.into_iter().map(|(task, open)| (task, open.standing())).collect();
-                self.sessions.entry(id).or_default().push(Thread { session, position, open });
+                self.documents.insert(id, resource(body)?);
             }
             "idempotency" => {
                 self.receipts.entry(id).or_default().push((document.expires_at, body["answer"].clone()));
@@ -145,7 +155,20 @@ impl Published {
         Ok(())
     }
 
-    /// An open task is in the document of its session as it is.
+    /// Notes what the end of the stream `id` holds of its session.
+    fn note_end(&mut self, id: &str, known: Map) -> Result<(), serde_json::Error> {
+        let Some(mut session) = self.documents.get(id).cloned() else { return Ok(()) };
+        let SessionEnd { state, updated_at, own } = serde_json::from_value(Value::Object(known))?;
+        let OwnOfSession { position, open } = own;
+        open.iter().for_each(|(task, open)| self.goes_on(task, open));
+        let open = open.into_iter().map(|(task, open)| (task, open.standing())).collect();
+        (session.state, session.envelope.updated_at) = (state, updated_at);
+        session.last_event_id = Some(EventId::at(id, position));
+        self.sessions.entry(id.to_owned()).or_default().push(Thread { session, position, open });
+        Ok(())
+    }
+
+    /// An open task is at the end of the stream of its session as it is.
     fn goes_on(&mut self, id: &TaskId, open: &OpenTask) {
         let OpenTask::Progress { status, updated_at } = open else { return };
         let Some(versions) = self.tasks.get_mut(id.as_str()) else { return };

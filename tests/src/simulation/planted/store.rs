@@ -9,7 +9,7 @@ use dormouse_ports::{
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
     PendingRow, ProgressFrom, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
     SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
-    SignalState, Signals, Sleepers, StoreError, StreamEntry, SuspendFrom,
+    SignalState, Signals, Sleepers, StoreError, StreamEntry, StreamTip, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -284,6 +284,10 @@ impl Records for LyingStore {
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         self.inner.last_position(stream).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.inner.tip(stream).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
