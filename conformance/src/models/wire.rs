@@ -51,15 +51,18 @@ impl ModelCase {
         }
     }
 
-    /// The model that the fixture has in mind: fixtures bind it only by what they expect.
+    /// The model that the fixture has in mind: the one that its answers name, or the one that fixtures of its wire expect.
     pub(super) fn model(&self) -> &str {
-        let wire = self.calls.iter().find_map(|call| call.wire.body.as_ref()?.get("model")?.as_str());
         let answered = self.answers.iter().find_map(|answer| match answer {
             AnswerSpec::Json { body, .. } => body.get("model")?.as_str(),
             AnswerSpec::Stream { events, .. } => events.first()?.get("model")?.as_str(),
             AnswerSpec::Failure | AnswerSpec::Text { .. } => None,
         });
-        wire.or(answered).unwrap_or("test-model")
+        answered.unwrap_or(match self.mapping {
+            Mapping::OpenAi | Mapping::Atomic | Mapping::Bedrock | Mapping::Responses => "test-model",
+            Mapping::Anthropic => "claude-test",
+            Mapping::Gemini => "gemini-test",
+        })
     }
 
     /// A request as the fixture describes it: where the wire has the model in its address, it is described in the body.

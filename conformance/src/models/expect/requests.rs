@@ -12,7 +12,7 @@ use crate::models::wire::demand;
 #[derive(Default)]
 pub(in crate::models) struct ExpectedWire {
     /// The whole body.
-    pub(in crate::models) body: Option<Map>,
+    body: Option<Map>,
     absent: Vec<String>,
     checks: Map,
 }
