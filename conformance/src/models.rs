@@ -3,6 +3,7 @@
 mod clock;
 mod end;
 mod expect;
+mod node;
 mod run;
 mod spec;
 mod wire;
@@ -10,6 +11,7 @@ mod wire;
 use crate::Failure;
 
 pub(crate) use expect::checks_invariant;
+pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC};
 pub(crate) use spec::ModelCase;
 
 /// Runs the case.

@@ -25,10 +25,7 @@ pub(super) enum Work {
 }
 
 impl NodeSpec {
-    pub(super) fn read(name: &str, mut node: Directives<'_>) -> Result<Self, Failure> {
-        if node.given("calls_llm").is_some() {
-            return Err(Failure::missing(format!("node `{name}` calls a model; there is no model provider")));
-        }
+    pub(super) fn read(mut node: Directives<'_>) -> Result<Self, Failure> {
         let mut layers = Layer::read_list(&mut node, "wrap_with_middleware")?;
         layers.extend(Layer::read_list(&mut node, "middleware")?);
         let work = if let Some(fan_out) = node.nested("fan_out")? {

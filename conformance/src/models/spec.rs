@@ -151,7 +151,7 @@ impl CapabilitySpec {
 }
 
 impl AnswerSpec {
-    fn read(at: String, answer: &Value) -> Result<Self, Failure> {
+    pub(super) fn read(at: String, answer: &Value) -> Result<Self, Failure> {
         Self::of(Directives::new(at, answer)?)
     }
 

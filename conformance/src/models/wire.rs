@@ -82,7 +82,7 @@ impl ModelCase {
 }
 
 impl AnswerSpec {
-    fn put(&self, fetch: &ScriptedFetch) {
+    pub(super) fn put(&self, fetch: &ScriptedFetch) {
         let with = |answer: ScriptedAnswer, headers: &dormouse_ports::Map| {
             headers.iter().fold(answer, |answer, (name, value)| {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

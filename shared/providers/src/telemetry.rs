@@ -9,23 +9,11 @@ use dormouse_ports::model::{
 };
 use serde_json::Value;
 
+pub use dormouse_ports::AttributeValue;
 pub use payload::PayloadLimit;
 
 /// Name of the span of an attempt.
 pub const SPAN_NAME: &str = "openarmature.llm.complete";
-
-/// A value of an attribute.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AttributeValue {
-    /// A text.
-    Text(String),
-    /// Texts in order.
-    Texts(Vec<String>),
-    /// An integer.
-    Integer(i64),
-    /// A number.
-    Number(f64),
-}
 
 /// Attributes in order.
 pub type Attributes = Vec<(&'static str, AttributeValue)>;
@@ -165,6 +153,9 @@ fn failed(list: &mut List, error: &ModelError, options: TelemetryOptions) {
     if let Some(failure) = &error.structured {
         list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
         usage(list, &failure.usage, options.genai);
+        if let (Some(limit), false) = (options.payload, failure.output_content.is_empty()) {
+            list.text("openarmature.llm.output.content", &limit.cut(failure.output_content.clone()));
+        }
     }
 }
 

@@ -20,7 +20,7 @@ impl PayloadLimit {
     }
 
     /// `text` within the limit, cut between two characters and marked where it is longer.
-    fn cut(self, text: String) -> String {
+    pub(super) fn cut(self, text: String) -> String {
         if text.len() <= self.0 {
             return text;
         }
