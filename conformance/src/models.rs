@@ -11,7 +11,7 @@ mod wire;
 use crate::Failure;
 
 pub(crate) use expect::checks_invariant;
-pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC};
+pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC, WrapperCallSpec};
 pub(crate) use spec::ModelCase;
 
 /// Runs the case.

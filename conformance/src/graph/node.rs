@@ -7,6 +7,7 @@ use super::fan_out::{FanOutSpec, pairs};
 use super::middleware::Layer;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::models::WrapperCallSpec;
 
 /// A node of a fixture.
 #[derive(Debug)]
@@ -39,6 +40,9 @@ impl NodeSpec {
             layers.extend(actions.layers());
             Work::Actions(actions)
         };
+        if let Some(call) = node.given("calls_llm_from_wrapper") {
+            layers.push(Layer::CallModel(WrapperCallSpec::read(call)?));
+        }
         // An action logs for itself, in its turn.
         if let (false, Some(log)) = (matches!(work, Work::Actions(_)), node.given("emits_log")) {
             layers.push(Layer::Tell(LogSpec::read("emits_log", log)?));

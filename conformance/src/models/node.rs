@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_engine::{NodeError, Operation, OperationError, operation_ended};
+use async_trait::async_trait;
+use dormouse_engine::{Middleware, Next, NodeError, Operation, OperationError, State, Update, operation_ended};
 use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response,
     RetryReason,
@@ -10,9 +11,9 @@ use dormouse_ports::model::{
 use dormouse_ports::{Clock, Map};
 use dormouse_providers::telemetry::{AttemptRecord, PayloadLimit, SPAN_NAME, TelemetryOptions};
 use dormouse_providers::{ProviderPorts, ProviderSetup, openai};
-use dormouse_testkit::ScriptedFetch;
+use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::spec::AnswerSpec;
 use super::wire::read_request;
@@ -35,6 +36,8 @@ pub(crate) struct ModelCallSpec {
     /// The model, where it is not that of most fixtures.
     model: Option<String>,
     request: Map,
+    /// What the model says, where the fixture leaves the wire to the runner.
+    answer: Option<String>,
     /// The field that the text of the answer goes into.
     into: Option<String>,
 }
@@ -87,8 +90,12 @@ impl ModelCallSpec {
                 request.insert(name.to_owned(), expanded(value.clone()));
             }
         }
+        let answer = call.text("response")?.map(str::to_owned);
+        if answer.is_some() && request.is_empty() {
+            request.insert("messages".to_owned(), json!([{ "role": "user", "content": "Hello" }]));
+        }
         call.done()?;
-        Ok(Self { model, request, into })
+        Ok(Self { model, request, answer, into })
     }
 }
 
@@ -121,7 +128,7 @@ impl NodeModel {
     /// Calls the model; what its answer sets.
     pub(crate) async fn call(&self, call: &ModelCallSpec) -> Result<Map, NodeError> {
         let model = call.model.as_deref().unwrap_or("test-model");
-        let setup = ProviderSetup::new(self.ports.clone(), model).base_url("http://model.test");
+        let setup = ProviderSetup::new(self.ports_for(call, model), model).base_url("http://model.test");
         let provider = openai(self.system.iter().fold(setup, |setup, system| setup.system(system)));
         let observer: Arc<dyn CallObserver> = match self.spans {
             None => Arc::new(()),
@@ -138,6 +145,60 @@ impl NodeModel {
         let response = provider.complete(&request, &options).await.map_err(raised)?;
         let text = response.message.content.as_text();
         Ok(call.into.iter().map(|field| (field.clone(), text.clone().into())).collect())
+    }
+}
+
+impl NodeModel {
+    /// The wire of the case, or one of its own for a call whose answer stands beside it.
+    fn ports_for(&self, call: &ModelCallSpec, model: &str) -> ProviderPorts {
+        let Some(text) = &call.answer else { return self.ports.clone() };
+        let message = json!({ "role": "assistant", "content": text });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "model": model, "choices": [choice] })));
+        ProviderPorts { fetch: Arc::new(fetch), clock: self.ports.clock.clone() }
+    }
+}
+
+/// Calls a model around a node, before it or after it.
+#[derive(Clone, Debug)]
+pub(crate) struct WrapperCallSpec {
+    is_before: bool,
+    call: ModelCallSpec,
+}
+
+impl WrapperCallSpec {
+    pub(crate) fn read(call: &Value) -> Result<Self, Failure> {
+        let mut fields = call.as_object().cloned().unwrap_or_default();
+        let is_before = match fields.shift_remove("phase").as_ref().and_then(Value::as_str) {
+            None | Some("pre") => true,
+            Some("post") => false,
+            Some(other) => return Err(Failure::missing(format!("the phase `{other}` of a call"))),
+        };
+        let call = ModelCallSpec::read(Directives::of("calls_llm_from_wrapper", &fields))?;
+        Ok(Self { is_before, call })
+    }
+
+    pub(crate) fn middleware(&self, model: Arc<NodeModel>) -> Arc<dyn Middleware> {
+        Arc::new(Wrapper { spec: self.clone(), model })
+    }
+}
+
+struct Wrapper {
+    spec: WrapperCallSpec,
+    model: Arc<NodeModel>,
+}
+
+#[async_trait]
+impl Middleware for Wrapper {
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
+        if self.spec.is_before {
+            self.model.call(&self.spec.call).await?;
+            return next.run(state).await;
+        }
+        let result = next.run(state).await;
+        self.model.call(&self.spec.call).await?;
+        result
     }
 }
 

@@ -125,12 +125,18 @@ impl Tree {
     /// Makes the span of an operation that has ended, inside of the innermost open span on the way to it (§5.5).
     pub(crate) fn operated(&mut self, event: &OperationEnded) {
         let place = SpanPlace::of_origin(&event.origin);
+        let started = SystemTime::from(event.operation.started);
+        // A middleware may work before the first node of a part begins.
+        self.leave_for(&place);
+        for depth in 1..=place.around().len() {
+            self.enter(&place.around()[..depth], started);
+        }
         let around = self.open.iter().rev().find(|open| open.place.is_on_the_way_to(&place));
         let parent = around.map_or_else(|| &self.root, |open| &open.span).span_context().clone();
         let operation = &event.operation;
         let own = attributes::operation(operation);
         let ids = trace::fresh(Some(&parent));
-        let mut span = self.span(operation.name, &ids, Some(&parent), own, SystemTime::from(operation.started));
+        let mut span = self.span(operation.name, &ids, Some(&parent), own, started);
         match &operation.error {
             None => span.set_status(Status::Ok),
             Some(error) => {
