@@ -96,6 +96,7 @@ impl<'c> Bench<'c> {
             clock: self.ports.clock.clone(),
             round: self.round.clone(),
             graph: Arc::default(),
+            model: self.case.model.model(self.ports.clock.clone()),
         };
         let checkpoints = self.checkpointer.as_ref().map(|checkpointer| graph::Checkpoints {
             checkpointer: checkpointer.clone(),

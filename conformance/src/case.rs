@@ -15,6 +15,7 @@ use crate::directives::Directives;
 use crate::evidence::Evidence;
 use crate::expect::{self, Expectations};
 use crate::graph::GraphSpec;
+use crate::models::NodeModelSpec;
 use crate::observers::ObserverSpec;
 use crate::sessions::SessionSpec;
 use crate::turns::{HarnessSpec, TransmissionSpec};
@@ -34,6 +35,7 @@ pub(crate) struct CaseSpec {
     wants_spans: bool,
     observers: Vec<ObserverSpec>,
     pub(crate) detached: Detached,
+    pub(crate) model: NodeModelSpec,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
     pub(crate) expectations: Expectations<Evidence>,
@@ -110,6 +112,7 @@ impl CaseSpec {
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
         let mut names = |key| case.texts(key).map(|names| names.unwrap_or_default().into_iter().collect());
         let detached = Detached { subgraphs: names("detached_subgraphs")?, fan_outs: names("detached_fan_outs")? };
+        let model = NodeModelSpec::read(&mut case)?;
         let (plan, expectations) = plan(&mut case)?;
         case.done()?;
         let whole = Value::Object(map.clone());
@@ -128,6 +131,7 @@ impl CaseSpec {
             wants_spans,
             observers,
             detached,
+            model,
             plan,
             expectations,
             session_ids,
@@ -179,7 +183,16 @@ const EVENT_KEYS: &[&str] = &[
 ];
 
 /// Assertions that need an observer that makes spans.
-const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted", "traces", "parent_trace"];
+const SPAN_KEYS: &[&str] = &[
+    "otel_spans",
+    "span_tree",
+    "log_records",
+    "no_spans_emitted",
+    "traces",
+    "parent_trace",
+    "no_llm_provider_span",
+    "llm_span_attributes",
+];
 
 fn needs_events(key: &str) -> bool {
     EVENT_KEYS.contains(&key) || expect::invariants::is_over_events(key)

@@ -10,6 +10,7 @@ mod isolation;
 mod logs;
 mod observers;
 mod outcome;
+mod payload;
 mod records;
 mod runs;
 mod sessions;
@@ -215,6 +216,9 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "detached_trace_count" => traces::detached_count,
         "no_spans_emitted" => spans::none,
         "no_edge_spans" => spans::no_edges,
+        "no_llm_provider_span" => spans::no_model,
+        "llm_span_attributes" => spans::of_model,
+        "llm_span_attributes_absent" => spans::not_of_model,
         "log_records" => logs::all,
         "invoke_rejects_at_api_boundary" => error::refused,
         "augment_rejects_at_call_site" => error::refused_in_a_node,

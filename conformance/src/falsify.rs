@@ -4,21 +4,23 @@
 use dormouse_ports::Map;
 use serde_json::Value;
 
-use crate::case::CaseSpec;
-use crate::expect;
 use crate::fixture::Case;
+use crate::spec::Spec;
+use crate::{expect, models};
 
 /// What no engine does and no fixture expects.
 const FALSE: &str = "what a dormouse never does";
 
 /// Keys that hold further calls, turns or signals with expectations of their own.
-const CONTAINERS: &[&str] = &["invocations", "transmissions", "chat_turns", "signal_arrivals", "resume"];
+const CONTAINERS: &[&str] =
+    &["call", "calls", "invocations", "transmissions", "chat_turns", "signal_arrivals", "resume"];
 
 /// What must not be, or not be more: another one, or more, is no less true.
 const NEGATIVE: &[&str] = &[
     "attributes_absent",
     "error_category_not",
     "excludes_fields",
+    "expected_wire_request_absent_keys",
     "load_returns_none_for_session_id",
     "max_in_flight",
     "state_one_of",
@@ -48,6 +50,15 @@ const DATA: &[&str] = &[
     "seeded_sessions",
     "user_message",
     "default",
+    "body",
+    "config",
+    "headers",
+    "messages",
+    "per_attempt_override",
+    "response_schema",
+    "stream_body",
+    "tool_choice",
+    "tools",
 ];
 
 /// Ids that a call is given stand where assertions do.
@@ -76,7 +87,7 @@ impl Case {
         let id = format!("{} with {} = {value}", self.id, told.join("."));
         *path.iter().try_fold(&mut source, |at, step| step.within(at))? = value;
         let Value::Object(source) = source else { return None };
-        Some(Self { id, spec: CaseSpec::read(&source), source })
+        Some(Self { id, spec: Spec::read(&source), source })
     }
 
     /// Whether it can be read at all.
@@ -154,11 +165,15 @@ fn expectations(block: &Map, path: &mut Vec<Step>, changes: &mut Changes) {
 
 /// Those that are private to their fixture are told as unchecked, not checked.
 fn invariants(block: &Map, path: &mut Vec<Step>, changes: &mut Changes) {
-    for (name, value) in block.iter().filter(|(name, _)| expect::checks_invariant(name)) {
+    for (name, value) in block.iter().filter(|(name, _)| is_checked(name)) {
         path.push(Step::Key(name.clone()));
         change(value, path, changes);
         path.pop();
     }
+}
+
+fn is_checked(name: &str) -> bool {
+    expect::checks_invariant(name) || models::checks_invariant(name)
 }
 
 /// Changes `value` at `path`, or what is inside of it.

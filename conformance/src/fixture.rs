@@ -6,13 +6,13 @@ use dormouse_ports::Map;
 use serde_json::Value;
 
 use crate::Failure;
-use crate::case::CaseSpec;
+use crate::spec::Spec;
 
 /// A case with its name.
 pub struct Case {
     /// `capability/file::case`, or `capability/file` where the file is one case.
     pub id: String,
-    pub(crate) spec: Result<CaseSpec, Failure>,
+    pub(crate) spec: Result<Spec, Failure>,
     /// What it was read from, with the keys that its file's cases share.
     pub(crate) source: Map,
 }
@@ -90,7 +90,7 @@ fn load(text: &str) -> Result<Map, Failure> {
 /// The cases of a file. Keys beside `cases:` belong to each of them.
 fn cases(id: &str, mut document: Map) -> Vec<Case> {
     let Some(listed) = document.shift_remove("cases") else {
-        return vec![Case { id: id.to_owned(), spec: CaseSpec::read(&document), source: document }];
+        return vec![Case { id: id.to_owned(), spec: Spec::read(&document), source: document }];
     };
     let Value::Array(listed) = listed else {
         let spec = Err(Failure::invalid("`cases` must be a list"));
@@ -104,7 +104,7 @@ fn cases(id: &str, mut document: Map) -> Vec<Case> {
         };
         let mut map = document.clone();
         map.extend(own);
-        Case { id: format!("{id}::{name}"), spec: CaseSpec::read(&map), source: map }
+        Case { id: format!("{id}::{name}"), spec: Spec::read(&map), source: map }
     };
     listed.into_iter().enumerate().map(case).collect()
 }

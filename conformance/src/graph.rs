@@ -29,6 +29,7 @@ use raised::Raised;
 use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Ledger;
+use crate::models::NodeModel;
 use crate::store::WatchedStore;
 
 /// A graph as a fixture declares it.
@@ -53,6 +54,7 @@ pub(crate) struct Stage {
     pub(crate) round: Arc<AtomicUsize>,
     /// The outermost graph, once it is compiled.
     pub(crate) graph: Arc<OnceLock<Weak<CompiledGraph>>>,
+    pub(crate) model: Arc<NodeModel>,
 }
 
 /// Where the outermost graph keeps its checkpoints.
@@ -97,7 +99,7 @@ impl GraphSpec {
         if let Some(mut declared) = case.nested("nodes")? {
             for name in declared.unread() {
                 let at = format!("{}.{name}", declared.at());
-                nodes.insert(name.to_owned(), NodeSpec::read(name, Directives::new(at, declared.require(name)?)?)?);
+                nodes.insert(name.to_owned(), NodeSpec::read(Directives::new(at, declared.require(name)?)?)?);
             }
         }
         let edges = case.list("edges")?.into_iter().map(|(at, edge)| EdgeSpec::read(Directives::new(at, edge)?));

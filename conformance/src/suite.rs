@@ -9,8 +9,9 @@ use futures::FutureExt;
 use crate::bench::Bench;
 use crate::case::{CaseSpec, Plan};
 use crate::fixture::Case;
+use crate::spec::Spec;
 use crate::store::{Backends, PortKind};
-use crate::{Failure, Gaps, chat, invocations, turns};
+use crate::{Failure, Gaps, chat, invocations, models, turns};
 
 /// No case takes longer; one that does hangs.
 const MOST_TIME: Duration = Duration::from_secs(60);
@@ -48,7 +49,9 @@ pub async fn run(cases: &[Case], kinds: &[PortKind], gaps: &Gaps, out: &mut dyn 
     let backends = Backends::start(kinds).await?;
     let mut summary = Summary::default();
     for case in cases {
-        for kind in kinds {
+        // A model is called without any store.
+        let is_stored = !matches!(case.spec, Ok(Spec::Model(_)));
+        for kind in kinds.iter().take(if is_stored { kinds.len() } else { 1 }) {
             let result = run_case(case, *kind, &backends).await;
             let verdict = judge(result, gaps.reason(&case.id));
             summary.count(&verdict);
@@ -92,7 +95,7 @@ fn tell(out: &mut dyn Write, case: &Case, kind: PortKind, verdict: &Verdict) -> 
     match verdict {
         Verdict::Passed => {
             writeln!(out, "{name} ... ok")?;
-            let unchecked = case.spec.as_ref().map_or_else(|_| Vec::new(), CaseSpec::unchecked);
+            let unchecked = case.spec.as_ref().map_or_else(|_| Vec::new(), Spec::unchecked);
             if unchecked.is_empty() { Ok(()) } else { writeln!(out, "    unchecked: {}", unchecked.join(", ")) }
         }
         Verdict::Skipped(reason) => writeln!(out, "{name} ... skipped: {reason}"),
@@ -104,17 +107,25 @@ fn tell(out: &mut dyn Write, case: &Case, kind: PortKind, verdict: &Verdict) -> 
 }
 
 async fn run_case(case: &Case, kind: PortKind, backends: &Backends) -> Result<(), Failure> {
-    let spec = case.spec.as_ref().map_err(Clone::clone)?;
-    for _ in 0..spec.runs {
-        run_once(spec, kind, backends).await?;
+    match case.spec.as_ref().map_err(Clone::clone)? {
+        Spec::Model(case) => in_time(models::run(case)).await,
+        Spec::Graph(spec) => {
+            for _ in 0..spec.runs {
+                run_once(spec, kind, backends).await?;
+            }
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 async fn run_once(spec: &CaseSpec, kind: PortKind, backends: &Backends) -> Result<(), Failure> {
     let keeping = backends.empty(kind).await.map_err(Failure::missing)?;
     let bench = Bench::new(spec, keeping);
-    let running = AssertUnwindSafe(tokio::time::timeout(MOST_TIME, run_plan(spec, bench))).catch_unwind();
+    in_time(run_plan(spec, bench)).await
+}
+
+async fn in_time(running: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let running = AssertUnwindSafe(tokio::time::timeout(MOST_TIME, running)).catch_unwind();
     match running.await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Failure::mismatch(format!("it did not end within {} seconds", MOST_TIME.as_secs()))),

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use dormouse_conformance::{Case, Gaps, discover, passes};
 
 const CAPABILITIES: &[&str] =
-    &["graph-engine", "sessions", "suspension", "harness", "harness-chat", "pipeline-utilities"];
+    &["graph-engine", "sessions", "suspension", "harness", "harness-chat", "pipeline-utilities", "llm-provider"];
 
 /// Ours, and those of the specification where they are.
 fn fixtures() -> Vec<Case> {

@@ -8,8 +8,16 @@ use std::process::ExitCode;
 use dormouse_conformance::{Gaps, PortKind, discover, run};
 
 /// The capabilities that this implementation is held to; to the last one as far as the others rest on it.
-const CAPABILITIES: &[&str] =
-    &["graph-engine", "sessions", "suspension", "harness", "harness-chat", "pipeline-utilities", "observability"];
+const CAPABILITIES: &[&str] = &[
+    "graph-engine",
+    "sessions",
+    "suspension",
+    "harness",
+    "harness-chat",
+    "pipeline-utilities",
+    "observability",
+    "llm-provider",
+];
 
 const BOTH: &[PortKind] = &[PortKind::Memory, PortKind::DynamoDb];
 

@@ -30,6 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
     ("dormouse-providers", &["dormouse-json", "dormouse-ports"]),
+    ("dormouse-fetch", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (

@@ -5,7 +5,7 @@ use opentelemetry::trace::{SpanId, SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Value, json};
 
-use super::{attributes, differs, same};
+use super::{attributes, differs, payload, same};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
@@ -37,6 +37,40 @@ pub(super) fn no_edges(expected: &Value, seen: &Evidence) -> Result<(), Failure>
     let is_node = |span: &&SpanData| map(span).contains_key("openarmature.node.name");
     let others = first(seen)?.iter().filter(|span| span.name != INVOCATION && !is_node(span)).count();
     if expected.as_bool() == Some(others == 0) { Ok(()) } else { Err(differs("no span of an edge", others)) }
+}
+
+fn of_models(seen: &Evidence) -> Result<Vec<Map>, Failure> {
+    let calls = first(seen)?.iter().filter(|span| span.name == dormouse_providers::telemetry::SPAN_NAME);
+    Ok(calls.map(map).collect())
+}
+
+/// `no_llm_provider_span`.
+pub(super) fn no_model(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let is_so = of_models(seen)?.is_empty();
+    if expected.as_bool() == Some(is_so) { Ok(()) } else { Err(differs("no span of a model", tell(first(seen)?))) }
+}
+
+/// `llm_span_attributes`: attributes of the only call of a model.
+pub(super) fn of_model(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let calls = of_models(seen)?;
+    let [attributes] = calls.as_slice() else { return Err(differs("one call of a model", calls.len())) };
+    let expected = expected.as_object().ok_or_else(|| Failure::invalid("llm_span_attributes must be a mapping"))?;
+    let wrong =
+        expected.iter().find(|(name, value)| attributes.get(*name).is_none_or(|a| same(value, a, seen).is_err()));
+    wrong.map_or(Ok(()), |(name, value)| Err(differs(format!("`{name}` = {value}"), json!(attributes))))
+}
+
+/// `llm_span_attributes_absent`.
+pub(super) fn not_of_model(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let calls = of_models(seen)?;
+    let names = expected.as_array().ok_or_else(|| Failure::invalid("llm_span_attributes_absent must be a list"))?;
+    let names = names.iter().map(|name| name.as_str().ok_or_else(|| Failure::invalid("an attribute is a text")));
+    for name in names.collect::<Result<Vec<_>, _>>()? {
+        if calls.iter().any(|attributes| attributes.contains_key(name)) {
+            return Err(differs(format!("no attribute `{name}`"), json!(calls)));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn first(seen: &Evidence) -> Result<&Vec<SpanData>, Failure> {
@@ -127,6 +161,7 @@ fn tree(expected: &Value, span: &SpanData, tracer: &Tracer<'_>) -> Result<(), Fa
     }
     status(&mut wanted, span, seen).map_err(told)?;
     attributes::check(&mut wanted, &map(span), seen).map_err(told)?;
+    payload::check(&mut wanted, &map(span)).map_err(told)?;
     events(&mut wanted, span, seen).map_err(told)?;
     links(&mut wanted, span, seen).map_err(told)?;
     for (key, id) in

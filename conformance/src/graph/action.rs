@@ -18,6 +18,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Drained;
 use crate::matching::equal;
+use crate::models::ModelCallSpec;
 use crate::sessions::number;
 
 /// The directives of a node, in document order.
@@ -55,6 +56,7 @@ enum Action {
     CaptureMetadata(String),
     /// Another writer saves the session while this node runs.
     WriteSessionBehind(Map),
+    CallModel(ModelCallSpec),
 }
 
 #[derive(Clone, Debug)]
@@ -126,6 +128,10 @@ impl Actions {
                 }
                 "capture_invocation_metadata_into" => {
                     actions.extend(node.text(key)?.map(str::to_owned).map(Action::CaptureMetadata));
+                }
+                "calls_llm" => {
+                    let call = node.nested(key)?.map(ModelCallSpec::read).transpose()?;
+                    actions.extend(call.map(Action::CallModel));
                 }
                 "concurrent_session_write" => actions.push(Action::WriteSessionBehind(fields(node, key)?)),
                 _ => {}
@@ -280,6 +286,7 @@ impl Node for ActingNode {
                     update.insert(field.clone(), Value::Object(metadata));
                 }
                 Action::SaveSession => save_session(&Update::from(update.clone())).await?,
+                Action::CallModel(call) => update.extend(self.stage.model.call(call).await?),
                 Action::WriteSessionBehind(saved) => self.write_session_behind(saved.clone()).await?,
             }
         }

@@ -17,6 +17,7 @@ use super::context::LogSpec;
 use super::raised::Raised;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::models::WrapperCallSpec;
 
 /// A middleware of a fixture.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(super) enum Layer {
     Retry(Retries),
     Time(Timed),
     Isolate(Isolation),
+    /// Calls a model around the node.
+    CallModel(WrapperCallSpec),
 }
 
 impl Layer {
@@ -82,6 +85,7 @@ impl Layer {
             Self::Retry(retry) => retry.middleware(stage),
             Self::Time(timed) => timed.middleware(stage),
             Self::Isolate(isolation) => isolation.middleware(stage),
+            Self::CallModel(call) => call.middleware(stage.model.clone()),
         }
     }
 }

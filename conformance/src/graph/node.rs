@@ -7,6 +7,7 @@ use super::fan_out::{FanOutSpec, pairs};
 use super::middleware::Layer;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::models::WrapperCallSpec;
 
 /// A node of a fixture.
 #[derive(Debug)]
@@ -25,10 +26,7 @@ pub(super) enum Work {
 }
 
 impl NodeSpec {
-    pub(super) fn read(name: &str, mut node: Directives<'_>) -> Result<Self, Failure> {
-        if node.given("calls_llm").is_some() {
-            return Err(Failure::missing(format!("node `{name}` calls a model; there is no model provider")));
-        }
+    pub(super) fn read(mut node: Directives<'_>) -> Result<Self, Failure> {
         let mut layers = Layer::read_list(&mut node, "wrap_with_middleware")?;
         layers.extend(Layer::read_list(&mut node, "middleware")?);
         let work = if let Some(fan_out) = node.nested("fan_out")? {
@@ -42,6 +40,9 @@ impl NodeSpec {
             layers.extend(actions.layers());
             Work::Actions(actions)
         };
+        if let Some(call) = node.given("calls_llm_from_wrapper") {
+            layers.push(Layer::CallModel(WrapperCallSpec::read(call)?));
+        }
         // An action logs for itself, in its turn.
         if let (false, Some(log)) = (matches!(work, Work::Actions(_)), node.given("emits_log")) {
             layers.push(Layer::Tell(LogSpec::read("emits_log", log)?));

@@ -1,4 +1,5 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store.
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store;
+//! signatures for requests to other services.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by the code that composes the process.
@@ -17,6 +18,7 @@ mod naming;
 mod parameters;
 mod refusal;
 mod scheduler;
+mod sign;
 mod subscriptions;
 
 pub use connect::{AwsAccess, Clients, Endpoints, Lazy};
@@ -28,4 +30,5 @@ pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use metering::{Meter, Usage};
 pub use parameters::{ParameterError, Parameters, SecretText};
 pub use scheduler::SchedulerConfig;
+pub use sign::RequestSigner;
 pub use subscriptions::AwsSubscriptions;

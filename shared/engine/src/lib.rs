@@ -51,6 +51,7 @@ mod metadata;
 pub mod middleware;
 mod node;
 mod observe;
+mod operation;
 mod run;
 mod sending;
 mod state;
@@ -67,8 +68,10 @@ pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
     CheckpointSaved, DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, GraphEntry,
     InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer,
-    ObserverHandle, Origin, ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
+    ObserverHandle, Operation, OperationEnded, OperationError, Origin, ParallelBranchesConfig, Phase, Phases,
+    ResumedFrom, Subgraph, drain_current_events,
 };
+pub use operation::operation_ended;
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,

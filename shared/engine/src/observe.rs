@@ -12,7 +12,9 @@ pub(crate) use delivery::{EventQueue, ObserverDeliveries};
 pub use drain::{DrainSummary, drain_current_events};
 pub(crate) use event::QueuedEvent;
 pub use event::{FanOutConfig, GraphEntry, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase, Subgraph};
-pub use framework::{CheckpointSaved, FailureIsolated, FrameworkEvent, MetadataAugmented};
+pub use framework::{
+    CheckpointSaved, FailureIsolated, FrameworkEvent, MetadataAugmented, Operation, OperationEnded, OperationError,
+};
 pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
 pub(crate) use observer::{Attached, Observers, RegisteredObserver, Registrations};
 pub use observer::{Observer, ObserverHandle};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Identity, NodeEvent, ObservedError};
-use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
+use dormouse_engine::{Identity, NodeEvent, ObservedError, Operation};
+use dormouse_ports::{AttributeValue, Category, InvocationId, Map, SessionId, SignalDescriptor};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::place::{EnteredNode, SpanPlace};
@@ -65,6 +65,25 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
     all.extend(event.fan_out_index.map(fan_out_index));
     all.extend(event.branch_name.as_ref().map(|name| KeyValue::new(BRANCH_NAME, name.to_string())));
     all
+}
+
+/// Attributes of the span of an operation within a node (§5.5), besides those of every span.
+pub(crate) fn operation(operation: &Operation) -> Vec<KeyValue> {
+    let own = operation.attributes.iter().map(|(name, value)| KeyValue::new(*name, of_port(value)));
+    let filed = operation.attributes.iter().any(|(name, _)| *name == ERROR_CATEGORY);
+    let error = operation.error.as_ref().filter(|_| !filed);
+    own.chain(error.map(|error| KeyValue::new(ERROR_CATEGORY, error.category.as_str().to_owned()))).collect()
+}
+
+fn of_port(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::Text(text) => text.clone().into(),
+        AttributeValue::Texts(texts) => {
+            Value::Array(Array::String(texts.iter().cloned().map(StringValue::from).collect()))
+        }
+        AttributeValue::Integer(number) => (*number).into(),
+        AttributeValue::Number(number) => (*number).into(),
+    }
 }
 
 /// Further attributes of the span of a subgraph, a fan-out instance or a branch (§5.3, §5.4, §5.7).

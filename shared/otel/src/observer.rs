@@ -54,11 +54,16 @@ impl Observer for SpanObserver {
     }
 
     async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
-        let (FrameworkEvent::MetadataAugmented(event), Some(identity)) = (event, dormouse_engine::current()) else {
-            return Ok(());
-        };
-        if let Some(tree) = self.running().get_mut(key(&identity)) {
-            tree.augmented(event);
+        let Some(identity) = dormouse_engine::current() else { return Ok(()) };
+        let mut running = self.running();
+        let Some(tree) = running.get_mut(key(&identity)) else { return Ok(()) };
+        match event {
+            FrameworkEvent::MetadataAugmented(event) => tree.augmented(event),
+            FrameworkEvent::OperationEnded(event) => {
+                tree.seen_by(&identity);
+                tree.operated(event);
+            }
+            FrameworkEvent::FailureIsolated(_) | FrameworkEvent::CheckpointSaved(_) => {}
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use dormouse_engine::{
-    Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
+    Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError,
+    OperationEnded, Phase,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
@@ -119,6 +120,31 @@ impl Tree {
         if !at.is_in_a_part() {
             self.root.set_attributes(added);
         }
+    }
+
+    /// Makes the span of an operation that has ended, inside of the innermost open span on the way to it (§5.5).
+    pub(crate) fn operated(&mut self, event: &OperationEnded) {
+        let place = SpanPlace::of_origin(&event.origin);
+        let started = SystemTime::from(event.operation.started);
+        // A middleware may work before the first node of a part begins.
+        self.leave_for(&place);
+        for depth in 1..=place.around().len() {
+            self.enter(&place.around()[..depth], started);
+        }
+        let around = self.open.iter().rev().find(|open| open.place.is_on_the_way_to(&place));
+        let parent = around.map_or_else(|| &self.root, |open| &open.span).span_context().clone();
+        let operation = &event.operation;
+        let own = attributes::operation(operation);
+        let ids = trace::fresh(Some(&parent));
+        let mut span = self.span(operation.name, &ids, Some(&parent), own, started);
+        match &operation.error {
+            None => span.set_status(Status::Ok),
+            Some(error) => {
+                span.set_status(Status::error(error.category.as_str().to_owned()));
+                record_exception(&mut span, error.category.as_str(), &error.message, SystemTime::from(operation.ended));
+            }
+        }
+        span.end_with_timestamp(SystemTime::from(operation.ended));
     }
 
     /// Closes everything, the invocation span last.
@@ -298,10 +324,12 @@ impl Tree {
 fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) {
     span.set_status(Status::error(error.category.as_str().to_owned()));
     span.set_attribute(KeyValue::new(attributes::ERROR_CATEGORY, category.to_owned()));
-    let exception = vec![
-        KeyValue::new("exception.type", error.derived_category.as_str().to_owned()),
-        KeyValue::new("exception.message", error.message.clone()),
-    ];
+    record_exception(span, error.derived_category.as_str(), &error.message, at);
+}
+
+fn record_exception(span: &mut Span, kind: &str, message: &str, at: SystemTime) {
+    let exception =
+        vec![KeyValue::new("exception.type", kind.to_owned()), KeyValue::new("exception.message", message.to_owned())];
     span.add_event_with_timestamp("exception", at, exception);
 }
 

@@ -54,6 +54,7 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod attribute;
 mod bus;
 mod category;
 mod checkpoint;
@@ -81,6 +82,7 @@ pub mod tool;
 mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
+pub use attribute::AttributeValue;
 pub use bus::{BusError, Event, EventBus};
 pub use category::Category;
 pub use checkpoint::{

@@ -58,10 +58,9 @@ impl Answering<'_> {
                 }
             }
         }
-        if let Some(frame) = frames.last().map_err(|malformed| of_malformed(malformed, None))? {
-            if let Err(fault) = self.take(&mut *assembler, frame) {
-                return self.broken_off(assembler, fault);
-            }
+        let last = frames.last().map_err(|malformed| of_malformed(malformed, None))?;
+        if let Some(Err(fault)) = last.map(|frame| self.take(&mut *assembler, frame)) {
+            return self.broken_off(assembler, fault);
         }
         if assembler.is_complete() {
             return Ok(assembler.whole(None));
@@ -124,10 +123,7 @@ pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool
     let text = body_text(answer, MOST_OF_AN_ERROR).await.unwrap_or_default();
     let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
     // Gemini wraps an error in a list where a stream was asked for.
-    let body = match body {
-        Value::Array(mut items) if items.len() == 1 => items.remove(0),
-        body => body,
-    };
+    let body = body.get(0).cloned().unwrap_or(body);
     of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
 }
 

@@ -63,10 +63,10 @@ pub(crate) struct Sampling {
 
 /// Adds the texts of `more` that are new. What is no list of texts counts as nothing.
 fn merge(items: &mut Vec<Value>, more: &Value, scalar_is_list: bool) {
-    let more = match more {
-        Value::String(_) if scalar_is_list => std::slice::from_ref(more),
-        Value::Array(more) if more.iter().all(Value::is_string) => more,
-        _ => return,
+    let more = match more.as_array() {
+        None if more.is_string() && scalar_is_list => std::slice::from_ref(more),
+        Some(more) if more.iter().all(Value::is_string) => more,
+        Some(_) | None => return,
     };
     let mut merged = Vec::with_capacity(items.len() + more.len());
     for item in items.drain(..).chain(more.iter().cloned()) {

@@ -41,6 +41,7 @@ mod retry;
 mod schema;
 mod setup;
 mod structured;
+pub mod telemetry;
 pub mod webhook;
 mod wire;
 

@@ -101,7 +101,7 @@ impl ModelProvider for Provider {
     fn identity(&self) -> ModelIdentity {
         let host = self.base.split_once("://").map_or(self.base.as_str(), |(_, rest)| rest);
         ModelIdentity {
-            system: self.wire.system().to_owned(),
+            system: self.setup.system.clone().unwrap_or_else(|| self.wire.system().to_owned()),
             model: self.setup.model.clone(),
             server: host.split(['/', '?']).next().unwrap_or_default().to_owned(),
         }

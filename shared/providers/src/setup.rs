@@ -83,6 +83,7 @@ pub struct ProviderSetup {
     pub(crate) headers: Vec<(String, Secret)>,
     pub(crate) limits: FetchLimits,
     pub(crate) capabilities: Option<Capabilities>,
+    pub(crate) system: Option<String>,
 }
 
 impl ProviderSetup {
@@ -96,6 +97,7 @@ impl ProviderSetup {
             headers: Vec::new(),
             limits: FetchLimits::default(),
             capabilities: None,
+            system: None,
         }
     }
 
@@ -131,6 +133,13 @@ impl ProviderSetup {
     #[must_use]
     pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = Some(capabilities);
+        self
+    }
+
+    /// The name of the provider in telemetry, where another speaks the wire: `vllm`, `lm_studio`.
+    #[must_use]
+    pub fn system(mut self, name: impl Into<String>) -> Self {
+        self.system = Some(name.into());
         self
     }
 

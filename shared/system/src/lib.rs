@@ -1,9 +1,12 @@
-//! The machine that the process runs on, as ports: its clock, random ids, tasks of its Tokio runtime.
+//! The machine that the process runs on, as ports: its clock, random ids, tasks of its Tokio runtime, secrets of
+//! its environment.
 //!
 //! Every composition root takes them from here. Imports `dormouse-ports` alone: it knows no store, no vendor and no
 //! service.
 
 #![warn(missing_docs)]
+
+mod secrets;
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,8 @@ use async_trait::async_trait;
 use dormouse_ports::{Clock, IdSource, Spawner};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+
+pub use secrets::EnvironmentSecrets;
 
 /// The machine's clock.
 #[derive(Clone, Copy, Debug)]

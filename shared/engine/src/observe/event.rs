@@ -213,6 +213,9 @@ impl fmt::Display for QueuedEvent {
             }
             Self::Framework(FrameworkEvent::MetadataAugmented(_)) => f.write_str("an augmentation of metadata"),
             Self::Framework(FrameworkEvent::CheckpointSaved(_)) => f.write_str("the save of a checkpoint"),
+            Self::Framework(FrameworkEvent::OperationEnded(event)) => {
+                write!(f, "the end of the operation `{}`", event.operation.name)
+            }
             Self::Ended(_) => f.write_str("the end of the call"),
         }
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dormouse_ports::{Map, SavePoint, SaveSource};
+use dormouse_ports::{AttributeValue, Category, Map, SavePoint, SaveSource};
 use jiff::Timestamp;
 
 use super::Origin;
@@ -16,6 +16,8 @@ pub enum FrameworkEvent {
     MetadataAugmented(MetadataAugmented),
     /// The checkpointer was given a record.
     CheckpointSaved(CheckpointSaved),
+    /// An operation within a node has ended.
+    OperationEnded(OperationEnded),
 }
 
 /// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).
@@ -53,4 +55,37 @@ pub struct CheckpointSaved {
     pub source: SaveSource,
     /// Number of completed nodes that the record names.
     pub completed_node_count: usize,
+}
+
+/// Work within a node that has a span of its own: an attempt at a call of a model, a call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Name of its span.
+    pub name: &'static str,
+    /// Attributes of its span.
+    pub attributes: Vec<(&'static str, AttributeValue)>,
+    /// Its error, if it failed.
+    pub error: Option<OperationError>,
+    /// Instant at which it began.
+    pub started: Timestamp,
+    /// Instant at which it ended.
+    pub ended: Timestamp,
+}
+
+/// Error of an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperationError {
+    /// Its category.
+    pub category: Category,
+    /// For people.
+    pub message: String,
+}
+
+/// An operation that has ended, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperationEnded {
+    /// The operation.
+    pub operation: Operation,
+    /// The node and the attempt that it belongs to.
+    pub origin: Origin,
 }

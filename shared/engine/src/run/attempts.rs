@@ -15,8 +15,8 @@ use futures::FutureExt;
 use super::slot::SuspendSlot;
 use crate::ambient::InvocationView;
 use crate::observe::{
-    EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Origin,
-    ParallelBranchesConfig, Phase, QueuedEvent, Registrations,
+    EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Operation,
+    OperationEnded, Origin, ParallelBranchesConfig, Phase, QueuedEvent, Registrations,
 };
 use crate::{NodeError, State, Update};
 
@@ -169,6 +169,11 @@ impl Attempts {
     /// Metadata was added during attempt `attempt_index`.
     pub(crate) fn augmented(&self, entries: Map, attempt_index: u32) {
         self.announce(attempt_index, |origin| FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, origin }));
+    }
+
+    /// An operation has ended in attempt `attempt_index`.
+    pub(crate) fn operated(&self, operation: Operation, attempt_index: u32) {
+        self.announce(attempt_index, |origin| FrameworkEvent::OperationEnded(OperationEnded { operation, origin }));
     }
 
     /// Origin of attempt `attempt_index`, where an observer is attached.

@@ -26,17 +26,18 @@ impl Assembler for Events {
         let kind = data.get("type").and_then(Value::as_str).unwrap_or(name).to_owned();
         let index = data.get("index").and_then(Value::as_u64).unwrap_or_default();
         match kind.as_str() {
-            "message_start" => match data["message"].take() {
-                Value::Object(message) => self.message = message,
-                _ => return Err(malformed("the stream begins without a message")),
-            },
-            "content_block_start" => match data["content_block"].take() {
-                Value::Object(fields) => {
-                    let entry = self.entries.entry(index).or_default();
-                    entry.fields = fields;
-                }
-                _ => return Err(malformed("an entry of content begins without one")),
-            },
+            "message_start" => {
+                let Value::Object(message) = data["message"].take() else {
+                    return Err(malformed("the stream begins without a message"));
+                };
+                self.message = message;
+            }
+            "content_block_start" => {
+                let Value::Object(fields) = data["content_block"].take() else {
+                    return Err(malformed("an entry of content begins without one"));
+                };
+                self.entries.entry(index).or_default().fields = fields;
+            }
             "content_block_delta" => {
                 let entry = self.entries.get_mut(&index).ok_or_else(|| malformed("a piece of no entry of content"))?;
                 entry.add(&data["delta"], emit);

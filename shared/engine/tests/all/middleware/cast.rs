@@ -115,6 +115,7 @@ impl Observer for Recorder {
             }
             FrameworkEvent::MetadataAugmented(event) => format!("augmented {}", Value::from(event.entries.clone())),
             FrameworkEvent::CheckpointSaved(event) => format!("saved at {}", event.at.path.join("/")),
+            FrameworkEvent::OperationEnded(event) => format!("ended {}", event.operation.name),
         });
         self.framework.lock().unwrap().push(event.clone());
         Ok(())

@@ -164,7 +164,9 @@ async fn what_an_instance_adds_stays_with_it() {
         .iter()
         .map(|event| match event {
             FrameworkEvent::MetadataAugmented(event) => event.origin.fan_out_index,
-            FrameworkEvent::FailureIsolated(_) | FrameworkEvent::CheckpointSaved(_) => panic!("{event:?}"),
+            FrameworkEvent::FailureIsolated(_)
+            | FrameworkEvent::CheckpointSaved(_)
+            | FrameworkEvent::OperationEnded(_) => panic!("{event:?}"),
         })
         .collect();
     assert_eq!(added, [Some(0), Some(1), Some(2)]);

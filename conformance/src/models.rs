@@ -1,0 +1,20 @@
+//! Cases that call a model: a provider of ours on a wire that the fixture scripts (llm-provider).
+
+mod clock;
+mod end;
+mod expect;
+mod node;
+mod run;
+mod spec;
+mod wire;
+
+use crate::Failure;
+
+pub(crate) use expect::checks_invariant;
+pub(crate) use node::{ModelCallSpec, NodeModel, NodeModelSpec, SYNTHETIC, WrapperCallSpec};
+pub(crate) use spec::ModelCase;
+
+/// Runs the case.
+pub(crate) async fn run(case: &ModelCase) -> Result<(), Failure> {
+    run::run(case).await
+}

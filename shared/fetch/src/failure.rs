@@ -1,0 +1,53 @@
+//! What the client's errors mean.
+
+use std::error::Error;
+use std::time::Duration;
+
+use dormouse_ports::FetchError;
+
+use crate::resolve::Unresolved;
+
+/// Names `error`. The address is left out: its query may be secret.
+pub(crate) fn classify(error: &reqwest::Error, total: Duration) -> FetchError {
+    let words = in_words(error);
+    if error.is_timeout() {
+        return FetchError::Timeout(if error.is_connect() { crate::TO_CONNECT } else { total });
+    }
+    if causes(error).any(<dyn Error + 'static>::is::<Unresolved>) {
+        return FetchError::Dns(words);
+    }
+    if causes(error).any(is_of_tls) {
+        return FetchError::Tls(words);
+    }
+    if error.is_connect() {
+        return FetchError::Connect(words);
+    }
+    if error.is_builder() {
+        return FetchError::Denied(words);
+    }
+    FetchError::Closed(words)
+}
+
+/// Everything behind `error`, and not itself: it would name the address.
+pub(crate) fn in_words(error: &reqwest::Error) -> String {
+    let mut words: Vec<String> = causes(error).map(ToString::to_string).collect();
+    words.dedup();
+    match words.as_slice() {
+        [] => "the client gave no reason".to_owned(),
+        words => words.join(": "),
+    }
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| inner(*cause))
+}
+
+/// What is behind `cause`. An IO error hides what it wraps from its source.
+fn inner<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    let wrapped = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| cause.source())
+}
+
+fn is_of_tls(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<rustls::Error>()
+}

@@ -1,0 +1,159 @@
+//! The `Fetch` port over the network: HTTP/1.1, TLS by rustls, certificates that the system trusts.
+//!
+//! It takes a proxy from the environment as other tools do: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in
+//! upper or lower case. It follows no redirect, repeats nothing, and keeps connections for as long as they are busy.
+//!
+//! # Invariants
+//! - What is dropped is closed: a request whose future or body is dropped does not go on.
+//! - Every wait has an end: that of the request's limits, and ten seconds for a connection.
+
+#![warn(missing_docs)]
+
+mod failure;
+mod resolve;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method};
+use futures::StreamExt;
+use reqwest::redirect::Policy;
+use reqwest::{Client, Request, Response, Url};
+use tokio::time::{Instant, timeout_at};
+
+/// The longest that it takes to connect.
+const TO_CONNECT: Duration = Duration::from_secs(10);
+
+/// How long an idle connection is kept. A sandbox may be frozen in between, and servers close what is idle.
+const KEPT: Duration = Duration::from_secs(15);
+
+/// HTTP over the network. Cheap to clone; the clones share their connections.
+///
+/// The roots that the system trusts are read at the first request.
+#[derive(Clone)]
+pub struct NetworkFetch {
+    client: Arc<LazyLock<Result<Client, String>>>,
+}
+
+impl NetworkFetch {
+    /// A client with the proxy of the environment.
+    pub fn new() -> Self {
+        Self { client: Arc::new(LazyLock::new(client)) }
+    }
+
+    fn client(&self) -> Result<&Client, FetchError> {
+        (**self.client).as_ref().map_err(|reason| FetchError::Tls(reason.clone()))
+    }
+}
+
+impl Default for NetworkFetch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for NetworkFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NetworkFetch")
+    }
+}
+
+fn client() -> Result<Client, String> {
+    let client = Client::builder()
+        .redirect(Policy::none())
+        .connect_timeout(TO_CONNECT)
+        .pool_idle_timeout(KEPT)
+        .user_agent("dormouse")
+        .dns_resolver(Arc::new(resolve::Resolver))
+        .retry(reqwest::retry::never());
+    client.build().map_err(|error| failure::in_words(&error))
+}
+
+#[async_trait]
+impl Fetch for NetworkFetch {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let limits = request.limits;
+        let end = Instant::now() + limits.total;
+        let sending = self.client()?.execute(outbound(request)?);
+        let answer = within(end, limits, sending).await?.map_err(|error| failure::classify(&error, limits.total))?;
+        Ok(inbound(answer, end, limits))
+    }
+}
+
+/// The request as the client takes it.
+fn outbound(request: FetchRequest) -> Result<Request, FetchError> {
+    let url = Url::parse(&request.url).map_err(|error| denied(format!("its address is none: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(denied(format!("its scheme is `{}`; it must be https or http", url.scheme())));
+    }
+    let mut outbound = Request::new(method(request.method), url);
+    for (name, value) in &request.headers {
+        let read = reqwest::header::HeaderName::try_from(name.as_str())
+            .map_err(|_| denied(format!("the name of the header `{name}` is none")))?;
+        let mut text = reqwest::header::HeaderValue::try_from(value.expose())
+            .map_err(|_| denied(format!("the value of the header `{name}` has characters that no header may have")))?;
+        text.set_sensitive(true);
+        outbound.headers_mut().append(read, text);
+    }
+    if !request.body.is_empty() {
+        *outbound.body_mut() = Some(request.body.into());
+    }
+    Ok(outbound)
+}
+
+fn denied(reason: String) -> FetchError {
+    FetchError::Denied(reason)
+}
+
+fn method(method: Method) -> reqwest::Method {
+    match method {
+        Method::Get => reqwest::Method::GET,
+        Method::Post => reqwest::Method::POST,
+        Method::Put => reqwest::Method::PUT,
+        Method::Patch => reqwest::Method::PATCH,
+        Method::Delete => reqwest::Method::DELETE,
+    }
+}
+
+/// Waits for `work`, but not longer than the limits.
+async fn within<T>(end: Instant, limits: FetchLimits, work: impl Future<Output = T>) -> Result<T, FetchError> {
+    let silence = Instant::now() + limits.idle;
+    let passed = if silence < end { limits.idle } else { limits.total };
+    timeout_at(silence.min(end), work).await.map_err(|_| FetchError::Timeout(passed))
+}
+
+fn inbound(answer: Response, end: Instant, limits: FetchLimits) -> FetchResponse {
+    let text = |value: &reqwest::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let headers = answer.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+    let status = answer.status().as_u16();
+    FetchResponse { status, headers, body: body(answer, end, limits) }
+}
+
+/// The body, as far as the limits go.
+fn body(answer: Response, end: Instant, limits: FetchLimits) -> FetchBody {
+    let beginning = Some((answer, 0));
+    futures::stream::unfold(beginning, move |reading| async move {
+        let (mut answer, read) = reading?;
+        match piece(&mut answer, end, limits).await {
+            Ok(None) => None,
+            Ok(Some(bytes)) if read + bytes.len() > limits.most_bytes => {
+                Some((Err(FetchError::TooLarge(limits.most_bytes)), None))
+            }
+            Ok(Some(bytes)) => {
+                let read = read + bytes.len();
+                Some((Ok(bytes), Some((answer, read))))
+            }
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+    .boxed()
+}
+
+async fn piece(answer: &mut Response, end: Instant, limits: FetchLimits) -> Result<Option<Vec<u8>>, FetchError> {
+    match within(end, limits, answer.chunk()).await? {
+        Ok(piece) => Ok(piece.map(Vec::from)),
+        Err(error) => Err(failure::classify(&error, limits.total)),
+    }
+}

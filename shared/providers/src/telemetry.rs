@@ -1,0 +1,221 @@
+//! What a span of a call of a model says (observability §5.5), as a list of attributes.
+//!
+//! Content is left out unless it is asked for; the bytes of inline images always.
+
+mod payload;
+
+use dormouse_ports::model::{
+    CompletionRequest, ModelError, ModelIdentity, Response, RetryReason, RuntimeConfig, Usage,
+};
+use serde_json::Value;
+
+pub use dormouse_ports::AttributeValue;
+pub use payload::PayloadLimit;
+
+/// Name of the span of an attempt.
+pub const SPAN_NAME: &str = "openarmature.llm.complete";
+
+/// Attributes in order.
+pub type Attributes = Vec<(&'static str, AttributeValue)>;
+
+/// What spans of calls contain (observability §5.5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TelemetryOptions {
+    /// Attributes under the names of the GenAI conventions. On by default.
+    pub genai: bool,
+    /// Messages, output and extras, each up to that limit. Off by default.
+    pub payload: Option<PayloadLimit>,
+}
+
+impl Default for TelemetryOptions {
+    fn default() -> Self {
+        Self { genai: true, payload: None }
+    }
+}
+
+/// An attempt that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptRecord<'a> {
+    /// The wire and the model.
+    pub identity: &'a ModelIdentity,
+    /// From 0.
+    pub attempt: u32,
+    /// Why it is another one.
+    pub reason: Option<RetryReason>,
+    /// What was sent.
+    pub request: &'a CompletionRequest,
+    /// How it ended.
+    pub result: Result<&'a Response, &'a ModelError>,
+}
+
+impl AttemptRecord<'_> {
+    /// The attributes of its span. An error's category is among them.
+    pub fn attributes(self, options: TelemetryOptions) -> Attributes {
+        let mut list = List::default();
+        list.text("openarmature.llm.model", &self.identity.model);
+        list.integer("openarmature.llm.attempt_index", Some(u64::from(self.attempt)));
+        if let Some(reason) = self.reason {
+            list.text("openarmature.llm.retry_reason", reason.as_str());
+        }
+        if options.genai {
+            list.text("gen_ai.system", &self.identity.system);
+            list.text("gen_ai.request.model", &self.identity.model);
+            request_parameters(&mut list, &self.request.config);
+        }
+        if let Some(limit) = options.payload {
+            payload::input(&mut list, self.request, limit);
+        }
+        match self.result {
+            Ok(response) => succeeded(&mut list, response, options),
+            Err(error) => failed(&mut list, error, options),
+        }
+        list.0
+    }
+}
+
+/// A list of attributes as it grows.
+#[derive(Debug, Default)]
+struct List(Attributes);
+
+impl List {
+    fn text(&mut self, name: &'static str, text: &str) {
+        self.0.push((name, AttributeValue::Text(text.to_owned())));
+    }
+
+    fn texts(&mut self, name: &'static str, texts: Vec<String>) {
+        self.0.push((name, AttributeValue::Texts(texts)));
+    }
+
+    fn integer(&mut self, name: &'static str, number: Option<u64>) {
+        let number = number.and_then(|number| i64::try_from(number).ok());
+        self.0.extend(number.map(|number| (name, AttributeValue::Integer(number))));
+    }
+
+    fn number(&mut self, name: &'static str, number: Option<f64>) {
+        self.0.extend(number.map(|number| (name, AttributeValue::Number(number))));
+    }
+}
+
+/// What the call sets, and nothing that it does not (§5.5.2).
+fn request_parameters(list: &mut List, config: &RuntimeConfig) {
+    list.number("gen_ai.request.temperature", config.temperature);
+    list.integer("gen_ai.request.max_tokens", config.max_tokens);
+    list.number("gen_ai.request.top_p", config.top_p);
+    list.0.extend(config.seed.map(|seed| ("gen_ai.request.seed", AttributeValue::Integer(seed))));
+    list.number("gen_ai.request.frequency_penalty", config.frequency_penalty);
+    list.number("gen_ai.request.presence_penalty", config.presence_penalty);
+    if let Some(texts) = &config.stop_sequences {
+        list.texts("gen_ai.request.stop_sequences", texts.clone());
+    }
+}
+
+fn succeeded(list: &mut List, response: &Response, options: TelemetryOptions) {
+    let finish = response.finish_reason.as_str();
+    list.text("openarmature.llm.finish_reason", finish);
+    usage(list, &response.usage, options.genai);
+    let calls = &response.message.tool_calls;
+    if !calls.is_empty() {
+        list.integer("openarmature.llm.output.tool_calls.count", Some(calls.len() as u64));
+        list.texts("openarmature.llm.output.tool_calls.names", calls.iter().map(|call| call.name.clone()).collect());
+        list.texts("openarmature.llm.output.tool_calls.ids", calls.iter().map(|call| call.id.clone()).collect());
+    }
+    if options.genai {
+        list.texts("gen_ai.response.finish_reasons", vec![finish.to_owned()]);
+        for (name, places) in
+            [("gen_ai.response.model", ["model", "modelVersion"]), ("gen_ai.response.id", ["id", "responseId"])]
+        {
+            if let Some(text) = places.iter().find_map(|place| response.raw.get(*place).and_then(Value::as_str)) {
+                list.text(name, text);
+            }
+        }
+    }
+    if let Some(limit) = options.payload {
+        payload::output(list, response, limit);
+    }
+}
+
+/// Counters that the provider has reported (§5.5.3, §5.5.3.1).
+fn usage(list: &mut List, usage: &Usage, genai: bool) {
+    list.integer("openarmature.llm.usage.prompt_tokens", usage.prompt_tokens);
+    list.integer("openarmature.llm.usage.completion_tokens", usage.completion_tokens);
+    list.integer("openarmature.llm.usage.total_tokens", usage.total_tokens);
+    if genai {
+        list.integer("gen_ai.usage.input_tokens", usage.prompt_tokens);
+        list.integer("gen_ai.usage.output_tokens", usage.completion_tokens);
+        list.integer("openarmature.llm.cache_read.input_tokens", usage.cached_tokens);
+        list.integer("openarmature.llm.cache_creation.input_tokens", usage.cache_creation_tokens);
+    }
+}
+
+/// Output that broke its schema has a reason to end and has cost tokens all the same.
+fn failed(list: &mut List, error: &ModelError, options: TelemetryOptions) {
+    list.text("openarmature.error.category", error.category.category().as_str());
+    if let Some(failure) = &error.structured {
+        list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());
+        usage(list, &failure.usage, options.genai);
+        if let (Some(limit), false) = (options.payload, failure.output_content.is_empty()) {
+            list.text("openarmature.llm.output.content", &limit.cut(failure.output_content.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::model::{AssistantMessage, Block, FinishReason, Message, ToolCall};
+    use serde_json::json;
+
+    use super::*;
+
+    fn identity() -> ModelIdentity {
+        ModelIdentity { system: "openai".into(), model: "m".into(), server: "localhost".into() }
+    }
+
+    fn request() -> CompletionRequest {
+        let mut request = CompletionRequest::new([Message::user(vec![Block::image_inline("image/png", "hush")])]);
+        request.config.temperature = Some(0.0);
+        request.config.extras.insert("top_k".into(), json!(3));
+        request
+    }
+
+    fn response() -> Response {
+        let call = ToolCall::new("1", "add", dormouse_ports::Map::new());
+        Response {
+            message: AssistantMessage { content: "hush".into(), tool_calls: vec![call], origin: None },
+            finish_reason: FinishReason::ToolCalls,
+            usage: Usage { prompt_tokens: Some(3), cached_tokens: Some(0), ..Usage::default() },
+            raw: json!({ "id": "r", "model": "m-2" }),
+            parsed: None,
+        }
+    }
+
+    fn names(options: TelemetryOptions) -> (Vec<&'static str>, String) {
+        let (identity, request, response) = (identity(), request(), response());
+        let record =
+            AttemptRecord { identity: &identity, attempt: 0, reason: None, request: &request, result: Ok(&response) };
+        let attributes = record.attributes(options);
+        (attributes.iter().map(|(name, _)| *name).collect(), format!("{attributes:?}"))
+    }
+
+    #[test]
+    fn content_is_off_unless_asked_for_and_images_are_never_shown() {
+        let (off, shown) = names(TelemetryOptions::default());
+        assert!(!shown.contains("hush"), "{shown}");
+        assert!(off.contains(&"openarmature.llm.output.tool_calls.names") && off.contains(&"gen_ai.response.id"));
+        let limit = PayloadLimit::new(256).expect("a limit");
+        let (on, shown) = names(TelemetryOptions { genai: false, payload: Some(limit) });
+        for name in ["input.messages", "output.content", "output.tool_calls", "request.extras"] {
+            assert!(on.contains(&format!("openarmature.llm.{name}").as_str()), "{name}: {on:?}");
+        }
+        assert!(!on.iter().any(|name| name.starts_with("gen_ai.")), "{on:?}");
+        assert!(shown.contains("inline_redacted") && shown.matches("hush").count() == 1, "{shown}");
+    }
+
+    #[test]
+    fn what_is_not_reported_is_not_there_and_nothing_is_something() {
+        let (names, _) = names(TelemetryOptions::default());
+        assert!(names.contains(&"openarmature.llm.usage.prompt_tokens"));
+        assert!(names.contains(&"openarmature.llm.cache_read.input_tokens"), "zero is a report");
+        assert!(!names.contains(&"openarmature.llm.usage.completion_tokens"));
+        assert!(names.contains(&"gen_ai.request.temperature") && !names.contains(&"gen_ai.request.top_p"));
+    }
+}

@@ -1,0 +1,283 @@
+//! What goes wrong on the way to a model and back, each as a clear error at the right place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::model::{
+    Block, CallOptions, CompletionRequest, FinishReason, Message, ModelErrorCategory as Category, ModelProvider,
+    RetryPolicy,
+};
+use dormouse_ports::{FetchError, FetchLimits, SecretError, Secrets};
+use dormouse_providers::{ApiKey, openai};
+use dormouse_testkit::ScriptedAnswer;
+use serde_json::{Value, json};
+
+use crate::openai::completion;
+use crate::stage::{Stage, hello, structured, sum};
+
+#[tokio::test]
+async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
+    let error = |message: &str, code: &str| json!({ "error": { "message": message, "code": code } });
+    for (status, body, category, words) in [
+        (401, error("Incorrect API key provided", "invalid_api_key"), Category::Authentication, "check the key"),
+        (403, error("no access", ""), Category::Authentication, "no access"),
+        (404, error("The model `m-1` does not exist", "model_not_found"), Category::InvalidModel, "name of the model"),
+        (404, json!("not found"), Category::InvalidRequest, "check the base URL"),
+        (301, Value::Null, Category::InvalidRequest, "check the base URL"),
+        (400, error("unknown field", "bad_request"), Category::InvalidRequest, "unknown field"),
+        (429, error("slow down", "rate_limit_exceeded"), Category::RateLimit, "slow down"),
+        (500, error("oops", ""), Category::Unavailable, "oops"),
+        (502, Value::Null, Category::Unavailable, "502"),
+        (503, error("Loading model", "unavailable_error"), Category::ModelNotLoaded, "Loading model"),
+        (503, error("overloaded", ""), Category::Unavailable, "overloaded"),
+        (408, Value::Null, Category::Unavailable, "408"),
+        (418, Value::Null, Category::InvalidRequest, "418"),
+    ] {
+        let stage = Stage::answering(ScriptedAnswer::json(status, &body));
+        let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
+        assert_eq!((refused.category, refused.status), (category, Some(status)), "{status} {body}: {refused}");
+        assert!(refused.message.contains(words), "{refused}");
+        assert!(!format!("{refused:?}").contains("hush"), "a key in an error: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_page_that_is_no_json_is_quoted_and_cut() {
+    let page = format!("<html>{}</html>", "down ".repeat(1000));
+    let stage = Stage::answering(ScriptedAnswer::pieces(503, [page]));
+    let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
+    assert_eq!(refused.category, Category::Unavailable);
+    assert!(refused.message.contains("<html>down") && refused.message.len() < 700, "{refused}");
+    assert_eq!(refused.raw, None);
+}
+
+#[tokio::test]
+async fn the_time_to_wait_is_exposed_in_whichever_way_it_is_told() {
+    for (name, value, wait) in [
+        ("retry-after", "7", Some(Duration::from_secs(7))),
+        ("retry-after", "Fri, 15 Jan 2027 08:00:30 GMT", Some(Duration::from_secs(30))),
+        ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
+        ("retry-after", "later", None),
+        ("x-other", "7", None),
+    ] {
+        let stage = Stage::answering(ScriptedAnswer::json(429, &json!({})).header(name, value));
+        let start = dormouse_ports::Clock::now(&*stage.clock);
+        // Dates are told in absolute time.
+        let value = value.to_owned();
+        let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("refused");
+        if value.contains("GMT") {
+            let date = jiff::fmt::rfc2822::parse(&value).expect("a date").timestamp();
+            let ahead = Duration::try_from(date.duration_since(start)).unwrap_or_default();
+            assert_eq!(refused.retry_after, Some(ahead));
+        } else {
+            assert_eq!(refused.retry_after, wait, "{name}: {value}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_that_make_no_sense_are_malformed() {
+    for body in [
+        "",
+        "{\"choices\": [",
+        "<html>",
+        "[]",
+        "{}",
+        r#"{"choices": {}}"#,
+        r#"{"choices": []}"#,
+        r#"{"choices": [{}]}"#,
+        r#"{"choices": [{"message": "hi", "finish_reason": "stop"}]}"#,
+        r#"{"choices": [{"message": {"content": 5}, "finish_reason": "stop"}]}"#,
+        r#"{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}"#,
+        r#"{"choices": [{"message": {"tool_calls": {}}, "finish_reason": "stop"}]}"#,
+        r#"{"choices": [{"message": {"tool_calls": [{"function": {"name": "add"}}]}, "finish_reason": "tool_calls"}]}"#,
+    ] {
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, [body]));
+        let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("malformed");
+        assert_eq!(refused.category, Category::InvalidResponse, "{body}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn json_that_is_too_deep_or_too_large_is_not_read() {
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, [deep]));
+    let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("too deep");
+    assert_eq!(refused.category, Category::InvalidResponse);
+
+    let stage = Stage::answering(ScriptedAnswer::pieces(200, vec![vec![b' '; 600]; 2]).silent());
+    let limits = FetchLimits { most_bytes: 1000, ..FetchLimits::default() };
+    let refused = stage.ask(&openai(stage.setup().limits(limits)), &hello()).await.expect_err("too large");
+    assert_eq!(refused.category, Category::InvalidResponse);
+    assert!(refused.message.contains("larger than 1000 bytes"), "{refused}");
+    assert_eq!(stage.fetch.open(), 0, "the connection is closed");
+}
+
+#[tokio::test]
+async fn without_a_connection_the_provider_is_unavailable() {
+    for error in [
+        FetchError::Dns("no such host".into()),
+        FetchError::Connect("refused".into()),
+        FetchError::Tls("unknown issuer".into()),
+        FetchError::Timeout(Duration::from_secs(3)),
+        FetchError::Closed("reset".into()),
+    ] {
+        let stage = Stage::default();
+        stage.fetch.fail(error.clone());
+        let refused = stage.ask(&openai(stage.setup()), &hello()).await.expect_err("unavailable");
+        assert_eq!(refused.category, Category::Unavailable, "{error}");
+        assert!(refused.is_transient() && refused.message.contains(&error.to_string()), "{refused}");
+    }
+}
+
+struct NoKey(SecretError);
+
+#[async_trait::async_trait]
+impl Secrets for NoKey {
+    async fn resolve(&self, _: &str) -> Result<dormouse_ports::Secret, SecretError> {
+        Err(self.0.clone())
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_nothing_is_sent() {
+    for (error, category) in [
+        (SecretError::Missing("OPENAI_API_KEY".into()), Category::Authentication),
+        (SecretError::Denied("OPENAI_API_KEY".into()), Category::Authentication),
+        (SecretError::Unavailable("throttled".into()), Category::Unavailable),
+    ] {
+        let stage = Stage::default();
+        let key = ApiKey::named(Arc::new(NoKey(error)), "OPENAI_API_KEY");
+        let refused = stage.ask(&openai(stage.setup().key(key)), &hello()).await.expect_err("no key");
+        assert_eq!((refused.category, stage.fetch.requests().len()), (category, 0), "{refused}");
+    }
+}
+
+fn call(name: &str, arguments: &str) -> Value {
+    let call = json!({ "id": "t-1", "type": "function", "function": { "name": name, "arguments": arguments } });
+    json!({ "role": "assistant", "content": null, "tool_calls": [call] })
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_run_is_rejected_and_comes_with_the_complaint() {
+    for (name, arguments, words) in [
+        ("add", "{\"a\": 1, ", "cannot be read: they are no JSON"),
+        ("add", "[1, 2]", "they are no JSON object"),
+        ("add", "{\"a\": 1}", "\"b\" is a required property"),
+        ("add", "{\"a\": 1, \"b\": \"two\"}", "/b"),
+        ("Add", "{\"a\": 1, \"b\": 2}", "called the tool `Add`, which does not exist; tools are `add`"),
+        ("subtract", "{}", "`subtract`, which does not exist"),
+    ] {
+        let stage = Stage::json(completion(call(name, arguments), "tool_calls"));
+        let refused = stage.ask(&openai(stage.setup()), &sum()).await.expect_err("rejected");
+        assert_eq!(refused.category, Category::InvalidResponse, "{refused}");
+        assert!(refused.message.contains(words), "{refused}");
+        let rejected = refused.rejected.expect("the answer as far as it goes");
+        assert_eq!((rejected.message.tool_calls[0].id.as_str(), rejected.usage.total_tokens), ("t-1", Some(12)));
+
+        let degraded = Stage::json(completion(call(name, arguments), "error"));
+        let response = degraded.ask(&openai(degraded.setup()), &sum()).await.expect("as it is");
+        assert_eq!(response.finish_reason, FinishReason::Error);
+        assert_eq!(response.message.tool_calls[0].name, name);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_is_no_answer() {
+    let begun = json!({ "choices": [{ "index": 0, "delta": { "content": "I am" }, "finish_reason": null }] });
+    let request = CompletionRequest { stream: true, ..hello() };
+    let clean = ScriptedAnswer::events([&begun]);
+    for cut in [clean.clone(), clean.broken(FetchError::Closed("reset".into()))] {
+        let stage = Stage::answering(cut);
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("cut");
+        assert_eq!(refused.category, Category::Unavailable, "{refused}");
+        assert_eq!(stage.heard(), ["I am"], "what came was passed on");
+    }
+    let garbage = ScriptedAnswer::events(["{\"choices\": ["]);
+    let stage = Stage::answering(garbage);
+    let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("garbage");
+    assert_eq!(refused.category, Category::InvalidResponse);
+}
+
+#[tokio::test]
+async fn an_error_within_a_stream_ends_a_begun_answer_and_fails_one_that_has_not_begun() {
+    let begun = json!({ "choices": [{ "index": 0, "delta": { "content": "I am" }, "finish_reason": null }] });
+    let error = json!({ "error": { "message": "slow down", "type": "rate_limit_error" } });
+    let request = CompletionRequest { stream: true, ..hello() };
+    let stage = Stage::answering(ScriptedAnswer::events([&begun, &error]));
+    let response = stage.ask(&openai(stage.setup()), &request).await.expect("as far as it goes");
+    assert_eq!((response.finish_reason, response.message.content.as_text().as_str()), (FinishReason::Error, "I am"));
+    assert_eq!(response.raw["error"]["message"], "slow down");
+
+    let stage = Stage::answering(ScriptedAnswer::events([&error]));
+    let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("nothing came");
+    assert_eq!(refused.category, Category::RateLimit, "{refused}");
+}
+
+#[tokio::test]
+async fn dropping_a_call_closes_its_connection() {
+    let begun = json!({ "choices": [{ "index": 0, "delta": { "content": "I am" }, "finish_reason": null }] });
+    let stage = Stage::answering(ScriptedAnswer::events([&begun]).silent());
+    let provider = openai(stage.setup());
+    let request = CompletionRequest { stream: true, ..hello() };
+    let call = stage.ask(&provider, &request);
+    tokio::select! {
+        biased;
+        ended = call => panic!("it cannot end: {ended:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    assert_eq!((stage.heard(), stage.fetch.open()), (vec!["I am".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn a_request_that_is_malformed_is_not_sent() {
+    let image = Block::Image {
+        source: dormouse_ports::model::ImageSource::Inline { base64_data: "AAAA".into() },
+        media_type: None,
+        detail: None,
+    };
+    let mut no_object = sum();
+    no_object.tools[0].parameters = json!({ "type": "array" });
+    let mut no_schema = structured();
+    no_schema.response_schema = Some(json!({ "type": "object", "properties": [] }));
+    let mut not_a_number = hello();
+    not_a_number.config.temperature = Some(f64::NAN);
+    for (request, words) in [
+        (CompletionRequest::new([]), "no message"),
+        (CompletionRequest::new([Message::system("a")]), "the last message"),
+        (CompletionRequest::new([Message::assistant("a"), Message::user("b")]), "must begin with"),
+        (CompletionRequest::new([Message::user(vec![image])]), "media_type"),
+        (CompletionRequest::new([Message::user(Vec::<Block>::new())]), "must not be empty"),
+        (no_object, "tool `add`"),
+        (no_schema, "response schema"),
+        (not_a_number, "`temperature`"),
+    ] {
+        let stage = Stage::default();
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("malformed");
+        assert_eq!((refused.category, stage.fetch.requests().len()), (Category::InvalidRequest, 0), "{refused}");
+        assert!(refused.message.contains(words), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_and_nothing_else_and_one_request_is_under_way() {
+    let stage = Stage::default();
+    stage.fetch.answer(ScriptedAnswer::json(503, &json!({}))).fail(FetchError::Closed("reset".into()));
+    stage.fetch.answer(ScriptedAnswer::json(200, &completion(json!({ "content": "Hi." }), "stop")));
+    let provider = openai(stage.setup());
+    let mut policy = RetryPolicy::new(Arc::new(|| 0.0));
+    policy.backoff = Arc::new(|_, _| Duration::ZERO);
+    let options = CallOptions { retry: Some(policy.clone()), ..CallOptions::default() };
+    provider.complete(&hello(), &options).await.expect("the third attempt");
+    assert_eq!((stage.fetch.requests().len(), stage.fetch.most_open()), (3, 1));
+
+    for (status, attempts) in [(401, 1), (400, 1), (500, 3)] {
+        let stage = Stage::default();
+        for _ in 0..5 {
+            stage.fetch.answer(ScriptedAnswer::json(status, &json!({})));
+        }
+        let options = CallOptions { retry: Some(policy.clone()), ..CallOptions::default() };
+        openai(stage.setup()).complete(&hello(), &options).await.expect_err("it fails");
+        assert_eq!(stage.fetch.requests().len(), attempts, "{status}");
+    }
+}

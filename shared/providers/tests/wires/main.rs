@@ -1,0 +1,9 @@
+//! The wires, on scripted HTTP.
+
+mod anthropic;
+mod bad_input;
+mod bedrock;
+mod gemini;
+mod openai;
+mod responses;
+mod stage;

@@ -1,0 +1,157 @@
+use dormouse_ports::model::{
+    AssistantMessage, Block, FinishReason, Message, ModelErrorCategory, ModelProvider, ToolCall, ToolChoice,
+};
+use dormouse_providers::{Capabilities, openai};
+use dormouse_testkit::ScriptedAnswer;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, hello, structured, sum, value_schema};
+
+pub(crate) fn completion(message: Value, finish: &str) -> Value {
+    json!({
+        "id": "c-1",
+        "object": "chat.completion",
+        "model": "m-1-0524",
+        "choices": [{ "index": 0, "message": message, "finish_reason": finish }],
+        "usage": { "prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12,
+            "prompt_tokens_details": { "cached_tokens": 0 } },
+    })
+}
+
+#[tokio::test]
+async fn a_text_comes_back_with_usage_and_the_raw_answer() {
+    let body = completion(json!({ "role": "assistant", "content": "Hi." }), "stop");
+    let stage = Stage::json(body.clone());
+    let response = stage.ask(&openai(stage.setup()), &hello()).await.expect("an answer");
+    assert_eq!(response.message, AssistantMessage { content: "Hi.".into(), ..AssistantMessage::default() });
+    assert_eq!((response.usage.total_tokens, response.usage.cached_tokens), (Some(12), Some(0)));
+    assert_eq!(response.raw, body);
+    assert_eq!(stage.sent_to(), "https://api.openai.com/v1/chat/completions");
+    assert_eq!(stage.sent_header("authorization").as_deref(), Some("Bearer hush"));
+}
+
+#[tokio::test]
+async fn addresses_are_taken_with_and_without_a_version() {
+    for (given, asked) in [
+        ("http://localhost:8000", "http://localhost:8000/v1/models"),
+        ("http://localhost:8000/", "http://localhost:8000/v1/models"),
+        ("http://localhost:8000/v1/", "http://localhost:8000/v1/models"),
+        ("http://localhost:8000/openai/v2", "http://localhost:8000/openai/v2/models"),
+    ] {
+        let stage = Stage::json(json!({ "data": [{ "id": "m-1" }] }));
+        openai(stage.setup().base_url(given)).ready().await.expect("ready");
+        assert_eq!(stage.sent_to(), asked);
+    }
+}
+
+#[tokio::test]
+async fn tools_are_called_and_answered() {
+    let call =
+        json!({ "id": "t-1", "type": "function", "function": { "name": "add", "arguments": "{\"b\":2,\"a\":1}" } });
+    let stage =
+        Stage::json(completion(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"));
+    let mut request = sum();
+    request.tool_choice = Some(ToolChoice::Tool("add".into()));
+    let provider = openai(stage.setup());
+    let response = stage.ask(&provider, &request).await.expect("a call");
+    assert_eq!(response.finish_reason, FinishReason::ToolCalls);
+    let arguments = json!({ "a": 1, "b": 2 }).as_object().cloned().expect("an object");
+    assert_eq!(response.message.tool_calls, [ToolCall::new("t-1", "add", arguments)]);
+    assert_eq!(stage.sent()["tool_choice"], json!({ "type": "function", "function": { "name": "add" } }));
+
+    stage.fetch.answer(ScriptedAnswer::json(200, &completion(json!({ "role": "assistant", "content": "3" }), "stop")));
+    request.tool_choice = None;
+    request.messages.extend([Message::Assistant(response.message), Message::tool("t-1", "3")]);
+    stage.ask(&provider, &request).await.expect("an answer");
+    let sent = stage.fetch.bodies().remove(1);
+    assert_eq!(sent["messages"][2]["tool_calls"][0]["function"]["arguments"], r#"{"a":1,"b":2}"#);
+    assert_eq!(sent["messages"][3], json!({ "role": "tool", "content": "3", "tool_call_id": "t-1" }));
+}
+
+#[tokio::test]
+async fn reasoning_of_another_wire_is_left_out() {
+    let stage = Stage::json(completion(json!({ "content": "ok" }), "stop"));
+    let mut request = hello();
+    let thought = AssistantMessage {
+        content: vec![
+            Block::Thinking { text: "hm".into(), signature: Some("s".into()) },
+            Block::RedactedThinking { data: "d".into() },
+            Block::Text { text: "I think so.".into(), signature: Some("s".into()) },
+        ]
+        .into(),
+        tool_calls: Vec::new(),
+        origin: Some("anthropic".into()),
+    };
+    request.messages.extend([Message::Assistant(thought), Message::user("Sure?")]);
+    stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(stage.sent()["messages"][1], json!({ "role": "assistant", "content": "I think so." }));
+}
+
+#[tokio::test]
+async fn a_stream_is_heard_piece_by_piece_and_ends_like_an_answer_in_one_piece() {
+    let piece = |delta: Value, finish: Value| json!({ "id": "c-1", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+    let call = |delta: Value| piece(json!({ "tool_calls": [delta] }), Value::Null);
+    let events = [
+        piece(json!({ "role": "assistant", "content": "" }), Value::Null),
+        piece(json!({ "reasoning": "add " }), Value::Null),
+        piece(json!({ "reasoning": "them" }), Value::Null),
+        piece(json!({ "content": "I will" }), Value::Null),
+        piece(json!({ "content": " add." }), Value::Null),
+        call(json!({ "index": 1, "id": "t-2", "function": { "name": "add", "arguments": "{\"a\":3,\"b\":4}" } })),
+        call(json!({ "index": 0, "id": "t-1", "function": { "name": "add", "arguments": "" } })),
+        call(json!({ "index": 0, "function": { "arguments": "{\"a\":1," } })),
+        call(json!({ "index": 0, "id": null, "function": { "name": null, "arguments": "\"b\":2}" } })),
+        piece(json!({}), json!("tool_calls")),
+        json!({ "id": "c-1", "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12 } }),
+    ];
+    let data = events.iter().map(Value::to_string).chain(["[DONE]".to_owned()]);
+    let stage = Stage::answering(ScriptedAnswer::events(data));
+    let mut request = sum();
+    request.stream = true;
+    let response = stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(stage.heard(), ["(add )", "(them)", "I will", " add."]);
+
+    let whole = Stage::json(response.raw.clone());
+    request.stream = false;
+    let at_once = whole.ask(&openai(whole.setup()), &request).await.expect("an answer");
+    assert_eq!(at_once, response, "what is put together reads like what comes in one piece");
+    let calls: Vec<_> = response.message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(calls, ["t-1", "t-2"]);
+    assert_eq!(response.usage.total_tokens, Some(12));
+}
+
+#[tokio::test]
+async fn output_is_constrained_natively_or_asked_for() {
+    let answer = completion(json!({ "content": " {\"value\": 42}" }), "stop");
+    let native = Stage::json(answer.clone());
+    let response = native.ask(&openai(native.setup()), &structured()).await.expect("an answer");
+    assert_eq!(response.parsed, Some(json!({ "value": 42 })));
+    assert_eq!(response.message.content, " {\"value\": 42}".into(), "as the model wrote it");
+    let format = &native.sent()["response_format"]["json_schema"];
+    assert_eq!((&format["strict"], &format["schema"]), (&json!(true), &value_schema()));
+
+    let asked = Stage::json(answer);
+    let capabilities = Capabilities { structured_output: false, ..Capabilities::ALL };
+    let response =
+        asked.ask(&openai(asked.setup().capabilities(capabilities)), &structured()).await.expect("an answer");
+    assert_eq!(response.parsed, Some(json!({ "value": 42 })));
+    assert!(asked.sent().get("response_format").is_none());
+    assert!(asked.sent()["messages"][0]["content"].as_str().expect("a text").contains("\"required\":[\"value\"]"));
+}
+
+#[tokio::test]
+async fn readiness_is_told_without_asking_the_model_anything() {
+    for (models, category) in [
+        (json!([{ "id": "m-1" }]), None),
+        (json!([{ "id": "m-1", "status": { "value": "loaded" } }]), None),
+        (json!([{ "id": "m-1", "status": { "value": "unloaded" } }]), Some(ModelErrorCategory::ModelNotLoaded)),
+        (json!([{ "id": "m-1", "state": "not-loaded" }]), Some(ModelErrorCategory::ModelNotLoaded)),
+        (json!([{ "id": "m-10" }]), Some(ModelErrorCategory::InvalidModel)),
+        (json!([]), Some(ModelErrorCategory::InvalidModel)),
+        (json!("none"), Some(ModelErrorCategory::InvalidResponse)),
+    ] {
+        let stage = Stage::json(json!({ "data": models }));
+        let ready = openai(stage.setup()).ready().await;
+        assert_eq!(ready.err().map(|error| error.category), category, "{models}");
+    }
+}

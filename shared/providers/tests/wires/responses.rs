@@ -1,0 +1,162 @@
+use dormouse_ports::model::{
+    BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CompletionRequest, Content, FinishReason, Message,
+    ModelErrorCategory as Category,
+};
+use dormouse_providers::{openai, responses};
+use dormouse_testkit::ScriptedAnswer;
+use serde_json::{Value, json};
+
+use crate::openai::completion;
+use crate::stage::{Stage, hello, structured, sum};
+
+fn response(status: &str, output: Value) -> Value {
+    json!({
+        "id": "resp_1",
+        "object": "response",
+        "model": "m-1",
+        "status": status,
+        "output": output,
+        "usage": { "input_tokens": 9, "output_tokens": 3, "total_tokens": 12,
+            "input_tokens_details": { "cached_tokens": 4 } },
+    })
+}
+
+fn says(text: &str) -> Value {
+    json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] })
+}
+
+fn reasoning() -> Value {
+    json!({ "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "add them" }] })
+}
+
+fn call() -> Value {
+    json!({ "type": "function_call", "call_id": "t-1", "name": "add", "arguments": "{\"a\":1,\"b\":2}" })
+}
+
+#[tokio::test]
+async fn reasoning_and_calls_come_back_and_go_back_as_they_came() {
+    let stage = Stage::json(response("completed", json!([reasoning(), says("I will add."), call()])));
+    let provider = responses(stage.setup());
+    let mut request = sum();
+    let answer = stage.ask(&provider, &request).await.expect("a call");
+    assert_eq!((answer.finish_reason, answer.usage.cached_tokens), (FinishReason::ToolCalls, Some(4)));
+    assert_eq!(answer.message.origin.as_deref(), Some("openai.responses"));
+    assert_eq!(stage.sent()["instructions"], "Be brief.");
+    assert_eq!(stage.sent()["tools"][0]["strict"], false);
+
+    stage.fetch.answer(ScriptedAnswer::json(200, &response("completed", json!([says("3")]))));
+    request.messages.extend([Message::Assistant(answer.message.clone()), Message::tool("t-1", "3")]);
+    let last = stage.ask(&provider, &request).await.expect("an answer");
+    assert_eq!(last.message.content, Content::from("3"));
+    let sent = stage.fetch.bodies().remove(1);
+    let result = json!({ "type": "function_call_output", "call_id": "t-1", "output": "3" });
+    let text = json!({ "role": "assistant", "content": "I will add." });
+    assert_eq!(sent["input"].as_array().map(|items| &items[1..]), Some(&[reasoning(), text, call(), result][..]));
+
+    // Chat completions do not understand that reasoning.
+    let chat = Stage::json(completion(json!({ "content": "3" }), "stop"));
+    chat.ask(&openai(chat.setup()), &request).await.expect("an answer");
+    assert_eq!(chat.sent()["messages"][2]["content"], "I will add.");
+}
+
+#[tokio::test]
+async fn the_reason_to_end_is_the_callers_word() {
+    let mut long = response("incomplete", json!([says("so")]));
+    long["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+    let refusal = json!({ "type": "message", "content": [{ "type": "refusal", "refusal": "I will not." }] });
+    for (body, finish) in [
+        (response("completed", json!([says("so")])), FinishReason::Stop),
+        (long, FinishReason::Length),
+        (response("completed", json!([refusal])), FinishReason::ContentFilter),
+        (response("failed", json!([says("so")])), FinishReason::Error),
+    ] {
+        let stage = Stage::json(body.clone());
+        let answer = stage.ask(&responses(stage.setup()), &hello()).await.expect("an answer");
+        assert_eq!(answer.finish_reason, finish, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_heard_and_ends_with_the_whole() {
+    let whole = response("completed", json!([reasoning(), says("Hi there.")]));
+    let events = [
+        json!({ "type": "response.created", "response": {} }),
+        json!({ "type": "response.reasoning_summary_text.delta", "delta": "add them" }),
+        json!({ "type": "response.output_text.delta", "delta": "Hi " }),
+        json!({ "type": "response.output_text.delta", "delta": "there." }),
+        json!({ "type": "response.completed", "response": whole }),
+    ];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let request = CompletionRequest { stream: true, ..hello() };
+    let answer = stage.ask(&responses(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(stage.heard(), ["(add them)", "Hi ", "there."]);
+    assert_eq!(answer.raw, whole);
+    let thought = answer.message.content.blocks().and_then(|blocks| blocks.first()).cloned();
+    assert!(matches!(thought, Some(Block::Thinking { text, signature: Some(_) }) if text == "add them"));
+
+    let error = json!({ "type": "error", "code": "server_error", "message": "oops" });
+    let stage = Stage::answering(ScriptedAnswer::events(events[..3].iter().chain([&error])));
+    let answer = stage.ask(&responses(stage.setup()), &request).await.expect("as far as it goes");
+    assert_eq!((answer.finish_reason, answer.message.content.as_text()), (FinishReason::Error, "Hi ".to_owned()));
+    let cut = Stage::answering(ScriptedAnswer::events(&events[..3]));
+    let refused = cut.ask(&responses(cut.setup()), &request).await.expect_err("cut");
+    assert_eq!(refused.category, Category::Unavailable);
+}
+
+#[tokio::test]
+async fn a_job_is_begun_asked_for_and_ended() {
+    let stage = Stage::json(response("queued", json!([])));
+    let provider = responses(stage.setup());
+    let job = provider.start(&structured()).await.expect("a job");
+    assert_eq!(job, BackgroundJob { id: "resp_1".into() });
+    let sent = stage.sent();
+    assert_eq!((&sent["background"], &sent["store"]), (&json!(true), &json!(true)));
+
+    for (body, status) in [
+        (response("queued", json!([])), "running"),
+        (response("in_progress", json!([])), "running"),
+        (response("completed", json!([says("{\"value\":42}")])), "completed"),
+        (response("completed", json!([says("42")])), "structured_output_invalid"),
+        (response("cancelled", json!([])), "canceled"),
+    ] {
+        stage.fetch.answer(ScriptedAnswer::json(200, &body));
+        let found = match provider.poll(&job, &structured()).await.expect("a status") {
+            BackgroundStatus::Running => "running".to_owned(),
+            BackgroundStatus::Completed(answer) => {
+                assert_eq!(answer.parsed, Some(json!({ "value": 42 })));
+                "completed".to_owned()
+            }
+            BackgroundStatus::Failed(error) => error.category.category().to_string(),
+            BackgroundStatus::Canceled => "canceled".to_owned(),
+        };
+        assert_eq!(found, status, "{body}");
+    }
+    stage.fetch.answer(ScriptedAnswer::json(200, &response("cancelled", json!([]))));
+    provider.cancel(&job).await.expect("acknowledged");
+    let paths: Vec<_> = stage.fetch.requests().iter().map(|request| request.url.clone()).collect();
+    assert!(paths[1].ends_with("/v1/responses/resp_1"), "{paths:?}");
+    assert!(paths.last().is_some_and(|path| path.ends_with("/responses/resp_1/cancel")), "{paths:?}");
+}
+
+#[tokio::test]
+async fn a_job_that_failed_says_why() {
+    for (code, category) in [
+        ("server_error", Category::Unavailable),
+        ("rate_limit_exceeded", Category::RateLimit),
+        ("invalid_prompt", Category::InvalidRequest),
+        ("invalid_image_format", Category::UnsupportedContentBlock),
+    ] {
+        let mut body = response("failed", json!([]));
+        body["error"] = json!({ "code": code, "message": "oops" });
+        let stage = Stage::json(body);
+        let job = BackgroundJob { id: "resp_1".into() };
+        let status = responses(stage.setup()).poll(&job, &hello()).await.expect("a status");
+        let BackgroundStatus::Failed(error) = status else { panic!("{status:?}") };
+        assert_eq!(error.category, category, "{code}");
+        assert!(error.message.contains("oops"), "{error}");
+    }
+    let gone = Stage::answering(ScriptedAnswer::json(404, &json!({ "error": { "message": "no such response" } })));
+    let refused = responses(gone.setup()).poll(&BackgroundJob { id: "a/b".into() }, &hello()).await.expect_err("gone");
+    assert_eq!(refused.category, Category::InvalidRequest);
+    assert!(gone.sent_to().ends_with("/responses/a%2Fb"), "an id is one segment");
+}
