@@ -94,7 +94,7 @@ impl Api {
         }
         let session = self.session_of(&task, call).await?;
         // It may have ended before the session was read, which is what the change is made upon.
-        let task = task.as_of(&session).ok_or_else(|| transition("the task has ended"))?;
+        let task = task.known_to(&session).ok_or_else(|| transition("the task has ended"))?;
         match kind {
             TaskMessageKind::Input | TaskMessageKind::ToolConfirmation => {
                 self.answer(call, session, task, (kind, message)).await

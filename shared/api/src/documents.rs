@@ -304,7 +304,7 @@ impl TaskProgress {
 
 impl Stored<Task> {
     /// The task as `session`, which was read later, knows it; `None` if it has ended since.
-    pub(crate) fn as_of(mut self, session: &Stored<Session>) -> Option<Self> {
+    pub(crate) fn known_to(mut self, session: &Stored<Session>) -> Option<Self> {
         let Kept { resource, own, .. } = &mut self.kept;
         if let OpenTask::Progress(progress) = session.kept.own.open.get(&resource.envelope.id)? {
             let TaskProgress { status, updated_at, sequence, published_messages, is_confidential } = *progress;

@@ -85,7 +85,7 @@ impl Api {
         match (open.next(), open.next(), message.role) {
             (Some((id, task)), None, Role::User) if task.standing() == TaskStanding::Waits => {
                 let task = self.find::<Task>(id, call.now).await?;
-                Ok(task.filter(|task| !task.kept.resource.status.is_terminal()).and_then(|task| task.as_of(session)))
+                Ok(task.filter(|task| !task.kept.resource.status.is_terminal()).and_then(|task| task.known_to(session)))
             }
             _ => Ok(None),
         }

@@ -104,7 +104,7 @@ impl RecordingStore {
         let session = &task.kept.resource.session_id;
         let session = Stored::<resource::Session>::load(&*self.records, session, now).await?;
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
-        let Some(task) = task.as_of(&session) else { return Ok(None) };
+        let Some(task) = task.known_to(&session) else { return Ok(None) };
         let persona = task.kept.resource.persona_id.as_ref();
         let by = By { actor: persona.map_or_else(String::new, ToString::to_string), key: None };
         Ok(Some((task, SessionChange::open(session, by, now))))

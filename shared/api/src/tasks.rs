@@ -78,7 +78,7 @@ impl Api {
                 present.push(task);
                 continue;
             };
-            present.push(match task.clone().as_of(session) {
+            present.push(match task.clone().known_to(session) {
                 Some(task) => task,
                 // It has ended in the meantime.
                 None => self.find::<Task>(&task.kept.resource.envelope.id, call.now).await?.unwrap_or(task),
@@ -193,7 +193,7 @@ impl Api {
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
         let session = self.session_of(&task, call).await?;
         // It has ended in the meantime.
-        let Some(mut task) = task.as_of(&session) else { return Box::pin(self.cancel(call)).await };
+        let Some(mut task) = task.known_to(&session) else { return Box::pin(self.cancel(call)).await };
         let mut change = SessionChange::open(session, by(call), call.now);
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
         change.emit_for_task(&mut task, draft);
