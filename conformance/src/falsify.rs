@@ -21,6 +21,7 @@ const NEGATIVE: &[&str] = &[
     "error_category_not",
     "excludes_fields",
     "expected_wire_request_absent_keys",
+    "llm_span_attributes_absent",
     "load_returns_none_for_session_id",
     "max_in_flight",
     "state_one_of",

@@ -129,7 +129,7 @@ impl NodeModel {
     pub(crate) async fn call(&self, call: &ModelCallSpec) -> Result<Map, NodeError> {
         let model = call.model.as_deref().unwrap_or("test-model");
         let setup = ProviderSetup::new(self.ports_for(call, model), model).base_url("http://model.test");
-        let provider = openai(self.system.iter().fold(setup, |setup, system| setup.system(system)));
+        let provider = openai(self.system.iter().fold(setup, ProviderSetup::system));
         let observer: Arc<dyn CallObserver> = match self.spans {
             None => Arc::new(()),
             Some(options) => Arc::new(Reporter {
