@@ -11,6 +11,7 @@ mod new;
 mod talk;
 mod target;
 mod terminal;
+mod workspace;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -33,6 +34,7 @@ use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::talk::{ClientCommand, talk};
+use crate::workspace::{WorkspaceCommand, workspace};
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -58,6 +60,9 @@ enum Command {
     Dev(Dev),
     /// Make a package for agents of your own: an agent with its test, a Makefile, the functions for AWS.
     New(New),
+    /// Look at a folder of Markdown and YAML that is an agent.
+    #[command(subcommand)]
+    Workspace(WorkspaceCommand),
     /// Write the template and the scripts that build and deploy the functions of such a package, and remove them.
     Infra(Infra),
     #[command(flatten)]
@@ -134,6 +139,9 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Dev(arguments) => run(arguments, agents),
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
+        Command::Workspace(ask) => {
+            quietly(async { workspace(ask).await.map_err(|error| failed(ExitCode::FAILURE, &error)) })
+        }
         Command::OperatorCommand(OperatorCommand::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
                 --dry-run` reports what would become of them";

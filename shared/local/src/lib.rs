@@ -37,6 +37,7 @@ mod store;
 mod subscriptions;
 mod sweeper;
 mod tour;
+mod workspace_folder;
 
 pub use dev::{DevError, DevOptions, FOLDER, TABLE, dev, engine};
 pub use folder::FolderError;
@@ -45,3 +46,4 @@ pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;
 pub use scripted_model::{Respond, ScriptedFault, ScriptedModel, ScriptedReply, ScriptedTurn};
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};
+pub use workspace_folder::WorkspaceFolder;

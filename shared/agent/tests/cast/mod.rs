@@ -51,15 +51,17 @@ impl ScriptedModel {
     /// Plays `turns` in order, however the requests look.
     pub fn playing(turns: Vec<Result<Response, ModelError>>) -> Arc<Self> {
         let turns = Mutex::new(VecDeque::from(turns));
-        Self::new(move |_| turns.lock().unwrap().pop_front().unwrap_or_else(|| Ok(says("(the script is over)"))))
+        Self::new(move |_| {
+            turns.lock().expect("not poisoned").pop_front().unwrap_or_else(|| Ok(says("(the script is over)")))
+        })
     }
 
     pub fn calls(&self) -> usize {
-        self.requests.lock().unwrap().len()
+        self.requests.lock().expect("not poisoned").len()
     }
 
     pub fn last(&self) -> CompletionRequest {
-        self.requests.lock().unwrap().last().cloned().expect("a request")
+        self.requests.lock().expect("not poisoned").last().cloned().expect("a request")
     }
 }
 
@@ -75,7 +77,7 @@ impl ModelProvider for ScriptedModel {
 
     async fn complete(&self, request: &CompletionRequest, _: &CallOptions) -> Result<Response, ModelError> {
         breathe().await;
-        self.requests.lock().unwrap().push(request.clone());
+        self.requests.lock().expect("not poisoned").push(request.clone());
         let answer = (self.answer)(request);
         breathe().await;
         answer
@@ -133,7 +135,7 @@ impl Toolbox {
     }
 
     pub fn made(&self) -> Vec<(String, Value)> {
-        let made = self.made.lock().unwrap();
+        let made = self.made.lock().expect("not poisoned");
         made.iter().map(|call| (call.name.clone(), Value::Object(call.arguments.clone()))).collect()
     }
 }
@@ -146,7 +148,7 @@ impl ToolSource for Toolbox {
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         breathe().await;
-        self.made.lock().unwrap().push(call.clone());
+        self.made.lock().expect("not poisoned").push(call.clone());
         let reply = (self.act)(call);
         breathe().await;
         reply
