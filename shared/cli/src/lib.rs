@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+mod declared;
 mod inspect;
 mod keys;
 mod letters;
@@ -29,6 +30,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::declared::{data_of, declared};
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
@@ -78,11 +80,15 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Dev {
+    /// Serve the agents of this folder of Markdown and YAML, each as a persona, instead of those of the program. State
+    /// is kept in the folder, unless --data names another place.
+    #[arg(long, value_name = "FOLDER")]
+    workspace: Option<PathBuf>,
     /// Port on 127.0.0.1; 0 picks a free one (callback addresses then change from start to start).
     #[arg(long, default_value_t = 8787)]
     port: u16,
     /// Folder for state, events, timers and keys; made when it is missing.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
+    #[arg(long, default_value = FOLDER, value_name = "FOLDER", default_value_if("workspace", clap::builder::ArgPredicate::IsPresent, ""))]
     data: PathBuf,
     /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
@@ -210,9 +216,24 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(exporter) => exporter,
         Err(error) => return complain(&error.to_string()),
     };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no runtime: {error}")),
+    };
+    let found = match &arguments.workspace {
+        Some(folder) => match runtime.block_on(declared(folder, None)) {
+            Ok(found) => Some(found.agents),
+            Err(error) => return complain(&error.to_string()),
+        },
+        None => None,
+    };
+    let data = match &arguments.workspace {
+        Some(folder) if arguments.data.as_os_str().is_empty() => data_of(folder),
+        Some(_) | None => arguments.data,
+    };
     let options = DevOptions {
         port: arguments.port,
-        data: arguments.data,
+        data,
         lease: Duration::from_secs(arguments.lease),
         tour: !arguments.no_tour,
         hosts: arguments.host,
@@ -222,11 +243,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
             Proof::Keys => Authorization::Keys,
         },
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}")),
-    };
-    match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
+    match runtime.block_on(dormouse_local::dev(found.as_ref().unwrap_or(agents), options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }

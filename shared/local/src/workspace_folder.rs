@@ -100,10 +100,14 @@ impl Walk<'_> {
 }
 
 fn failed(error: &io::Error, what: &str) -> WorkspaceError {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => WorkspaceError::NotFound(what.to_owned()),
-        io::ErrorKind::PermissionDenied => WorkspaceError::Denied(format!("{what}: {error}")),
-        _ => WorkspaceError::Transient(format!("{what}: {error}")),
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return WorkspaceError::NotFound(what.to_owned());
+    }
+    let message = format!("{what}: {error}");
+    match kind == io::ErrorKind::PermissionDenied {
+        true => WorkspaceError::Denied(message),
+        false => WorkspaceError::Transient(message),
     }
 }
 
