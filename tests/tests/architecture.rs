@@ -26,6 +26,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-ports",
         ],
     ),
+    ("dormouse-agent", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
+    (
+        "dormouse-declared",
+        &["dormouse-agent", "dormouse-api", "dormouse-protocol", "dormouse-providers", "dormouse-ports"],
+    ),
     ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
@@ -66,6 +71,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-cli",
         &[
+            "dormouse-agent",
+            "dormouse-declared",
             "dormouse-local",
             "dormouse-http",
             "dormouse-api",
@@ -117,6 +124,8 @@ const PURE: &[&str] = &[
     "dormouse-api",
     "dormouse-http",
     "dormouse-providers",
+    "dormouse-agent",
+    "dormouse-declared",
     "dormouse-app",
 ];
 

@@ -130,7 +130,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         (
             SETTINGS,
             "defualt_agent: x\n",
-            ":1: error: the settings has no field `defualt_agent`: did you mean `default_agent`?",
+            ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",
         ),
         (SETTINGS, "default_agent: asistant\n", ":1: error: there is no agent `asistant`: did you mean `assistant`?"),
     ] {

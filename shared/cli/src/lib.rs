@@ -87,9 +87,10 @@ struct Dev {
     /// Port on 127.0.0.1; 0 picks a free one (callback addresses then change from start to start).
     #[arg(long, default_value_t = 8787)]
     port: u16,
-    /// Folder for state, events, timers and keys; made when it is missing.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER", default_value_if("workspace", clap::builder::ArgPredicate::IsPresent, ""))]
-    data: PathBuf,
+    /// Folder for state, events, timers and keys; made when it is missing. `.dormouse` without it, or a place in the
+    /// workspace.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
     /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
     lease: u64,
@@ -227,9 +228,10 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         },
         None => None,
     };
-    let data = match &arguments.workspace {
-        Some(folder) if arguments.data.as_os_str().is_empty() => data_of(folder),
-        Some(_) | None => arguments.data,
+    let data = match (arguments.data, &arguments.workspace) {
+        (Some(data), _) => data,
+        (None, Some(folder)) => data_of(folder),
+        (None, None) => FOLDER.into(),
     };
     let options = DevOptions {
         port: arguments.port,

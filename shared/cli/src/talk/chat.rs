@@ -165,7 +165,7 @@ impl Conversation {
                     interrupted?;
                     let path = format!("/v1/tasks/{task}/cancel");
                     let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
-                    self.screen.line(&format!("{DIM}stopped{PLAIN}"));
+                    self.screen.stop();
                     return Ok(());
                 }
             };
@@ -342,6 +342,8 @@ struct Shown {
     live: String,
     /// True if the cursor is not at the beginning of a line.
     in_line: bool,
+    /// Pieces of answers that were stopped are not shown.
+    stopped: bool,
 }
 
 impl Screen {
@@ -388,6 +390,16 @@ impl Screen {
         }
     }
 
+    /// The answer under way is stopped.
+    fn stop(&self) {
+        self.write(|shown, _| {
+            shown.stopped = true;
+            shown.live.clear();
+            Ok(())
+        });
+        self.line(&format!("{DIM}stopped{PLAIN}"));
+    }
+
     fn end_of_answer(&self) {
         self.write(|shown, out| if std::mem::take(&mut shown.in_line) { writeln!(out) } else { Ok(()) });
     }
@@ -396,6 +408,7 @@ impl Screen {
 impl DeltaSink for Screen {
     fn began(&self, _: &InvocationId, _: u64) {
         self.write(|shown, out| {
+            shown.stopped = false;
             let cut = !std::mem::take(&mut shown.live).is_empty();
             if std::mem::take(&mut shown.in_line) && cut {
                 writeln!(out, "{DIM}…{PLAIN}")?;
@@ -407,6 +420,9 @@ impl DeltaSink for Screen {
     fn delta(&self, _: &InvocationId, kind: DeltaKind, text: &str) {
         if kind == DeltaKind::Content {
             self.write(|shown, out| {
+                if shown.stopped {
+                    return Ok(());
+                }
                 shown.live.push_str(text);
                 shown.in_line = true;
                 write!(out, "{}", screened(text))
