@@ -73,6 +73,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "dormouse-agent",
             "dormouse-declared",
+            "dormouse-tools",
             "dormouse-local",
             "dormouse-http",
             "dormouse-api",

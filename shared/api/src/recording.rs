@@ -1,14 +1,13 @@
 //! Records what happens to tasks, in the transactions in which it happens.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey,
     InvocationId, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom,
     TurnStore,
 };
@@ -26,6 +25,7 @@ use crate::change::{By, SessionChange};
 use crate::conversation::shown;
 use crate::documents::{Resource, Stored, key};
 use crate::ending::{TaskEnd, end, say};
+use crate::recent::RecentDocuments;
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 const ATTEMPTS: u32 = 64;
@@ -321,37 +321,6 @@ fn messages_since(
     let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();
     let newest = new.get(new.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
     (newest.iter().filter_map(shown).collect(), true)
-}
-
-/// Documents of tasks that are under way, as their last durable steps have written them: the next step of the same
-/// worker reads nothing. Each is used on the condition that it is still so.
-#[derive(Default)]
-struct RecentDocuments(Mutex<VecDeque<(TaskId, Vec<Document>)>>);
-
-/// Number of tasks whose documents are known: as many as run in one process at a time, and more.
-const MOST_RECENT: usize = 64;
-
-impl RecentDocuments {
-    fn take(&self, task: &TaskId) -> Vec<Document> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().position(|(id, _)| id == task);
-        found.and_then(|at| known.remove(at)).map(|(_, documents)| documents).unwrap_or_default()
-    }
-
-    /// `commit` of `task` was written.
-    fn note(&self, task: TaskId, commit: &Commit) {
-        if !matches!(commit.invocation, Some(InvocationWrite::Progress { claim: Some(_), .. })) {
-            return;
-        }
-        let written = |write: &DocumentWrite| {
-            let (key, version, expires_at) = (write.key.clone(), write.expect + 1, write.expires_at);
-            Some(Document { key, version, body: write.body.clone()?, expires_at })
-        };
-        let documents = commit.journal.documents.iter().filter_map(written).collect();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.truncate(MOST_RECENT - 1);
-        known.push_front((task, documents));
-    }
 }
 
 impl From<RecordingStore> for TurnStore {

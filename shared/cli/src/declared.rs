@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dormouse_agent::graph::DeltaSink;
-use dormouse_declared::{Declared, DeclaredPorts, NoTools, agents};
+use dormouse_declared::{Declared, DeclaredPorts, agents};
 use dormouse_local::{Environment, HttpFetch};
-use dormouse_ports::FetchError;
+use dormouse_ports::{Fetch, FetchError};
 use dormouse_system::{RandomIds, SystemClock};
+use dormouse_tools::Values;
 
+use crate::local_tools::LocalTools;
 use crate::workspace::{WorkspaceFailure, opened, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
@@ -30,14 +32,16 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
     let workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
+    let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::new()?);
+    // On this machine a secret is a variable of the environment.
+    let values = Values::new(Arc::new(Environment), Arc::new(Environment));
     let ports = DeclaredPorts {
-        fetch: Arc::new(HttpFetch::new()?),
+        fetch: fetch.clone(),
         clock: Arc::new(SystemClock::default()),
         ids: Arc::new(RandomIds),
         env: Arc::new(Environment),
-        // On this machine a secret is a variable of the environment.
         secrets: Arc::new(Environment),
-        tools: Arc::new(NoTools),
+        tools: Arc::new(LocalTools::new(fetch, values, folder.to_owned())),
         deltas,
         callbacks: None,
     };

@@ -8,6 +8,7 @@ mod declared;
 mod inspect;
 mod keys;
 mod letters;
+mod local_tools;
 mod new;
 mod talk;
 mod target;

@@ -4,6 +4,7 @@ mod ask;
 mod chat;
 mod client;
 mod follow;
+mod screen;
 mod show;
 
 use std::io::{self, Read};

@@ -1,31 +1,25 @@
 //! `dormouse chat`: a conversation with an agent of a folder, in the terminal.
 
-use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_agent::graph::DeltaSink;
 use dormouse_http::Authorization;
 use dormouse_local::{DevOptions, ServedAt, serve};
-use dormouse_ports::InvocationId;
-use dormouse_ports::model::DeltaKind;
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
 };
 use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
+use super::screen::{BOLD, DIM, Lines, PLAIN, Screen};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{data_of, declared};
 use crate::terminal::plain;
-
-const DIM: &str = "\u{1b}[2m";
-const BOLD: &str = "\u{1b}[1m";
-const PLAIN: &str = "\u{1b}[0m";
 
 /// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
 #[derive(Debug, clap::Args)]
@@ -307,135 +301,6 @@ fn failure(payload: &Map) -> String {
     plain(message.unwrap_or("why is in the task"))
 }
 
-/// Lines of the standard input, read beside everything else.
-struct Lines(mpsc::Receiver<io::Result<String>>);
-
-impl Lines {
-    fn start() -> Self {
-        let (send, receive) = mpsc::channel(1);
-        std::thread::spawn(move || {
-            for line in io::stdin().lock().lines() {
-                if send.blocking_send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(receive)
-    }
-
-    /// The next line; `None` at the end, and after Ctrl-C.
-    async fn next(&mut self) -> io::Result<Option<String>> {
-        tokio::select! {
-            line = self.0.recv() => line.transpose(),
-            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| None),
-        }
-    }
-}
-
-/// The terminal. Text that comes in pieces is shown at once.
-#[derive(Default)]
-struct Screen(Mutex<Shown>);
-
-#[derive(Default)]
-struct Shown {
-    /// The text of the answer that is shown as it comes.
-    live: String,
-    /// True if the cursor is not at the beginning of a line.
-    in_line: bool,
-    /// Pieces of answers that were stopped are not shown.
-    stopped: bool,
-}
-
-impl Screen {
-    fn write(&self, write: impl FnOnce(&mut Shown, &mut io::StdoutLock<'_>) -> io::Result<()>) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut out = io::stdout().lock();
-        // A terminal that is gone shows nothing.
-        let _ = write(&mut shown, &mut out).and_then(|()| out.flush());
-    }
-
-    fn line(&self, text: &str) {
-        let text = if io::stdout().is_terminal() {
-            text.to_owned()
-        } else {
-            [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
-        };
-        self.write(|shown, out| {
-            if std::mem::take(&mut shown.in_line) {
-                writeln!(out)?;
-            }
-            writeln!(out, "{text}")
-        });
-    }
-
-    fn prompt(&self, text: &str) {
-        self.write(|shown, out| {
-            if std::mem::take(&mut shown.in_line) {
-                writeln!(out)?;
-            }
-            write!(out, "{text}")
-        });
-    }
-
-    /// A whole message, unless it was shown as it came.
-    fn whole(&self, text: &str) {
-        let seen = {
-            let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let seen = shown.live.trim() == text.trim();
-            shown.live.clear();
-            seen
-        };
-        if !seen {
-            self.line(&screened(text));
-        }
-    }
-
-    /// The answer under way is stopped.
-    fn stop(&self) {
-        self.write(|shown, _| {
-            shown.stopped = true;
-            shown.live.clear();
-            Ok(())
-        });
-        self.line(&format!("{DIM}stopped{PLAIN}"));
-    }
-
-    fn end_of_answer(&self) {
-        self.write(|shown, out| if std::mem::take(&mut shown.in_line) { writeln!(out) } else { Ok(()) });
-    }
-}
-
-impl DeltaSink for Screen {
-    fn began(&self, _: &InvocationId, _: u64) {
-        self.write(|shown, out| {
-            shown.stopped = false;
-            let cut = !std::mem::take(&mut shown.live).is_empty();
-            if std::mem::take(&mut shown.in_line) && cut {
-                writeln!(out, "{DIM}…{PLAIN}")?;
-            }
-            Ok(())
-        });
-    }
-
-    fn delta(&self, _: &InvocationId, kind: DeltaKind, text: &str) {
-        if kind == DeltaKind::Content {
-            self.write(|shown, out| {
-                if shown.stopped {
-                    return Ok(());
-                }
-                shown.live.push_str(text);
-                shown.in_line = true;
-                write!(out, "{}", screened(text))
-            });
-        }
-    }
-}
-
-/// `text` with its lines, and nothing that a terminal obeys.
-fn screened(text: &str) -> String {
-    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -451,10 +316,5 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "h"), Some(json!({ "decision": "happened" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
-    }
-
-    #[test]
-    fn what_comes_from_a_model_moves_no_cursor() {
-        assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
     }
 }
