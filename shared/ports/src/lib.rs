@@ -77,6 +77,7 @@ mod signal;
 mod sleepers;
 mod store;
 mod subscription;
+mod template;
 pub mod tool;
 mod workspace;
 
@@ -121,6 +122,7 @@ pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
+pub use template::{Lookup, Template};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use dormouse_ports::{Secret, SecretError, Secrets};
+use crate::{Secret, SecretError, Secrets};
 
 /// A text with references to the environment (`${env.NAME}`) and to secrets (`${secrets.NAME}`), which are looked up
 /// when it is used and never before: neither its `Debug` nor its [written form](Self::written) shows a value.
@@ -69,6 +69,14 @@ impl Template {
         &self.written
     }
 
+    /// The text between its references, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Env(_) | Part::Secret(_) => None,
+        })
+    }
+
     /// True if it refers to anything.
     pub fn refers(&self) -> bool {
         self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
@@ -79,10 +87,22 @@ impl Template {
     /// # Errors
     /// [`SecretError`] for the first reference that leads nowhere.
     pub async fn resolve(&self, lookup: &Lookup<'_>) -> Result<Secret, SecretError> {
+        self.resolve_around(lookup, &|plain: &str| plain.to_owned()).await
+    }
+
+    /// The same, with `replace` applied to the text between the references, and never to what they refer to.
+    ///
+    /// # Errors
+    /// [`SecretError`] for the first reference that leads nowhere.
+    pub async fn resolve_around(
+        &self,
+        lookup: &Lookup<'_>,
+        replace: &(dyn Fn(&str) -> String + Send + Sync),
+    ) -> Result<Secret, SecretError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Text(plain) => text.push_str(plain),
+                Part::Text(plain) => text.push_str(&replace(plain)),
                 Part::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
                 Part::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
             }
