@@ -14,6 +14,7 @@ use dormouse_ports::tool::{ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSo
 
 pub use self::tool::{HttpTool, HttpToolError};
 use crate::Values;
+use crate::failure::unanswered;
 
 /// Tools behind HTTP addresses.
 ///
@@ -71,7 +72,7 @@ impl ToolSource for HttpTools {
         let request = request::build(tool, call, &self.values).await?;
         match self.fetch.fetch(request).await {
             Ok(response) => answer::read(tool, call, response).await,
-            Err(error) => Err(answer::failed(&error)),
+            Err(error) => Err(unanswered(&error)),
         }
     }
 }

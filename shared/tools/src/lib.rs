@@ -26,6 +26,7 @@
 #![warn(missing_docs)]
 
 mod exposed;
+mod failure;
 mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
@@ -36,6 +37,8 @@ mod values;
 
 pub use exposed::{Exposed, ExposedError};
 pub use http::{HttpTool, HttpToolError, HttpTools};
+#[cfg(feature = "mcp")]
+pub use mcp::{McpConfig, McpServer, McpServers};
 pub use rust::{RunnableTool, RustTool, RustTools, RustToolsError};
 pub use schemars;
 pub use values::Values;

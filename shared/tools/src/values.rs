@@ -1,7 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::tool::ToolError;
 use dormouse_ports::{Lookup, Secret, SecretError, Secrets, Template};
 
 /// Where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up, each time they are used.
@@ -38,14 +37,6 @@ impl Values {
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {
         Lookup { env: &*self.env, secrets: &*self.secrets }
-    }
-}
-
-/// The error of a call that was not made because a reference leads nowhere.
-pub(crate) fn unresolved(error: &SecretError) -> ToolError {
-    match error {
-        SecretError::Missing(_) | SecretError::Denied(_) => ToolError::denied(error.to_string()),
-        SecretError::Unavailable(_) => ToolError::transient(error.to_string()),
     }
 }
 

@@ -1,11 +1,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::tool::{Pending, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Pending, ToolCall, ToolContent, ToolError, ToolOutput, ToolReply};
 use dormouse_ports::{FetchError, FetchResponse};
 use futures::TryStreamExt;
 use serde_json::Value;
 
 use super::HttpTool;
+use crate::failure::unanswered;
 use crate::text::cut;
 
 /// Bytes of an error's text that anybody is shown.
@@ -26,7 +27,7 @@ pub(super) async fn read(tool: &HttpTool, call: &ToolCall, response: FetchRespon
             "the call was made, and its answer is larger than the {most} bytes that `{}` may return; ask for less",
             tool.spec.name
         )))),
-        Err(error) => Err(failed(&error).maybe_done()),
+        Err(error) => Err(unanswered(&error).maybe_done()),
     }
 }
 
@@ -88,18 +89,4 @@ fn output(media_type: &str, body: &[u8]) -> ToolOutput {
             ToolOutput::text(format!("Done; the answer is {} bytes of {media_type}, which is no text.", body.len()))
         }
     }
-}
-
-/// The error of a request that got no answer.
-pub(super) fn failed(error: &FetchError) -> ToolError {
-    let kind = match error {
-        FetchError::Dns(_) | FetchError::Connect(_) | FetchError::Tls(_) | FetchError::Closed(_) => {
-            ToolErrorKind::Transient
-        }
-        FetchError::Timeout(_) => ToolErrorKind::TimedOut,
-        FetchError::TooLarge(_) => ToolErrorKind::Permanent,
-        FetchError::Denied(_) => ToolErrorKind::Denied,
-    };
-    let failed = ToolError::new(kind, error.to_string());
-    if error.is_unsent() { failed } else { failed.maybe_done() }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::HttpTool;
 use super::address::{self, encode};
 use crate::Values;
-use crate::values::unresolved;
+use crate::failure::unresolved;
 
 /// The request that makes `call`.
 ///

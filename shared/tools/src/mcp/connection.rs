@@ -1,0 +1,167 @@
+use std::sync::Arc;
+
+use dormouse_ports::Fetch;
+use dormouse_ports::tool::ToolError;
+use rmcp::model::{ProtocolVersion, ServerNotification, SubscriptionFilter};
+use rmcp::service::{Peer, RoleClient, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientCacheConfig, ClientLifecycleMode, serve_client_with_lifecycle};
+use tokio::task::JoinHandle;
+
+use super::config::{McpConfig, McpTransport};
+use super::failure::not_begun;
+use super::handler::Handler;
+use super::http::{FetchClient, Reach};
+use crate::Values;
+
+/// A conversation with a server. It ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Connection {
+    running: RunningService<RoleClient, Handler>,
+    listening: Option<JoinHandle<()>>,
+    offers_tools: bool,
+    tells_changes: bool,
+}
+
+impl Connection {
+    /// Begins a conversation: as of 2026-07-28 where the server knows that version, else with the older handshake.
+    ///
+    /// # Errors
+    /// The server is not there, refuses, or speaks something else. No call was made.
+    pub(super) async fn open(
+        config: &McpConfig,
+        fetch: &Arc<dyn Fetch>,
+        values: &Values,
+        handler: &Handler,
+    ) -> Result<Self, ToolError> {
+        let running = match &config.transport {
+            McpTransport::Http { url, headers, oauth } => {
+                let reach = Reach {
+                    url,
+                    headers,
+                    oauth: oauth.as_ref(),
+                    timeout: config.timeout.max(config.connect_timeout),
+                    most_bytes: config.most_bytes,
+                    listen: config.listen,
+                };
+                let client = FetchClient::new(&reach, fetch.clone(), values.clone());
+                // The client looks the address up itself; what stands here is only for logs.
+                let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
+                    .reinit_on_expired_session(false)
+                    .max_sse_event_size(config.most_bytes)
+                    .max_json_response_size(config.most_bytes);
+                let transport = StreamableHttpClientTransport::with_client(client, settings);
+                let begun = serve_client_with_lifecycle(handler.clone(), transport, lifecycle()).await;
+                begun.map_err(|error| not_begun(&error))?
+            }
+            McpTransport::Stdio { command, environment, folder } => {
+                process(command, environment, folder.as_deref(), values, handler).await?
+            }
+        };
+        Ok(Self::of(running, handler, config.listen).await)
+    }
+
+    async fn of(running: RunningService<RoleClient, Handler>, handler: &Handler, listen: bool) -> Self {
+        let peer = running.peer().clone();
+        // There is one cache, and it is ours.
+        peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
+        let info = peer.peer_info();
+        let tools = info.as_ref().and_then(|info| info.capabilities.tools.as_ref());
+        let tells_changes = listen && tools.is_some_and(|tools| tools.list_changed == Some(true));
+        let is_modern = info.as_ref().is_some_and(|info| info.protocol_version >= ProtocolVersion::NO_INITIALIZE);
+        let listening = (tells_changes && is_modern).then(|| tokio::spawn(listen_for_changes(peer, handler.clone())));
+        Self { listening, offers_tools: tools.is_some(), tells_changes, running }
+    }
+
+    pub(super) fn peer(&self) -> &Peer<RoleClient> {
+        self.running.peer()
+    }
+
+    /// True if the server says that it has tools.
+    pub(super) fn offers_tools(&self) -> bool {
+        self.offers_tools
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.running.is_closed() || self.peer().is_transport_closed()
+    }
+
+    /// True as long as a change of the list will be told here.
+    pub(super) fn tells_changes(&self) -> bool {
+        let is_listening = self.listening.as_ref().is_none_or(|task| !task.is_finished());
+        self.tells_changes && is_listening && !self.is_closed()
+    }
+
+    /// Ends the conversation and waits for the server's side of it, a process among it.
+    pub(super) async fn close(mut self) {
+        if let Err(error) = self.running.close().await {
+            tracing::debug!(%error, "the conversation with an MCP server did not end well");
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(task) = &self.listening {
+            task.abort();
+        }
+    }
+}
+
+fn lifecycle() -> ClientLifecycleMode {
+    ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    }
+}
+
+/// Holds a subscription (MCP 2026-07-28, "Subscriptions") as long as the server does.
+async fn listen_for_changes(peer: Peer<RoleClient>, handler: Handler) {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let mut subscription = match peer.listen(filter).await {
+        Ok(subscription) => subscription,
+        Err(error) => {
+            tracing::debug!(%error, "an MCP server takes no subscription to its list of tools");
+            return;
+        }
+    };
+    while let Ok(Some(notification)) = subscription.next().await {
+        if let ServerNotification::ToolListChangedNotification(_) = notification {
+            handler.changed();
+        }
+    }
+}
+
+#[cfg(feature = "stdio")]
+async fn process(
+    command: &str,
+    environment: &[(String, dormouse_ports::Template)],
+    folder: Option<&std::path::Path>,
+    values: &Values,
+    handler: &Handler,
+) -> Result<RunningService<RoleClient, Handler>, ToolError> {
+    let (process, complaints) = super::stdio::start(command, environment, folder, values).await?;
+    let begun = serve_client_with_lifecycle(handler.clone(), process, lifecycle()).await;
+    begun.map_err(|error| {
+        let failed = not_begun(&error);
+        match complaints.last() {
+            Some(last) => ToolError { message: format!("{}. It wrote last: {last}", failed.message), ..failed },
+            None => failed,
+        }
+    })
+}
+
+#[cfg(not(feature = "stdio"))]
+async fn process(
+    _: &str,
+    _: &[(String, dormouse_ports::Template)],
+    _: Option<&std::path::Path>,
+    _: &Values,
+    _: &Handler,
+) -> Result<RunningService<RoleClient, Handler>, ToolError> {
+    Err(ToolError::denied(
+        "it is a process (`command`), and none can be started here: run the agent in local mode, or serve it over HTTP \
+         and set `url`",
+    ))
+}

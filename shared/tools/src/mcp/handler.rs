@@ -1,0 +1,222 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_ports::tool::InputRequest;
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
+    ErrorData, FormElicitationCapability, Implementation, NumberOrString, ProgressNotificationParam, ProtocolVersion,
+    UrlElicitationCapability,
+};
+use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, RoleClient};
+use serde_json::Value;
+
+use super::notice::{Listener, McpNotice};
+use super::question;
+
+/// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
+///
+/// A question in the midst of a call (servers before the version 2026-07-28) cannot be slept through. Where the call
+/// may be made twice, it is broken off (`cancel`), a person is asked, and the call is made again with the answer in
+/// hand. Where it must not, the server is told that nobody answers (`decline`), and the model is told of the question.
+#[derive(Clone, Debug)]
+pub(super) struct Handler(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    server: String,
+    listener: Listener,
+    calls: Mutex<Vec<InFlight>>,
+    /// Counts the changes of the list of tools.
+    changes: AtomicU64,
+}
+
+/// A call that the server works on.
+#[derive(Debug)]
+struct InFlight {
+    /// Tells it from the other calls; counts up.
+    number: u64,
+    call: String,
+    request: Option<NumberOrString>,
+    progress: Option<NumberOrString>,
+    may_repeat: bool,
+    answers: Vec<Value>,
+    answered: usize,
+    asked: Option<InputRequest>,
+    declined: Vec<String>,
+}
+
+/// A call that is registered until it is dropped.
+#[derive(Debug)]
+pub(super) struct Registered {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Handler {
+    pub(super) fn new(server: &str, listener: Listener) -> Self {
+        let (calls, changes) = (Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Shared { server: server.to_owned(), listener, calls, changes }))
+    }
+
+    /// Number of changes of the list so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::SeqCst)
+    }
+
+    /// The list of tools has changed.
+    pub(super) fn changed(&self) {
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.tell(McpNotice::ListChanged);
+    }
+
+    /// Nobody knows whether the list has changed.
+    pub(super) fn doubted(&self) {
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn tell(&self, notice: McpNotice) {
+        self.0.listener.tell(&self.0.server, notice);
+    }
+
+    /// Registers the call `call`, which had `answers` to questions in its midst before.
+    pub(super) fn register(&self, call: &str, may_repeat: bool, answers: Vec<Value>) -> Registered {
+        let mut calls = self.0.calls();
+        let number = calls.iter().map(|call| call.number).max().map_or(0, |most| most + 1);
+        calls.push(InFlight {
+            number,
+            call: call.to_owned(),
+            request: None,
+            progress: None,
+            may_repeat,
+            answers,
+            answered: 0,
+            asked: None,
+            declined: Vec::new(),
+        });
+        Registered { shared: self.0.clone(), number }
+    }
+
+    fn elicited(&self, params: ElicitRequestParams, origin: Option<&InboundStreamOrigin>) -> ElicitResult {
+        let mut calls = self.0.calls();
+        let Some(call) = asking(&mut calls, origin) else {
+            drop(calls);
+            self.tell(McpNotice::Declined { message: message(&params) });
+            return ElicitResult::new(ElicitationAction::Decline);
+        };
+        if let Some(known) = call.answers.get(call.answered) {
+            call.answered += 1;
+            return serde_json::from_value(known.clone())
+                .unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline));
+        }
+        if call.may_repeat
+            && let Ok(asked) = question::in_call(params.clone(), &call.answers)
+        {
+            call.asked.get_or_insert(asked);
+            return ElicitResult::new(ElicitationAction::Cancel);
+        }
+        call.declined.push(message(&params));
+        drop(calls);
+        self.tell(McpNotice::Declined { message: message(&params) });
+        ElicitResult::new(ElicitationAction::Decline)
+    }
+}
+
+/// The call in whose midst the server asks: the one whose answer the question came with, else the only one there is.
+fn asking<'c>(calls: &'c mut [InFlight], origin: Option<&InboundStreamOrigin>) -> Option<&'c mut InFlight> {
+    if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin
+        && let Some(at) = calls.iter().position(|call| call.request.as_ref() == Some(id))
+    {
+        return calls.get_mut(at);
+    }
+    match calls {
+        [only] => Some(only),
+        _ => None,
+    }
+}
+
+fn message(params: &ElicitRequestParams) -> String {
+    match params {
+        ElicitRequestParams::FormElicitationParams { message, .. }
+        | ElicitRequestParams::UrlElicitationParams { message, .. } => message.clone(),
+        _ => String::new(),
+    }
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Vec<InFlight>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registered {
+    /// The request is sent under `request`, and tells its progress under `progress`.
+    pub(super) fn sent(&self, request: &NumberOrString, progress: &NumberOrString) {
+        self.with(|call| {
+            call.request = Some(request.clone());
+            call.progress = Some(progress.clone());
+        });
+    }
+
+    /// The question for which the call was broken off.
+    pub(super) fn asked(&self) -> Option<InputRequest> {
+        self.with(|call| call.asked.take()).flatten()
+    }
+
+    /// The questions that were declined.
+    pub(super) fn declined(&self) -> Vec<String> {
+        self.with(|call| std::mem::take(&mut call.declined)).unwrap_or_default()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut InFlight) -> T) -> Option<T> {
+        self.shared.calls().iter_mut().find(|call| call.number == self.number).map(act)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.shared.calls().retain(|call| call.number != self.number);
+    }
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        let elicitation = ElicitationCapability::new().with_form(FormElicitationCapability::new());
+        capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
+        let client = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(capabilities, client).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Ok(self.elicited(request, context.extensions.get::<InboundStreamOrigin>()))
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let is_told = |call: &&InFlight| call.progress.as_ref() == Some(&params.progress_token.0);
+        let call = self.0.calls().iter().find(is_told).map(|call| call.call.clone());
+        if let Some(call) = call {
+            let ProgressNotificationParam { progress, total, message, .. } = params;
+            self.tell(McpNotice::Progress { call, progress, total, message });
+        }
+    }
+
+    #[expect(deprecated, reason = "servers still log; the protocol keeps it until another one replaces it")]
+    async fn on_logging_message(
+        &self,
+        params: rmcp::model::LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let level = serde_json::to_value(params.level).ok().and_then(|level| level.as_str().map(str::to_owned));
+        let level = level.unwrap_or_default();
+        self.tell(McpNotice::Log { level, logger: params.logger, data: params.data });
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed();
+    }
+}

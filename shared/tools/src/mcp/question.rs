@@ -1,0 +1,267 @@
+//! Questions of a server to a person (MCP "Elicitation"), and what is sent back.
+//!
+//! A server of the protocol version 2026-07-28 ends the call with its questions, and takes the call again with the
+//! answers: nothing waits meanwhile. An older one asks in the midst of a call, which cannot be slept through: see
+//! [`Handler`](super::handler::Handler).
+
+use std::collections::BTreeMap;
+
+use dormouse_ports::Map;
+use dormouse_ports::tool::{InputAnswer, InputRequest, ToolError};
+use rmcp::model::{ElicitRequestParams, InputRequest as Request, InputRequiredResult, InputResponses};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What is kept between a question and the call that is made again with its answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// What each question of the last answer wants, by the server's key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    wants: BTreeMap<String, Want>,
+    /// What the server wants back verbatim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_state: Option<String>,
+    /// What the server asked in the midst of an attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    in_call: Option<InCall>,
+}
+
+/// A question in the midst of an attempt, and the answers to those before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct InCall {
+    want: Want,
+    answers: Vec<Value>,
+}
+
+/// What a question wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Want {
+    /// Fields.
+    Form,
+    /// That a person has been at an address.
+    Visit,
+    /// The folders that the client shares: there are none.
+    Roots,
+}
+
+/// What a call that is made again takes along.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Along {
+    pub(super) responses: Option<InputResponses>,
+    pub(super) request_state: Option<String>,
+    /// Results for questions in the midst of the call.
+    pub(super) in_call: Vec<Value>,
+}
+
+/// What follows from an answer of a server.
+#[derive(Debug, PartialEq)]
+pub(super) enum Next<R> {
+    /// The call ends for now.
+    End(R),
+    /// Nobody needs to be asked: the call goes on with these.
+    Again(Along),
+}
+
+impl Along {
+    /// What the answer of a person means to the server.
+    ///
+    /// # Errors
+    /// The answer does not belong to a question of this source.
+    pub(super) fn from_answer(answer: Option<&InputAnswer>) -> Result<Self, ToolError> {
+        let Some(answer) = answer else { return Ok(Self::default()) };
+        let kept: Kept = serde_json::from_value(answer.state.clone())
+            .map_err(|error| ToolError::permanent(format!("the answer belongs to another question: {error}")))?;
+        if let Some(InCall { want, mut answers }) = kept.in_call {
+            answers.push(result(want, answer.content.as_ref()));
+            return Ok(Self { in_call: answers, ..Self::default() });
+        }
+        let is_one = kept.wants.values().filter(|want| **want != Want::Roots).count() == 1;
+        let content = |key: &str| match (&answer.content, is_one) {
+            (Some(content), true) => Some(content.clone()),
+            (Some(content), false) => Some(content.get(key).and_then(Value::as_object).cloned().unwrap_or_default()),
+            (None, _) => None,
+        };
+        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), result(*want, content(key).as_ref())));
+        Ok(Self { responses: Some(responses.collect()), request_state: kept.request_state, in_call: Vec::new() })
+    }
+}
+
+fn result(want: Want, content: Option<&Map>) -> Value {
+    match (want, content) {
+        (Want::Roots, _) => json!({ "roots": [] }),
+        (Want::Form, Some(content)) => json!({ "action": "accept", "content": content }),
+        (Want::Visit, Some(_)) => json!({ "action": "accept" }),
+        (Want::Form | Want::Visit, None) => json!({ "action": "decline" }),
+    }
+}
+
+/// A question in words, with the schema of its answer.
+struct Question {
+    message: String,
+    schema: Map,
+    want: Want,
+}
+
+/// # Errors
+/// A question of a kind that this client did not offer to answer.
+fn question(params: ElicitRequestParams) -> Result<Question, ToolError> {
+    match params {
+        ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+            let schema = serde_json::to_value(requested_schema).ok().and_then(|schema| schema.as_object().cloned());
+            Ok(Question { message, schema: schema.unwrap_or_else(nothing), want: Want::Form })
+        }
+        ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
+            Ok(Question { message: format!("{message}\n{url}"), schema: nothing(), want: Want::Visit })
+        }
+        _ => Err(ToolError::permanent("the MCP server asks a person in a way that is not known here").maybe_done()),
+    }
+}
+
+fn nothing() -> Map {
+    Map::from_iter([("type".to_owned(), Value::from("object"))])
+}
+
+/// What follows from `result`.
+///
+/// # Errors
+/// The server asks for what this client did not offer.
+pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, ToolError> {
+    let (mut questions, mut wants) = (Vec::new(), BTreeMap::new());
+    for (key, request) in result.input_requests.unwrap_or_default() {
+        let want = match request {
+            Request::Elicitation(request) => {
+                let question = question(request.params)?;
+                let want = question.want;
+                questions.push((key.clone(), question));
+                want
+            }
+            Request::ListRoots(_) => Want::Roots,
+            _ => {
+                return Err(
+                    ToolError::permanent("the MCP server asks for a model, which it was not offered").maybe_done()
+                );
+            }
+        };
+        wants.insert(key, want);
+    }
+    let kept = Kept { wants, request_state: result.request_state, in_call: None };
+    if questions.is_empty() {
+        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None)));
+        let responses = Some(responses.collect::<InputResponses>()).filter(|responses| !responses.is_empty());
+        return Ok(Next::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
+    }
+    Ok(Next::End(asked(questions, &kept)))
+}
+
+/// The question of a server in the midst of a call that had `answers` before.
+///
+/// # Errors
+/// As [`question`].
+pub(super) fn in_call(params: ElicitRequestParams, answers: &[Value]) -> Result<InputRequest, ToolError> {
+    let question = question(params)?;
+    let in_call = InCall { want: question.want, answers: answers.to_vec() };
+    Ok(asked(vec![(String::new(), question)], &Kept { in_call: Some(in_call), ..Kept::default() }))
+}
+
+/// One question for all of `questions`: where there are several, each has a field of its own.
+fn asked(mut questions: Vec<(String, Question)>, kept: &Kept) -> InputRequest {
+    let state = serde_json::to_value(kept).unwrap_or_default();
+    if questions.len() == 1
+        && let Some((_, question)) = questions.pop()
+    {
+        return InputRequest { message: question.message, schema: question.schema, state };
+    }
+    let message = questions.iter().map(|(_, question)| question.message.as_str()).collect::<Vec<_>>().join("\n");
+    let required: Vec<_> = questions.iter().map(|(key, _)| key.clone()).collect();
+    let fields: Map = questions.into_iter().map(|(key, question)| (key, Value::Object(question.schema))).collect();
+    let schema = Map::from_iter([
+        ("type".to_owned(), Value::from("object")),
+        ("properties".to_owned(), Value::Object(fields)),
+        ("required".to_owned(), Value::from(required)),
+    ]);
+    InputRequest { message, schema, state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn required(value: Value) -> InputRequiredResult {
+        serde_json::from_value(value).expect("a result")
+    }
+
+    fn form(message: &str, field: &str) -> Value {
+        json!({ "method": "elicitation/create", "params": {
+            "message": message,
+            "requestedSchema": { "type": "object", "properties": { field: { "type": "string" } }, "required": [field] },
+        }})
+    }
+
+    fn asked(value: Value) -> InputRequest {
+        match next(required(value)) {
+            Ok(Next::End(request)) => request,
+            other => panic!("a question, not {other:?}"),
+        }
+    }
+
+    fn along(state: Value, content: Option<Value>) -> Along {
+        let content = content.map(|content| content.as_object().cloned().expect("an object"));
+        Along::from_answer(Some(&InputAnswer { content, state })).expect("an answer")
+    }
+
+    #[test]
+    fn one_question_is_asked_and_answered_as_it_is() {
+        let request = asked(json!({
+            "resultType": "input_required", "requestState": "s1",
+            "inputRequests": { "name": form("Who are you?", "name"), "roots": { "method": "roots/list" } },
+        }));
+        assert_eq!((request.message.as_str(), &request.schema["required"]), ("Who are you?", &json!(["name"])));
+        let back = along(request.state.clone(), Some(json!({ "name": "Ada" })));
+        assert_eq!(back.request_state.as_deref(), Some("s1"));
+        let responses = back.responses.expect("responses");
+        assert_eq!(responses["name"], json!({ "action": "accept", "content": { "name": "Ada" } }));
+        assert_eq!(responses["roots"], json!({ "roots": [] }));
+        let declined = along(request.state, None).responses.expect("responses");
+        assert_eq!(declined["name"], json!({ "action": "decline" }));
+    }
+
+    #[test]
+    fn several_questions_are_one_with_a_field_each() {
+        let visit = json!({ "method": "elicitation/create", "params": {
+            "mode": "url", "message": "Sign in", "url": "https://example.com/in", "elicitationId": "1",
+        }});
+        let request = asked(json!({
+            "resultType": "input_required", "inputRequests": { "a": form("Who?", "name"), "b": visit },
+        }));
+        assert_eq!(request.message, "Who?\nSign in\nhttps://example.com/in");
+        assert_eq!(request.schema["required"], json!(["a", "b"]));
+        let responses = along(request.state, Some(json!({ "a": { "name": "Ada" }, "b": {} }))).responses;
+        let responses = responses.expect("responses");
+        assert_eq!(responses["a"], json!({ "action": "accept", "content": { "name": "Ada" } }));
+        assert_eq!(responses["b"], json!({ "action": "accept" }));
+    }
+
+    #[test]
+    fn a_state_alone_goes_back_without_a_question() {
+        let next = next(required(json!({ "resultType": "input_required", "requestState": "later" })));
+        assert_eq!(next, Ok(Next::Again(Along { request_state: Some("later".to_owned()), ..Along::default() })));
+    }
+
+    #[test]
+    fn answers_in_the_midst_of_a_call_add_up() {
+        let params = || serde_json::from_value::<ElicitRequestParams>(form("Who?", "name")["params"].clone());
+        let first = in_call(params().expect("params"), &[]).expect("a question");
+        let once = along(first.state, Some(json!({ "name": "Ada" }))).in_call;
+        let second = in_call(params().expect("params"), &once).expect("a question");
+        let twice = along(second.state, None).in_call;
+        let accepted = json!({ "action": "accept", "content": { "name": "Ada" } });
+        assert_eq!(twice, [accepted, json!({ "action": "decline" })]);
+    }
+
+    #[test]
+    fn an_answer_to_something_else_is_refused() {
+        let answer = InputAnswer { content: None, state: json!([1]) };
+        assert!(Along::from_answer(Some(&answer)).is_err());
+    }
+}

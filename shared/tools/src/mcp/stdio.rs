@@ -1,0 +1,78 @@
+//! Servers that are processes of this machine.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dormouse_ports::Template;
+use dormouse_ports::tool::ToolError;
+use process_wrap::tokio::{CommandWrap, ProcessGroup};
+use rmcp::transport::TokioChildProcess;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use crate::Values;
+use crate::failure::unresolved;
+
+/// Variables that every process gets, as far as they are set; everything else is named by its author.
+const INHERITED: &[&str] = &["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
+/// Bytes of what a process writes to its error output that are kept.
+const KEPT: usize = 2 * 1024;
+
+/// The end of what a process wrote to its error output.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Complaints(Arc<Mutex<Vec<u8>>>);
+
+/// Starts `command` in a shell, in a process group of its own. It ends with the transport.
+///
+/// # Errors
+/// A reference of `environment` leads nowhere, or the process cannot be started.
+pub(super) async fn start(
+    command: &str,
+    environment: &[(String, Template)],
+    folder: Option<&Path>,
+    values: &Values,
+) -> Result<(TokioChildProcess, Complaints), ToolError> {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(command).env_clear().kill_on_drop(true);
+    shell.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    for (name, value) in environment {
+        shell.env(name, values.resolve(value).await.map_err(|error| unresolved(&error))?.expose());
+    }
+    if let Some(folder) = folder {
+        shell.current_dir(folder);
+    }
+    let mut group = CommandWrap::from(shell);
+    group.wrap(ProcessGroup::leader());
+    let started = TokioChildProcess::builder(group).stderr(Stdio::piped()).spawn();
+    let (process, stderr) =
+        started.map_err(|error| ToolError::permanent(format!("its process cannot be started: {error}")))?;
+    let complaints = Complaints::default();
+    if let Some(stderr) = stderr {
+        tokio::spawn(complaints.clone().keep(stderr));
+    }
+    Ok((process, complaints))
+}
+
+impl Complaints {
+    /// Reads `stderr` to its end, so that the process never waits for a reader.
+    async fn keep(self, mut stderr: impl AsyncRead + Unpin) {
+        let mut piece = [0; 1024];
+        while let Ok(read) = stderr.read(&mut piece).await {
+            if read == 0 {
+                return;
+            }
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&piece[..read]);
+            let over = kept.len().saturating_sub(KEPT);
+            kept.drain(..over);
+        }
+    }
+
+    /// What was written last, if anything.
+    pub(super) fn last(&self) -> Option<String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}
