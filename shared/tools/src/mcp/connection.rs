@@ -1,9 +1,10 @@
+use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_ports::Fetch;
 use dormouse_ports::tool::ToolError;
+use dormouse_ports::{Fetch, Template};
 use rmcp::model::{ProtocolVersion, ServerNotification, SubscriptionFilter};
-use rmcp::service::{Peer, RoleClient, RunningService};
+use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, serve_client_with_lifecycle};
@@ -35,31 +36,17 @@ impl Connection {
         values: &Values,
         handler: &Handler,
     ) -> Result<Self, ToolError> {
-        let running = match &config.transport {
-            McpTransport::Http { url, headers, oauth } => {
-                let reach = Reach {
-                    url,
-                    headers,
-                    oauth: oauth.as_ref(),
-                    timeout: config.timeout.max(config.connect_timeout),
-                    most_bytes: config.most_bytes,
-                    listen: config.listen,
-                };
-                let client = FetchClient::new(&reach, fetch.clone(), values.clone());
-                // The client looks the address up itself; what stands here is only for logs.
-                let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
-                    .reinit_on_expired_session(false)
-                    .max_sse_event_size(config.most_bytes)
-                    .max_json_response_size(config.most_bytes);
-                let transport = StreamableHttpClientTransport::with_client(client, settings);
-                let begun = serve_client_with_lifecycle(handler.clone(), transport, lifecycle()).await;
-                begun.map_err(|error| not_begun(&error))?
-            }
-            McpTransport::Stdio { command, environment, folder } => {
-                process(command, environment, folder.as_deref(), values, handler).await?
-            }
+        let begun = match begin(config, fetch, values, handler, newest()).await {
+            Err(NotBegun::OnlyOlder) => begin(config, fetch, values, handler, ClientLifecycleMode::Initialize).await,
+            begun => begun,
         };
-        Ok(Self::of(running, handler, config.listen).await)
+        match begun {
+            Ok(running) => Ok(Self::of(running, handler, config.listen).await),
+            Err(NotBegun::OnlyOlder) => {
+                Err(ToolError::permanent("it speaks no version of the protocol that is spoken here"))
+            }
+            Err(NotBegun::Failed(error)) => Err(error),
+        }
     }
 
     async fn of(running: RunningService<RoleClient, Handler>, handler: &Handler, listen: bool) -> Self {
@@ -109,7 +96,59 @@ impl Drop for Connection {
     }
 }
 
-fn lifecycle() -> ClientLifecycleMode {
+/// Why a conversation was not begun.
+enum NotBegun {
+    /// The server answers in the way of the newest version, and speaks only older ones.
+    OnlyOlder,
+    Failed(ToolError),
+}
+
+impl NotBegun {
+    fn of(error: &ClientInitializeError) -> Self {
+        match error {
+            ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::OnlyOlder,
+            error => Self::Failed(not_begun(error)),
+        }
+    }
+}
+
+type Running = RunningService<RoleClient, Handler>;
+
+async fn begin(
+    config: &McpConfig,
+    fetch: &Arc<dyn Fetch>,
+    values: &Values,
+    handler: &Handler,
+    lifecycle: ClientLifecycleMode,
+) -> Result<Running, NotBegun> {
+    match &config.transport {
+        McpTransport::Http { url, headers, oauth } => {
+            let reach = Reach {
+                url,
+                headers,
+                oauth: oauth.as_ref(),
+                timeout: config.timeout.max(config.connect_timeout),
+                most_bytes: config.most_bytes,
+                listen: config.listen,
+            };
+            let client = FetchClient::new(&reach, fetch.clone(), values.clone());
+            // The client looks the address up itself; what stands here is only for logs.
+            let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
+                .reinit_on_expired_session(false)
+                .max_sse_event_size(config.most_bytes)
+                .max_json_response_size(config.most_bytes);
+            let transport = StreamableHttpClientTransport::with_client(client, settings);
+            let begun = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
+            begun.map_err(|error| NotBegun::of(&error))
+        }
+        McpTransport::Stdio { command, environment, folder } => {
+            let start = Start { command, environment, folder: folder.as_deref() };
+            process(start, values, handler, lifecycle).await
+        }
+    }
+}
+
+fn newest() -> ClientLifecycleMode {
     ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -133,35 +172,35 @@ async fn listen_for_changes(peer: Peer<RoleClient>, handler: Handler) {
     }
 }
 
+/// The process that is a server.
+#[cfg_attr(not(feature = "stdio"), expect(dead_code, reason = "without the feature none is started"))]
+pub(super) struct Start<'s> {
+    pub(super) command: &'s str,
+    pub(super) environment: &'s [(String, Template)],
+    pub(super) folder: Option<&'s Path>,
+}
+
 #[cfg(feature = "stdio")]
 async fn process(
-    command: &str,
-    environment: &[(String, dormouse_ports::Template)],
-    folder: Option<&std::path::Path>,
+    start: Start<'_>,
     values: &Values,
     handler: &Handler,
-) -> Result<RunningService<RoleClient, Handler>, ToolError> {
-    let (process, complaints) = super::stdio::start(command, environment, folder, values).await?;
-    let begun = serve_client_with_lifecycle(handler.clone(), process, lifecycle()).await;
-    begun.map_err(|error| {
-        let failed = not_begun(&error);
-        match complaints.last() {
-            Some(last) => ToolError { message: format!("{}. It wrote last: {last}", failed.message), ..failed },
-            None => failed,
+    lifecycle: ClientLifecycleMode,
+) -> Result<Running, NotBegun> {
+    let (process, complaints) = super::stdio::start(&start, values).await.map_err(NotBegun::Failed)?;
+    let begun = serve_client_with_lifecycle(handler.clone(), process, lifecycle).await;
+    begun.map_err(|error| match (NotBegun::of(&error), complaints.last()) {
+        (NotBegun::Failed(failed), Some(last)) => {
+            NotBegun::Failed(ToolError { message: format!("{}. It wrote last: {last}", failed.message), ..failed })
         }
+        (not_begun, _) => not_begun,
     })
 }
 
 #[cfg(not(feature = "stdio"))]
-async fn process(
-    _: &str,
-    _: &[(String, dormouse_ports::Template)],
-    _: Option<&std::path::Path>,
-    _: &Values,
-    _: &Handler,
-) -> Result<RunningService<RoleClient, Handler>, ToolError> {
-    Err(ToolError::denied(
+async fn process(_: Start<'_>, _: &Values, _: &Handler, _: ClientLifecycleMode) -> Result<Running, NotBegun> {
+    Err(NotBegun::Failed(ToolError::denied(
         "it is a process (`command`), and none can be started here: run the agent in local mode, or serve it over HTTP \
          and set `url`",
-    ))
+    )))
 }

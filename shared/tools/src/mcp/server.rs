@@ -141,6 +141,19 @@ impl McpServer {
         Ok(specs)
     }
 
+    /// The tool `name` as it was listed last. The list is asked for where there is none, or where it has changed; its age
+    /// alone is no reason to ask before a call.
+    async fn spec(&self, name: &str) -> Result<ToolSpec, ToolError> {
+        let changes = self.handler.changes();
+        let known = self.listed.lock().await.as_ref().filter(|known| known.changes == changes).map(|l| l.specs.clone());
+        let specs = match known {
+            Some(specs) => specs,
+            None => self.specs().await?,
+        };
+        let spec = specs.iter().find(|spec| spec.name == name).cloned();
+        spec.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, format!("it has no tool `{name}` now")))
+    }
+
     async fn made(&self, call: &ToolCall, spec: &ToolSpec) -> Result<ToolReply, ToolError> {
         let mut along = Along::from_answer(call.input.as_ref())?;
         for round in 0..MOST_ROUNDS {
@@ -273,12 +286,8 @@ impl ToolSource for McpServer {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let specs = self.specs().await.map_err(|error| self.named(error))?;
-        let Some(spec) = specs.iter().find(|spec| spec.name == call.name) else {
-            let message = format!("it has no tool `{}` now", call.name);
-            return Err(self.named(ToolError::new(ToolErrorKind::NotFound, message)));
-        };
-        let made = match timeout(self.config.timeout, self.made(call, spec)).await {
+        let spec = self.spec(&call.name).await.map_err(|error| self.named(error))?;
+        let made = match timeout(self.config.timeout, self.made(call, &spec)).await {
             Ok(made) => made,
             Err(_) => Err(self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done()),
         };

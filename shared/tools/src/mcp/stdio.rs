@@ -1,16 +1,15 @@
 //! Servers that are processes of this machine.
 
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::Template;
 use dormouse_ports::tool::ToolError;
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
 use rmcp::transport::TokioChildProcess;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
+use super::connection::Start;
 use crate::Values;
 use crate::failure::unresolved;
 
@@ -23,23 +22,18 @@ const KEPT: usize = 2 * 1024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Complaints(Arc<Mutex<Vec<u8>>>);
 
-/// Starts `command` in a shell, in a process group of its own. It ends with the transport.
+/// Starts a command line in a shell, in a process group of its own. It ends with the transport.
 ///
 /// # Errors
-/// A reference of `environment` leads nowhere, or the process cannot be started.
-pub(super) async fn start(
-    command: &str,
-    environment: &[(String, Template)],
-    folder: Option<&Path>,
-    values: &Values,
-) -> Result<(TokioChildProcess, Complaints), ToolError> {
+/// A reference of its environment leads nowhere, or the process cannot be started.
+pub(super) async fn start(start: &Start<'_>, values: &Values) -> Result<(TokioChildProcess, Complaints), ToolError> {
     let mut shell = Command::new("/bin/sh");
-    shell.arg("-c").arg(command).env_clear().kill_on_drop(true);
+    shell.arg("-c").arg(start.command).env_clear().kill_on_drop(true);
     shell.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    for (name, value) in environment {
+    for (name, value) in start.environment {
         shell.env(name, values.resolve(value).await.map_err(|error| unresolved(&error))?.expose());
     }
-    if let Some(folder) = folder {
+    if let Some(folder) = start.folder {
         shell.current_dir(folder);
     }
     let mut group = CommandWrap::from(shell);
