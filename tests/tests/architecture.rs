@@ -31,6 +31,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
     ("dormouse-providers", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
+    ("dormouse-tools", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
         "dormouse-lambda",
@@ -91,6 +92,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-engine",
             "dormouse-ports",
             "dormouse-testkit",
+            "dormouse-tools",
         ],
     ),
     ("dormouse-inbound", &["dormouse", "dormouse-app"]),

@@ -21,7 +21,7 @@
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
-//! | [`tool::ToolSource`] | the tools that a model may call; only for agents that have some |
+//! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one

@@ -2,16 +2,9 @@
 
 use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use dormouse_ports::{Map, Template};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// Everything but what RFC 3986 calls unreserved.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// `text` as a part of an address.
-pub(super) fn encode(text: &str) -> String {
-    utf8_percent_encode(text, RESERVED).to_string()
-}
+use crate::text::encode;
 
 /// A piece of a text with places for arguments.
 enum Piece<'t> {

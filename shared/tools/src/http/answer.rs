@@ -1,5 +1,6 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use dormouse_json::{ENTRY, ReadError};
 use dormouse_ports::tool::{Pending, ToolCall, ToolContent, ToolError, ToolOutput, ToolReply};
 use dormouse_ports::{FetchError, FetchResponse};
 use futures::TryStreamExt;
@@ -80,8 +81,15 @@ fn output(media_type: &str, body: &[u8]) -> ToolOutput {
         return ToolOutput { content: vec![image], ..ToolOutput::default() };
     }
     let is_json = media_type == "application/json" || media_type.ends_with("+json");
-    if is_json && let Ok(value) = serde_json::from_slice::<Value>(body) {
-        return ToolOutput::value(value);
+    if is_json {
+        match dormouse_json::read::<Value>(body, ENTRY) {
+            Ok(value) => return ToolOutput::value(value),
+            Err(ReadError::Excess(excess)) => {
+                return ToolOutput::error(format!("The call was made, and its answer cannot be taken: {excess}"));
+            }
+            // It says that it is JSON, and is none: it is shown as it stands.
+            Err(ReadError::Json(_)) => (),
+        }
     }
     match std::str::from_utf8(body) {
         Ok(text) => ToolOutput::text(text),

@@ -3,9 +3,10 @@ use dormouse_ports::{FetchLimits, FetchRequest, Map, Method, Secret};
 use serde_json::Value;
 
 use super::HttpTool;
-use super::address::{self, encode};
+use super::address;
 use crate::Values;
 use crate::failure::unresolved;
+use crate::text::encode;
 
 /// The request that makes `call`.
 ///

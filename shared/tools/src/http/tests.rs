@@ -102,6 +102,10 @@ fn what_it_answers_is_the_outcome() {
         Ok(ToolReply::Done(ToolOutput::value(value)))
     );
     assert_eq!(answered(ScriptedAnswer::pieces(200, ["hel", "lo"])), Ok(ToolReply::Done(ToolOutput::text("hello"))));
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let deep = answered(ScriptedAnswer::pieces(200, [deep]).header("content-type", "application/json"));
+    let Ok(ToolReply::Done(output)) = deep else { panic!("an outcome") };
+    assert!(output.is_error && format!("{output:?}").contains("nested"));
     let image = answered(ScriptedAnswer::pieces(200, [vec![1, 2, 3]]).header("content-type", "image/png"));
     let Ok(ToolReply::Done(output)) = image else { panic!("an outcome") };
     assert_eq!(output.content, [ToolContent::Image { data: "AQID".to_owned(), media_type: "image/png".to_owned() }]);

@@ -188,8 +188,11 @@ async fn process(
     lifecycle: ClientLifecycleMode,
 ) -> Result<Running, NotBegun> {
     let (process, complaints) = super::stdio::start(&start, values).await.map_err(NotBegun::Failed)?;
-    let begun = serve_client_with_lifecycle(handler.clone(), process, lifecycle).await;
-    begun.map_err(|error| match (NotBegun::of(&error), complaints.last()) {
+    let error = match serve_client_with_lifecycle(handler.clone(), process, lifecycle).await {
+        Ok(running) => return Ok(running),
+        Err(error) => NotBegun::of(&error),
+    };
+    Err(match (error, complaints.last().await) {
         (NotBegun::Failed(failed), Some(last)) => {
             NotBegun::Failed(ToolError { message: format!("{}. It wrote last: {last}", failed.message), ..failed })
         }

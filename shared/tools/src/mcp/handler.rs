@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +15,9 @@ use serde_json::Value;
 use super::notice::{Listener, McpNotice};
 use super::question;
 
+/// Tokens of progress that are remembered.
+const MOST_TOKENS: usize = 256;
+
 /// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
 ///
 /// A question in the midst of a call (servers before the version 2026-07-28) cannot be slept through. Where the call
@@ -27,6 +31,9 @@ struct Shared {
     server: String,
     listener: Listener,
     calls: Mutex<Vec<InFlight>>,
+    /// Tokens under which calls tell their progress, the last of them. They stay behind the end of their calls: notices
+    /// are handled beside answers, and may be late.
+    tokens: Mutex<VecDeque<(NumberOrString, String)>>,
     /// Counts the changes of the list of tools.
     changes: AtomicU64,
 }
@@ -38,7 +45,6 @@ struct InFlight {
     number: u64,
     call: String,
     request: Option<NumberOrString>,
-    progress: Option<NumberOrString>,
     may_repeat: bool,
     answers: Vec<Value>,
     answered: usize,
@@ -55,8 +61,13 @@ pub(super) struct Registered {
 
 impl Handler {
     pub(super) fn new(server: &str, listener: Listener) -> Self {
-        let (calls, changes) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { server: server.to_owned(), listener, calls, changes }))
+        Self(Arc::new(Shared {
+            server: server.to_owned(),
+            listener,
+            calls: Mutex::default(),
+            tokens: Mutex::default(),
+            changes: AtomicU64::new(0),
+        }))
     }
 
     /// Number of changes of the list so far.
@@ -87,7 +98,6 @@ impl Handler {
             number,
             call: call.to_owned(),
             request: None,
-            progress: None,
             may_repeat,
             answers,
             answered: 0,
@@ -147,15 +157,25 @@ impl Shared {
     fn calls(&self) -> MutexGuard<'_, Vec<InFlight>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn called_under(&self, token: &NumberOrString) -> Option<String> {
+        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.iter().find(|(known, _)| known == token).map(|(_, call)| call.clone())
+    }
 }
 
 impl Registered {
     /// The request is sent under `request`, and tells its progress under `progress`.
     pub(super) fn sent(&self, request: &NumberOrString, progress: &NumberOrString) {
-        self.with(|call| {
+        let call = self.with(|call| {
             call.request = Some(request.clone());
-            call.progress = Some(progress.clone());
+            call.call.clone()
         });
+        let mut tokens = self.shared.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.extend(call.map(|call| (progress.clone(), call)));
+        while tokens.len() > MOST_TOKENS {
+            tokens.pop_front();
+        }
     }
 
     /// The question for which the call was broken off.
@@ -197,9 +217,7 @@ impl ClientHandler for Handler {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        let is_told = |call: &&InFlight| call.progress.as_ref() == Some(&params.progress_token.0);
-        let call = self.0.calls().iter().find(is_told).map(|call| call.call.clone());
-        if let Some(call) = call {
+        if let Some(call) = self.0.called_under(&params.progress_token.0) {
             let ProgressNotificationParam { progress, total, message, .. } = params;
             self.tell(McpNotice::Progress { call, progress, total, message });
         }

@@ -20,7 +20,7 @@ use sse_stream::Sse;
 
 use super::config::OAuth;
 use super::oauth::Tokens;
-use super::sse::events;
+use super::sse::{MESSAGE, events};
 use crate::Values;
 use crate::text::cut;
 
@@ -148,7 +148,7 @@ impl FetchClient {
 
     /// What stands in the place of an answer to `id` that is too large.
     fn too_large(&self, id: &RequestId) -> ServerJsonRpcMessage {
-        let message = format!("the answer is larger than {} bytes", self.0.most_bytes);
+        let message = format!("the answer is larger than {} bytes, or nested too deeply", self.0.most_bytes);
         ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id.clone()))
     }
 
@@ -193,6 +193,9 @@ impl FetchClient {
             (Err(FetchError::TooLarge(_)), Some(id)) => return Ok(Posted::Json(self.too_large(id), session)),
             (Err(error), _) => return Err(HttpFailure::Fetch(error).into()),
         };
+        if dormouse_json::scan(&body, MESSAGE).is_err() {
+            return Ok(Posted::Json(self.too_large(id), session));
+        }
         match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
             Ok(message) => Ok(Posted::Json(message, session)),
             Err(error) => {

@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::tool::ToolError;
 use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Secret, Template};
 use futures::TryStreamExt;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 use super::config::OAuth;
 use crate::Values;
 use crate::failure::{unanswered, unresolved};
-use crate::text::cut;
+use crate::text::{cut, encode};
 
 /// The most that a token endpoint may answer.
 const LIMITS: FetchLimits =
@@ -145,7 +144,7 @@ fn certain(error: ToolError) -> ToolError {
 }
 
 fn encoded(value: &Secret) -> String {
-    utf8_percent_encode(value.expose(), NON_ALPHANUMERIC).to_string()
+    encode(value.expose())
 }
 
 #[cfg(test)]

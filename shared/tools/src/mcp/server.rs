@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_json::{ENTRY, measure};
 use dormouse_ports::Fetch;
 use dormouse_ports::tool::{
     ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
@@ -208,6 +209,10 @@ impl McpServer {
     fn outcome(&self, spec: &ToolSpec, mut output: ToolOutput, declined: &[String]) -> ToolReply {
         if output::size(&output) > self.config.most_bytes {
             return too_large(&format!("the answer is larger than {} bytes", self.config.most_bytes));
+        }
+        if let Some(Err(excess)) = output.structured.as_ref().map(|value| measure(value, ENTRY)) {
+            output.structured = None;
+            output.content.push(ToolContent::text(format!("[Note: its structured value cannot be taken: {excess}]")));
         }
         if let Err(message) = output::keeps(&output, spec.output_schema.as_ref()) {
             output.content.push(ToolContent::text(format!("[Note: {message}.]")));

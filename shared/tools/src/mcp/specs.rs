@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_json::{ENTRY, measure_object};
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolAnnotations, ToolSpec};
 use rmcp::model::Tool;
@@ -66,6 +67,7 @@ fn spec(tool: Tool, left_out: &mut Vec<LeftOut>) -> Result<ToolSpec, String> {
 
 /// `schema`, which is a JSON Schema of an object. One that names no type is taken as such, and said to be one.
 fn object(mut schema: Map) -> Result<Map, String> {
+    measure_object(&schema, ENTRY).map_err(|excess| format!("cannot be taken: {excess}"))?;
     match schema.get("type") {
         None => {
             schema.insert("type".to_owned(), Value::from("object"));

@@ -1,17 +1,23 @@
 //! Server-sent events, bounded.
 
 use bytes::Bytes;
+use dormouse_json::{Bounds, Excess, STATE};
 use dormouse_ports::{FetchBody, FetchError};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, future};
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::{Sse, SseStream};
 
+/// Bounds of a message: a list of tools with their schemas, or what a tool returns.
+pub(super) const MESSAGE: Bounds = STATE;
+
 /// Why a stream of events ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenStream {
     #[error("an event is larger than {0} bytes")]
     TooLarge(usize),
+    #[error(transparent)]
+    Excess(Excess),
     #[error(transparent)]
     Fetch(#[from] FetchError),
 }
@@ -22,18 +28,26 @@ pub(super) enum BrokenStream {
 /// the event is not asked for again.
 pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxStream<'static, Result<Sse, SseError>> {
     let events = SseStream::from_bytes_stream(bounded(body, most));
-    let replaced = events.map(move |event| match event {
+    let replaced = events.map(move |event| match event.and_then(scanned) {
         Err(error) if is_too_large(&error) => instead.clone().ok_or(error),
         event => event,
     });
     replaced.boxed()
 }
 
+fn scanned(event: Sse) -> Result<Sse, SseError> {
+    let data = event.data.as_deref().unwrap_or_default();
+    match dormouse_json::scan(data.as_bytes(), MESSAGE) {
+        Ok(()) => Ok(event),
+        Err(excess) => Err(SseError::Body(Box::new(BrokenStream::Excess(excess)))),
+    }
+}
+
 fn is_too_large(error: &SseError) -> bool {
     let SseError::Body(error) = error else { return false };
     matches!(
         error.downcast_ref::<BrokenStream>(),
-        Some(BrokenStream::TooLarge(_) | BrokenStream::Fetch(FetchError::TooLarge(_)))
+        Some(BrokenStream::TooLarge(_) | BrokenStream::Excess(_) | BrokenStream::Fetch(FetchError::TooLarge(_)))
     )
 }
 
@@ -98,6 +112,13 @@ mod tests {
     fn events_come_whole_over_pieces() {
         let events = read(&["data: a\r\n\r\nda", "ta: b\ndata: c\n", "\n"], 20, None);
         assert_eq!(events, [Ok(Some("a".to_owned())), Ok(Some("b\nc".to_owned()))]);
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_replaced() {
+        let deep = format!("data: {}\n\ndata: a\n\n", "[".repeat(200));
+        let events = read(&[&deep], 1000, Some(Sse::default().data("too deep")));
+        assert_eq!(events, [Ok(Some("too deep".to_owned())), Ok(Some("a".to_owned()))]);
     }
 
     #[test]

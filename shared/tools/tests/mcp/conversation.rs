@@ -92,9 +92,9 @@ async fn notices(way: Way) {
         message: Some("half".to_owned()),
     };
     let line = McpNotice::Log { level: "warning".to_owned(), logger: None, data: json!("careful") };
-    assert!(world.noticed(|n| *n == progress), "{:?}", world.notices);
+    until("progress", || async { world.noticed(|n| *n == progress) }).await;
     // The newest version sends lines only to those who ask for them.
-    assert!(!way.is_older || world.noticed(|n| *n == line), "{:?}", world.notices);
+    until("a line", || async { !way.is_older || world.noticed(|n| *n == line) }).await;
 }
 
 async fn slow(way: Way) {
