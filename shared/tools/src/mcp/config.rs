@@ -41,7 +41,7 @@ pub enum McpTransport {
         /// Headers of each request.
         headers: Vec<(String, Template)>,
         /// How to come by an access token, where the server asks for one and no header has it.
-        oauth: Option<OAuth>,
+        oauth: Option<Box<OAuth>>,
     },
     /// A process that is started for it, and ended with it; local mode only.
     Stdio {

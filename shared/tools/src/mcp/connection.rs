@@ -105,9 +105,9 @@ enum NotBegun {
 
 impl NotBegun {
     fn of(error: &ClientInitializeError) -> Self {
-        match error {
-            ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::OnlyOlder,
-            error => Self::Failed(not_begun(error)),
+        match matches!(error, ClientInitializeError::NoCompatibleProtocolVersion { .. }) {
+            true => Self::OnlyOlder,
+            false => Self::Failed(not_begun(error)),
         }
     }
 }
@@ -126,7 +126,7 @@ async fn begin(
             let reach = Reach {
                 url,
                 headers,
-                oauth: oauth.as_ref(),
+                oauth: oauth.as_deref(),
                 timeout: config.timeout.max(config.connect_timeout),
                 most_bytes: config.most_bytes,
                 listen: config.listen,

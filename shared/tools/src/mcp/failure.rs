@@ -19,6 +19,7 @@ const MOST_SHOWN: usize = 2 * 1024;
 type HttpError = StreamableHttpError<HttpFailure>;
 
 /// The error of a conversation that could not be begun: no call was made.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 pub(super) fn not_begun(error: &ClientInitializeError) -> ToolError {
     let failed = match error {
         ClientInitializeError::TransportError { error, .. } => transport(error.error.as_ref()),
@@ -38,6 +39,7 @@ pub(super) fn not_begun(error: &ClientInitializeError) -> ToolError {
 }
 
 /// The error of a request that was sent, or was to be.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 pub(super) fn unfinished(error: &ServiceError) -> ToolError {
     match error {
         ServiceError::TransportSend(error) => transport(error.error.as_ref()),
@@ -105,6 +107,7 @@ fn transport(error: &(dyn Error + 'static)) -> ToolError {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 fn http(error: &HttpError) -> ToolError {
     match error {
         StreamableHttpError::Client(failure) => client(failure),

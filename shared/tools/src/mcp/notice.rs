@@ -51,7 +51,9 @@ pub enum McpNotice {
 
 /// Takes the notices of a server, with its name. It is called between two messages of the server and must not block.
 #[derive(Clone)]
-pub struct Listener(Arc<dyn Fn(&str, McpNotice) + Send + Sync>);
+pub struct Listener(Arc<Listen>);
+
+type Listen = dyn Fn(&str, McpNotice) + Send + Sync;
 
 impl Listener {
     /// The listener `take`.

@@ -137,7 +137,7 @@ pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, To
                 want
             }
             Request::ListRoots(_) => Want::Roots,
-            _ => {
+            Request::CreateMessage(_) | _ => {
                 return Err(
                     ToolError::permanent("the MCP server asks for a model, which it was not offered").maybe_done()
                 );

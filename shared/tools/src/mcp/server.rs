@@ -258,11 +258,9 @@ async fn pages(connection: &Connection) -> Result<(Vec<Tool>, Option<Duration>),
 
 /// Asking for a list has no effect.
 fn not_listed(error: &ServiceError) -> ToolError {
-    let failed = match error {
-        ServiceError::UnexpectedResponse => {
-            ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol")
-        }
-        error => unfinished(error),
+    let failed = match matches!(error, ServiceError::UnexpectedResponse) {
+        true => ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol"),
+        false => unfinished(error),
     };
     ToolError { uncertain: false, ..failed }
 }
@@ -271,6 +269,7 @@ fn not_listed(error: &ServiceError) -> ToolError {
 ///
 /// # Errors
 /// It is the result of something else.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
     match result {
         ServerResult::CallToolResult(result) => Ok(result),

@@ -10,9 +10,6 @@ pub(super) fn of<T: JsonSchema>() -> Map {
         settings.inline_subschemas = true;
     });
     let schema = settings.into_generator().into_root_schema_for::<T>();
-    match schema.to_value() {
-        serde_json::Value::Object(schema) => schema,
-        // `true` or `false`: anything, or nothing.
-        _ => Map::new(),
-    }
+    // It may be `true` or `false` too: anything, or nothing.
+    schema.as_object().cloned().unwrap_or_default()
 }

@@ -177,9 +177,9 @@ impl ServerHandler for Peer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, McpError> {
         let mut tools = self.tools();
-        let mut page = ListToolsResult::default();
         // An hour: the list holds until it changes.
-        page.ttl_ms = (!self.is_older).then_some(3_600_000);
+        let ttl_ms = (!self.is_older).then_some(3_600_000);
+        let mut page = ListToolsResult { ttl_ms, ..ListToolsResult::default() };
         match request.and_then(|request| request.cursor) {
             Some(cursor) => page.tools = tools.split_off(cursor.parse().expect("a cursor of ours")),
             None => {

@@ -266,7 +266,7 @@ async fn token() {
         scope: None,
         resource: None,
     };
-    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(oauth) };
+    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(Box::new(oauth)) };
     let (server, _) = server(McpConfig::new("peer", transport));
     assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
     assert_eq!(granted.load(Ordering::SeqCst), 1);

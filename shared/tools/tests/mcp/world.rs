@@ -166,8 +166,8 @@ pub(crate) fn output(reply: Result<ToolReply, ToolError>) -> ToolOutput {
 /// The text of an output.
 pub(crate) fn text(reply: Result<ToolReply, ToolError>) -> String {
     let texts = output(reply).content.into_iter().map(|block| match block {
-        ToolContent::Text { text } => text,
-        other => panic!("text, not {other:?}"),
+        ToolContent::Text { ref text } => text.clone(),
+        ToolContent::Image { .. } | ToolContent::ResourceLink { .. } => panic!("text, not {block:?}"),
     });
     texts.collect::<Vec<_>>().join("\n")
 }
