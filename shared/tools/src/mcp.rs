@@ -9,12 +9,13 @@
 //! | says `readOnlyHint` or `idempotentHint` | [safe](dormouse_ports::tool::Effect::Safe); everything else is manual |
 //! | sends progress and log lines | an [`McpNotice`] |
 //! | asks a person (elicitation), version 2026-07-28 | [`InputRequired`](dormouse_ports::tool::ToolReply::InputRequired): the call ends, and is made again with the answer |
-//! | asks a person in the midst of a call, older versions | the same where the tool is safe: the call is broken off and made again; `decline` where it is not, for nothing may sleep inside of a call that must not run twice |
+//! | asks a person in the midst of a call, older versions | the same where the tool is safe: the call is broken off and made again; where it is not, nothing may sleep inside of a call that must not run twice: the [`Asker`] is asked if there is one, else the server is told `decline` |
 //! | asks for a model, or for folders | nothing: neither is offered |
 //! | answers 401 or 403 | an error that says what to configure; with [`OAuth`] a new access token first |
 //! | is dropped or late | `notifications/cancelled` |
 //! | answers more than [`McpConfig::most_bytes`] | a failure that the model is shown; the rest is not read |
 
+mod asker;
 mod call;
 mod config;
 mod connection;
@@ -32,6 +33,7 @@ mod sse;
 #[cfg(feature = "stdio")]
 mod stdio;
 
+pub use asker::Asker;
 pub use config::{McpConfig, McpConfigError, McpTransport, OAuth};
 pub use notice::{Listener, McpNotice};
 pub use server::McpServer;

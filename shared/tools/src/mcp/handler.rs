@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_ports::tool::InputRequest;
+use dormouse_ports::tool::{InputAnswer, InputRequest};
 use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
@@ -10,8 +10,9 @@ use rmcp::model::{
     UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, RoleClient};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::asker::{Asker, Present};
 use super::notice::{Listener, McpNotice};
 use super::question;
 
@@ -22,9 +23,13 @@ const MOST_TOKENS: usize = 256;
 ///
 /// A question in the midst of a call (servers before the version 2026-07-28) cannot be slept through. Where the call
 /// may be made twice, it is broken off (`cancel`), a person is asked, and the call is made again with the answer in
-/// hand. Where it must not, the server is told that nobody answers (`decline`), and the model is told of the question.
+/// hand. Where it must not, it is put to the one who is present; where nobody is, the server is told so (`decline`), and
+/// the model is told of the question.
 #[derive(Clone, Debug)]
-pub(super) struct Handler(Arc<Shared>);
+pub(super) struct Handler {
+    shared: Arc<Shared>,
+    present: Present,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -61,38 +66,43 @@ pub(super) struct Registered {
 
 impl Handler {
     pub(super) fn new(server: &str, listener: Listener) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Shared {
             server: server.to_owned(),
             listener,
             calls: Mutex::default(),
             tokens: Mutex::default(),
             changes: AtomicU64::new(0),
-        }))
+        };
+        Self { shared: Arc::new(shared), present: Present::default() }
+    }
+
+    pub(super) fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { present: Present(Some(asker)), ..self }
     }
 
     /// Number of changes of the list so far.
     pub(super) fn changes(&self) -> u64 {
-        self.0.changes.load(Ordering::SeqCst)
+        self.shared.changes.load(Ordering::SeqCst)
     }
 
     /// The list of tools has changed.
     pub(super) fn changed(&self) {
-        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
         self.tell(McpNotice::ListChanged);
     }
 
     /// Nobody knows whether the list has changed.
     pub(super) fn doubted(&self) {
-        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn tell(&self, notice: McpNotice) {
-        self.0.listener.tell(&self.0.server, notice);
+        self.shared.listener.tell(&self.shared.server, notice);
     }
 
     /// Registers the call `call`, which had `answers` to questions in its midst before.
     pub(super) fn register(&self, call: &str, may_repeat: bool, answers: Vec<Value>) -> Registered {
-        let mut calls = self.0.calls();
+        let mut calls = self.shared.calls();
         let number = calls.iter().map(|call| call.number).max().map_or(0, |most| most + 1);
         calls.push(InFlight {
             number,
@@ -104,32 +114,55 @@ impl Handler {
             asked: None,
             declined: Vec::new(),
         });
-        Registered { shared: self.0.clone(), number }
+        Registered { shared: self.shared.clone(), number }
     }
 
-    fn elicited(&self, params: ElicitRequestParams, origin: Option<&InboundStreamOrigin>) -> ElicitResult {
-        let mut calls = self.0.calls();
-        let Some(call) = asking(&mut calls, origin) else {
-            drop(calls);
-            self.tell(McpNotice::Declined { message: message(&params) });
-            return ElicitResult::new(ElicitationAction::Decline);
-        };
+    /// What can be said to the question `params` at once; else what a person is to be asked, and how to go on.
+    fn elicited(&self, params: &ElicitRequestParams, origin: Option<&InboundStreamOrigin>) -> Elicited {
+        let mut calls = self.shared.calls();
+        let Some(call) = asking(&mut calls, origin) else { return Elicited::Unasked };
         if let Some(known) = call.answers.get(call.answered) {
             call.answered += 1;
-            return serde_json::from_value(known.clone())
-                .unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline));
+            return Elicited::Known(known.clone());
         }
-        if call.may_repeat
-            && let Ok(asked) = question::in_call(params.clone(), &call.answers)
-        {
-            call.asked.get_or_insert(asked);
-            return ElicitResult::new(ElicitationAction::Cancel);
+        match question::in_call(params.clone(), &call.answers) {
+            Ok(asked) if call.may_repeat => {
+                call.asked.get_or_insert(asked);
+                Elicited::Known(json!({ "action": "cancel" }))
+            }
+            Ok(asked) if self.present.0.is_some() => Elicited::Now(asked),
+            Ok(_) | Err(_) => {
+                call.declined.push(message(params));
+                Elicited::Unasked
+            }
         }
-        call.declined.push(message(&params));
-        drop(calls);
-        self.tell(McpNotice::Declined { message: message(&params) });
-        ElicitResult::new(ElicitationAction::Decline)
     }
+
+    async fn answered(&self, elicited: Elicited, params: &ElicitRequestParams) -> ElicitResult {
+        let result = match (elicited, &self.present.0) {
+            (Elicited::Known(result), _) => result,
+            (Elicited::Now(asked), Some(asker)) => {
+                let state = asked.state.clone();
+                let content = asker.ask(&self.shared.server, asked).await;
+                question::answered_now(&InputAnswer { content, state })
+            }
+            (Elicited::Now(_) | Elicited::Unasked, _) => {
+                self.tell(McpNotice::Declined { message: message(params) });
+                json!({ "action": "decline" })
+            }
+        };
+        serde_json::from_value(result).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline))
+    }
+}
+
+/// What becomes of a question in the midst of a call.
+enum Elicited {
+    /// The server is told this.
+    Known(Value),
+    /// The one who is present is asked.
+    Now(InputRequest),
+    /// Nobody is asked.
+    Unasked,
 }
 
 /// The call in whose midst the server asks: the one whose answer the question came with, else the only one there is.
@@ -213,11 +246,12 @@ impl ClientHandler for Handler {
         request: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Ok(self.elicited(request, context.extensions.get::<InboundStreamOrigin>()))
+        let elicited = self.elicited(&request, context.extensions.get::<InboundStreamOrigin>());
+        Ok(self.answered(elicited, &request).await)
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        if let Some(call) = self.0.called_under(&params.progress_token.0) {
+        if let Some(call) = self.shared.called_under(&params.progress_token.0) {
             let ProgressNotificationParam { progress, total, message, .. } = params;
             self.tell(McpNotice::Progress { call, progress, total, message });
         }

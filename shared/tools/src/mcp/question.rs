@@ -18,6 +18,9 @@ pub(super) struct Kept {
     /// What each question of the last answer wants, by the server's key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     wants: BTreeMap<String, Want>,
+    /// Values of the fields that a person leaves out, by the server's key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    defaults: BTreeMap<String, Map>,
     /// What the server wants back verbatim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_state: Option<String>,
@@ -30,6 +33,8 @@ pub(super) struct Kept {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct InCall {
     want: Want,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    defaults: Map,
     answers: Vec<Value>,
 }
 
@@ -72,8 +77,8 @@ impl Along {
         let Some(answer) = answer else { return Ok(Self::default()) };
         let kept: Kept = serde_json::from_value(answer.state.clone())
             .map_err(|error| ToolError::permanent(format!("the answer belongs to another question: {error}")))?;
-        if let Some(InCall { want, mut answers }) = kept.in_call {
-            answers.push(result(want, answer.content.as_ref()));
+        if let Some(InCall { want, defaults, mut answers }) = kept.in_call {
+            answers.push(result(want, answer.content.clone(), Some(&defaults)));
             return Ok(Self { in_call: answers, ..Self::default() });
         }
         let is_one = kept.wants.values().filter(|want| **want != Want::Roots).count() == 1;
@@ -82,18 +87,36 @@ impl Along {
             (Some(content), false) => Some(content.get(key).and_then(Value::as_object).cloned().unwrap_or_default()),
             (None, _) => None,
         };
-        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), result(*want, content(key).as_ref())));
+        let responses =
+            kept.wants.iter().map(|(key, want)| (key.clone(), result(*want, content(key), kept.defaults.get(key))));
         Ok(Self { responses: Some(responses.collect()), request_state: kept.request_state, in_call: Vec::new() })
     }
 }
 
-fn result(want: Want, content: Option<&Map>) -> Value {
+fn result(want: Want, content: Option<Map>, defaults: Option<&Map>) -> Value {
     match (want, content) {
         (Want::Roots, _) => json!({ "roots": [] }),
-        (Want::Form, Some(content)) => json!({ "action": "accept", "content": content }),
+        (Want::Form, Some(mut content)) => {
+            for (field, value) in defaults.into_iter().flatten() {
+                content.entry(field.clone()).or_insert_with(|| value.clone());
+            }
+            json!({ "action": "accept", "content": content })
+        }
         (Want::Visit, Some(_)) => json!({ "action": "accept" }),
         (Want::Form | Want::Visit, None) => json!({ "action": "decline" }),
     }
+}
+
+/// What the answer of the one who is present means to the server.
+pub(super) fn answered_now(answer: &InputAnswer) -> Value {
+    let along = Along::from_answer(Some(answer)).unwrap_or_default();
+    along.in_call.last().cloned().unwrap_or_else(|| json!({ "action": "decline" }))
+}
+
+/// The values that `schema` gives to fields that are left out.
+fn defaults(schema: &Map) -> Map {
+    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(field, schema)| Some((field.clone(), schema.get("default")?.clone()))).collect()
 }
 
 /// A question in words, with the schema of its answer.
@@ -127,12 +150,13 @@ fn nothing() -> Map {
 /// # Errors
 /// The server asks for what this client did not offer.
 pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, ToolError> {
-    let (mut questions, mut wants) = (Vec::new(), BTreeMap::new());
+    let (mut questions, mut kept) = (Vec::new(), Kept::default());
     for (key, request) in result.input_requests.unwrap_or_default() {
         let want = match request {
             Request::Elicitation(request) => {
                 let question = question(request.params)?;
                 let want = question.want;
+                kept.defaults.insert(key.clone(), defaults(&question.schema));
                 questions.push((key.clone(), question));
                 want
             }
@@ -143,11 +167,11 @@ pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, To
                 );
             }
         };
-        wants.insert(key, want);
+        kept.wants.insert(key, want);
     }
-    let kept = Kept { wants, request_state: result.request_state, in_call: None };
+    kept.request_state = result.request_state;
     if questions.is_empty() {
-        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None)));
+        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None, None)));
         let responses = Some(responses.collect::<InputResponses>()).filter(|responses| !responses.is_empty());
         return Ok(Next::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
     }
@@ -160,7 +184,7 @@ pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, To
 /// As [`question`].
 pub(super) fn in_call(params: ElicitRequestParams, answers: &[Value]) -> Result<InputRequest, ToolError> {
     let question = question(params)?;
-    let in_call = InCall { want: question.want, answers: answers.to_vec() };
+    let in_call = InCall { want: question.want, defaults: defaults(&question.schema), answers: answers.to_vec() };
     Ok(asked(vec![(String::new(), question)], &Kept { in_call: Some(in_call), ..Kept::default() }))
 }
 
@@ -257,6 +281,18 @@ mod tests {
         let twice = along(second.state, None).in_call;
         let accepted = json!({ "action": "accept", "content": { "name": "Ada" } });
         assert_eq!(twice, [accepted, json!({ "action": "decline" })]);
+    }
+
+    #[test]
+    fn fields_that_are_left_out_have_their_defaults() {
+        let schema = json!({ "type": "object", "properties": {
+            "name": { "type": "string", "default": "John" }, "age": { "type": "integer", "default": 30 },
+            "town": { "type": "string" },
+        }});
+        let form = json!({ "method": "elicitation/create", "params": { "message": "?", "requestedSchema": schema } });
+        let request = asked(json!({ "resultType": "input_required", "inputRequests": { "who": form } }));
+        let responses = along(request.state, Some(json!({ "name": "Ada" }))).responses.expect("responses");
+        assert_eq!(responses["who"]["content"], json!({ "name": "Ada", "age": 30 }));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rmcp::model::{CallToolResult, ErrorCode, PaginatedRequestParams, ServerResul
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use super::asker::Asker;
 use super::call::{Exchanged, exchange};
 use super::config::McpConfig;
 use super::connection::Connection;
@@ -69,6 +70,12 @@ impl McpServer {
     pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
         let handler = Handler::new(&config.name, listener);
         Self { config, fetch, values, handler, connection: Mutex::default(), listed: Mutex::default() }
+    }
+
+    /// The same server, whose questions in the midst of calls are put to `asker`.
+    #[must_use]
+    pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { handler: self.handler.with_asker(asker), ..self }
     }
 
     /// How it is reached.

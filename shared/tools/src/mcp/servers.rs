@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::Fetch;
 
+use super::asker::Asker;
 use super::config::McpConfig;
 use super::notice::Listener;
 use super::server::McpServer;
@@ -18,6 +19,7 @@ pub struct McpServers {
     fetch: Arc<dyn Fetch>,
     values: Values,
     listener: Listener,
+    asker: Option<Arc<dyn Asker>>,
     /// By [`McpConfig::digest`].
     servers: Mutex<BTreeMap<String, Arc<McpServer>>>,
 }
@@ -31,7 +33,13 @@ impl fmt::Debug for McpServers {
 impl McpServers {
     /// No servers yet.
     pub fn new(fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
-        Self { fetch, values, listener, servers: Mutex::default() }
+        Self { fetch, values, listener, asker: None, servers: Mutex::default() }
+    }
+
+    /// The same, whose questions in the midst of calls are put to `asker`.
+    #[must_use]
+    pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { asker: Some(asker), ..self }
     }
 
     /// The server of `config`.
@@ -41,7 +49,11 @@ impl McpServers {
             servers.retain(|_, server| Arc::strong_count(server) > 1);
         }
         let server = servers.entry(config.digest()).or_insert_with(|| {
-            Arc::new(McpServer::new(config.clone(), self.fetch.clone(), self.values.clone(), self.listener.clone()))
+            let server = McpServer::new(config.clone(), self.fetch.clone(), self.values.clone(), self.listener.clone());
+            Arc::new(match &self.asker {
+                Some(asker) => server.with_asker(asker.clone()),
+                None => server,
+            })
         });
         server.clone()
     }

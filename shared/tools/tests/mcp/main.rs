@@ -1,6 +1,7 @@
 //! MCP servers as sources of tools, against a server made with the official SDK: over HTTP on loopback and as a process,
 //! in the newest version of the protocol and in the older ones.
 
+mod conformance;
 mod conversation;
 mod fetch;
 mod official;
@@ -21,6 +22,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(SERVE) {
         run(world::serve(arguments.next().as_deref() == Some("older")));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(url) = conformance::server_of_suite() {
+        run(conformance::use_all(url));
         return ExitCode::SUCCESS;
     }
     let mut trials = trouble::trials();
