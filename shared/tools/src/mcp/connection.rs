@@ -37,14 +37,14 @@ impl Connection {
         handler: &Handler,
     ) -> Result<Self, ToolError> {
         let begun = match begin(config, fetch, values, handler, newest()).await {
-            Err(NotBegun::OnlyOlder) => begin(config, fetch, values, handler, ClientLifecycleMode::Initialize).await,
+            Err(NotBegun::Otherwise) => begin(config, fetch, values, handler, ClientLifecycleMode::Initialize).await,
             begun => begun,
         };
         match begun {
             Ok(running) => Ok(Self::of(running, handler, config.listen).await),
-            Err(NotBegun::OnlyOlder) => {
-                Err(ToolError::permanent("it speaks no version of the protocol that is spoken here"))
-            }
+            Err(NotBegun::Otherwise) => Err(ToolError::permanent(
+                "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
+            )),
             Err(NotBegun::Failed(error)) => Err(error),
         }
     }
@@ -98,15 +98,23 @@ impl Drop for Connection {
 
 /// Why a conversation was not begun.
 enum NotBegun {
-    /// The server answers in the way of the newest version, and speaks only older ones.
-    OnlyOlder,
+    /// The server speaks only older versions, or answers the beginning of the newest one with something that means
+    /// nothing: it is spoken to in the older way.
+    Otherwise,
     Failed(ToolError),
+}
+
+fn is_otherwise(error: &ClientInitializeError) -> bool {
+    matches!(
+        error,
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } | ClientInitializeError::ExpectedInitResult(_)
+    )
 }
 
 impl NotBegun {
     fn of(error: &ClientInitializeError) -> Self {
-        match matches!(error, ClientInitializeError::NoCompatibleProtocolVersion { .. }) {
-            true => Self::OnlyOlder,
+        match is_otherwise(error) {
+            true => Self::Otherwise,
             false => Self::Failed(not_begun(error)),
         }
     }

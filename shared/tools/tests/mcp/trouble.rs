@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_was_away", away),
         trial("trouble::a_list_that_is_none", no_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
+        trial("trouble::a_server_that_agrees_to_everything", vague),
         trial("trouble::a_server_without_tools", no_tools),
         trial("trouble::a_key_that_is_sent_and_never_shown", keyed),
         trial("trouble::an_authorization_that_is_missing", unauthorized),
@@ -189,6 +190,21 @@ async fn circle() {
     let (server, _) = server(http(&host.url));
     let error = server.list().await.expect_err("a circle");
     assert!(error.kind == ToolErrorKind::Permanent && error.message.contains("circle"), "{error}");
+}
+
+async fn vague() {
+    let host = scripted(move |method| match method {
+        "server/discover" => Some(json!({})),
+        "tools/list" => Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] })),
+        _ => None,
+    })
+    .await;
+    let (server, _) = server(http(&host.url));
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    let host = scripted(move |_| Some(json!({}))).await;
+    let (server, _) = crate::world::server(http(&host.url));
+    let error = server.list().await.expect_err("it says nothing");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
 }
 
 async fn no_tools() {
