@@ -134,6 +134,13 @@ impl serde::Serialize for Template {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Template {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures::executor::block_on;
@@ -148,6 +155,23 @@ mod tests {
         let lookup = Lookup { env: &Secret::new("ada"), secrets: &Secret::new("s3") };
         let text = block_on(template.resolve(&lookup)).expect("it resolves");
         assert_eq!(text.expose(), "Bearer s3 of ada, ${plain}");
+    }
+
+    #[test]
+    fn its_written_form_is_read_again() {
+        let template = Template::parse("Bearer ${secrets.token}").expect("a template");
+        let json = serde_json::to_string(&template).expect("JSON");
+        assert_eq!(serde_json::from_str::<Template>(&json).ok(), Some(template));
+        assert!(serde_json::from_str::<Template>("\"${home}\"").is_err());
+    }
+
+    #[test]
+    fn only_the_text_between_references_is_replaced() {
+        let template = Template::parse("a/${env.X}/a").expect("a template");
+        assert_eq!(template.texts().collect::<Vec<_>>(), ["a/", "/a"]);
+        let lookup = Lookup { env: &Secret::new("a"), secrets: &Secret::new("a") };
+        let text = block_on(template.resolve_around(&lookup, &|text| text.replace('a', "b"))).expect("it resolves");
+        assert_eq!(text.expose(), "b/a/b");
     }
 
     #[test]

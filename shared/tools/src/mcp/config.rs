@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dormouse_ports::Template;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Headers that the protocol or the connection sets.
@@ -55,9 +55,11 @@ pub enum McpTransport {
 }
 
 /// An OAuth client that needs no person: RFC 6749, section 4.4 (client credentials) or section 6 (refresh token).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OAuth {
-    /// The token endpoint of the authorization server.
+    /// The token endpoint of the authorization server. It is declared and never asked for: a secret goes nowhere that a
+    /// server names.
     pub token_url: Template,
     /// Id of the client.
     pub client_id: Template,
@@ -152,6 +154,17 @@ mod tests {
         assert_ne!(plain.digest(), keyed.digest());
         assert_ne!(plain.digest(), McpConfig { most_bytes: 1, ..plain.clone() }.digest());
         assert_eq!(plain.digest().len(), 64);
+    }
+
+    #[test]
+    fn an_oauth_client_is_read_from_json() {
+        let read = |text: &str| serde_json::from_str::<OAuth>(text);
+        let written = r#"{ "token_url": "https://a/token", "client_id": "me", "client_secret": "${secrets.s}" }"#;
+        let oauth = read(written).expect("a client");
+        assert_eq!(oauth.client_secret, Some(template("${secrets.s}")));
+        assert!(oauth.refresh_token.is_none() && oauth.scope.is_none());
+        assert!(read(r#"{ "token_url": "https://a/token" }"#).is_err());
+        assert!(read(r#"{ "token_url": "https://a/token", "client_id": "me", "secret": "s" }"#).is_err());
     }
 
     #[test]

@@ -16,8 +16,8 @@ use super::asker::{Asker, Present};
 use super::notice::{Listener, McpNotice};
 use super::question;
 
-/// Tokens of progress that are remembered.
-const MOST_TOKENS: usize = 256;
+/// Tokens of progress, and early notices, that are remembered.
+const MOST_REMEMBERED: usize = 256;
 
 /// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
 ///
@@ -36,11 +36,19 @@ struct Shared {
     server: String,
     listener: Listener,
     calls: Mutex<Vec<InFlight>>,
-    /// Tokens under which calls tell their progress, the last of them. They stay behind the end of their calls: notices
-    /// are handled beside answers, and may be late.
-    tokens: Mutex<VecDeque<(NumberOrString, String)>>,
+    progress: Mutex<Progress>,
     /// Counts the changes of the list of tools.
     changes: AtomicU64,
+}
+
+/// Which calls tell their progress. Notices are handled beside answers: they come before it is known under which token
+/// a call was sent, and behind the end of the call.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Tokens of calls, the last of them. Another conversation counts from the start again: the newest counts.
+    tokens: VecDeque<(NumberOrString, String)>,
+    /// Notices under tokens that are not known yet, the last of them.
+    early: VecDeque<ProgressNotificationParam>,
 }
 
 /// A call that the server works on.
@@ -70,7 +78,7 @@ impl Handler {
             server: server.to_owned(),
             listener,
             calls: Mutex::default(),
-            tokens: Mutex::default(),
+            progress: Mutex::default(),
             changes: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared), present: Present::default() }
@@ -165,17 +173,19 @@ enum Elicited {
     Unasked,
 }
 
-/// The call in whose midst the server asks: the one whose answer the question came with, else the only one there is.
+/// The call in whose midst the server asks: the one with whose answer the question came; the only one of which it is not
+/// known yet under which id it was sent; the only one there is.
 fn asking<'c>(calls: &'c mut [InFlight], origin: Option<&InboundStreamOrigin>) -> Option<&'c mut InFlight> {
     if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin
         && let Some(at) = calls.iter().position(|call| call.request.as_ref() == Some(id))
     {
         return calls.get_mut(at);
     }
-    match calls {
-        [only] => Some(only),
-        _ => None,
+    if let [only] = calls {
+        return Some(only);
     }
+    let mut unknown = calls.iter_mut().filter(|call| origin.is_some() && call.request.is_none());
+    unknown.next().filter(|_| unknown.next().is_none())
 }
 
 fn message(params: &ElicitRequestParams) -> String {
@@ -191,9 +201,38 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn called_under(&self, token: &NumberOrString) -> Option<String> {
-        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.iter().find(|(known, _)| known == token).map(|(_, call)| call.clone())
+    /// Remembers that `call` tells its progress under `token`, and tells what came before that was known.
+    fn progresses(&self, token: &NumberOrString, call: String) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = std::mem::take(&mut progress.early);
+        let (told, early) = early.into_iter().partition(|notice| notice.progress_token.0 == *token);
+        progress.early = early;
+        progress.tokens.push_back((token.clone(), call.clone()));
+        if progress.tokens.len() > MOST_REMEMBERED {
+            progress.tokens.pop_front();
+        }
+        drop(progress);
+        let told: VecDeque<ProgressNotificationParam> = told;
+        told.into_iter().for_each(|notice| self.progressed(call.clone(), notice));
+    }
+
+    /// The call that tells its progress with `notice`; it is put aside where that is not known yet.
+    fn progressing(&self, notice: &ProgressNotificationParam) -> Option<String> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = progress.tokens.iter().rev().find(|(token, _)| *token == notice.progress_token.0);
+        if let Some((_, call)) = known {
+            return Some(call.clone());
+        }
+        progress.early.push_back(notice.clone());
+        if progress.early.len() > MOST_REMEMBERED {
+            progress.early.pop_front();
+        }
+        None
+    }
+
+    fn progressed(&self, call: String, notice: ProgressNotificationParam) {
+        let ProgressNotificationParam { progress, total, message, .. } = notice;
+        self.listener.tell(&self.server, McpNotice::Progress { call, progress, total, message });
     }
 }
 
@@ -204,10 +243,8 @@ impl Registered {
             call.request = Some(request.clone());
             call.call.clone()
         });
-        let mut tokens = self.shared.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.extend(call.map(|call| (progress.clone(), call)));
-        while tokens.len() > MOST_TOKENS {
-            tokens.pop_front();
+        if let Some(call) = call {
+            self.shared.progresses(progress, call);
         }
     }
 
@@ -251,9 +288,8 @@ impl ClientHandler for Handler {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        if let Some(call) = self.shared.called_under(&params.progress_token.0) {
-            let ProgressNotificationParam { progress, total, message, .. } = params;
-            self.tell(McpNotice::Progress { call, progress, total, message });
+        if let Some(call) = self.shared.progressing(&params) {
+            self.shared.progressed(call, params);
         }
     }
 

@@ -1,10 +1,7 @@
 //! A client for the official conformance suite, which starts it with the address of a server behind its arguments and the
-//! name of a scenario in its environment. To run a scenario with the suite's own program:
-//!
-//! ```text
-//! conformance client --scenario tools_call --command target/debug/deps/mcp-…
-//! ```
+//! name of a scenario in its environment. `DORMOUSE_MCP_CONFORMANCE` names the suite's program; it is not looked for.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,9 +9,34 @@ use dormouse_ports::Map;
 use dormouse_ports::tool::{InputRequest, ToolSource, ToolSpec};
 use dormouse_tools::McpConfig;
 use dormouse_tools::mcp::Asker;
+use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::world::{call, server, template};
+
+/// The scenarios for clients. Those of the suite's OAuth flow are left out: they need a person, or send a secret to where
+/// a server says.
+const SCENARIOS: &[&str] = &["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let program = std::env::var("DORMOUSE_MCP_CONFORMANCE").ok();
+    let kind = if program.is_some() { "official suite" } else { "ignored: DORMOUSE_MCP_CONFORMANCE names no program" };
+    let trial = |scenario: &'static str| {
+        let suite = program.clone().unwrap_or_default();
+        let trial = Trial::test(format!("conformance::{scenario}"), move || judged(&suite, scenario));
+        trial.with_kind(kind).with_ignored_flag(program.is_none())
+    };
+    SCENARIOS.iter().copied().map(trial).collect()
+}
+
+fn judged(suite: &str, scenario: &str) -> Result<(), Failed> {
+    let client = std::env::current_exe()?.display().to_string();
+    let told = Command::new(suite).args(["client", "--scenario", scenario, "--command", &client]).output()?;
+    match told.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&told.stderr).into_owned().into()),
+    }
+}
 
 /// The address that the suite gives, if it is the suite.
 pub(crate) fn server_of_suite() -> Option<String> {

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     }
     let mut trials = trouble::trials();
     trials.extend(official::trials());
+    trials.extend(conformance::trials());
     for way in Way::ALL {
         trials.extend(conversation::trials(way));
     }
