@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +13,8 @@ use serde_json::{Value, json};
 
 use super::asker::{Asker, Present};
 use super::notice::{Listener, McpNotice};
+use super::progress::Progress;
 use super::question;
-
-/// Tokens of progress, and early notices, that are remembered.
-const MOST_REMEMBERED: usize = 256;
 
 /// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
 ///
@@ -39,16 +36,6 @@ struct Shared {
     progress: Mutex<Progress>,
     /// Counts the changes of the list of tools.
     changes: AtomicU64,
-}
-
-/// Which calls tell their progress. Notices are handled beside answers: they come before it is known under which token
-/// a call was sent, and behind the end of the call.
-#[derive(Debug, Default)]
-struct Progress {
-    /// Tokens of calls, the last of them. Another conversation counts from the start again: the newest counts.
-    tokens: VecDeque<(NumberOrString, String)>,
-    /// Notices under tokens that are not known yet, the last of them.
-    early: VecDeque<ProgressNotificationParam>,
 }
 
 /// A call that the server works on.
@@ -201,38 +188,14 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers that `call` tells its progress under `token`, and tells what came before that was known.
-    fn progresses(&self, token: &NumberOrString, call: String) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let early = std::mem::take(&mut progress.early);
-        let (told, early) = early.into_iter().partition(|notice| notice.progress_token.0 == *token);
-        progress.early = early;
-        progress.tokens.push_back((token.clone(), call.clone()));
-        if progress.tokens.len() > MOST_REMEMBERED {
-            progress.tokens.pop_front();
-        }
-        drop(progress);
-        let told: VecDeque<ProgressNotificationParam> = told;
-        told.into_iter().for_each(|notice| self.progressed(call.clone(), notice));
-    }
-
-    /// The call that tells its progress with `notice`; it is put aside where that is not known yet.
-    fn progressing(&self, notice: &ProgressNotificationParam) -> Option<String> {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = progress.tokens.iter().rev().find(|(token, _)| *token == notice.progress_token.0);
-        if let Some((_, call)) = known {
-            return Some(call.clone());
-        }
-        progress.early.push_back(notice.clone());
-        if progress.early.len() > MOST_REMEMBERED {
-            progress.early.pop_front();
-        }
-        None
-    }
-
-    fn progressed(&self, call: String, notice: ProgressNotificationParam) {
+    fn progressed(&self, call: &str, notice: ProgressNotificationParam) {
         let ProgressNotificationParam { progress, total, message, .. } = notice;
+        let call = call.to_owned();
         self.listener.tell(&self.server, McpNotice::Progress { call, progress, total, message });
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,9 +206,9 @@ impl Registered {
             call.request = Some(request.clone());
             call.call.clone()
         });
-        if let Some(call) = call {
-            self.shared.progresses(progress, call);
-        }
+        let Some(call) = call else { return };
+        let early = self.shared.progress().begin(progress, &call);
+        early.into_iter().for_each(|notice| self.shared.progressed(&call, notice));
     }
 
     /// The question for which the call was broken off.
@@ -288,8 +251,9 @@ impl ClientHandler for Handler {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        if let Some(call) = self.shared.progressing(&params) {
-            self.shared.progressed(call, params);
+        let call = self.shared.progress().call_of(&params);
+        if let Some(call) = call {
+            self.shared.progressed(&call, params);
         }
     }
 

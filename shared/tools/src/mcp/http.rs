@@ -1,3 +1,5 @@
+mod exchange;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +15,11 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_client::{
-    AuthRequiredError, HttpStatusError, SseError, StreamableHttpClient, StreamableHttpError,
-    StreamableHttpPostResponse as Posted,
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Posted,
 };
 use sse_stream::Sse;
 
+use self::exchange::{Sent, judged, media_type, shown, whole};
 use super::config::OAuth;
 use super::oauth::Tokens;
 use super::sse::{MESSAGE, events};
@@ -227,66 +229,6 @@ impl FetchClient {
         };
         Ok(Posted::Json(ServerJsonRpcMessage::error(error, Some(request.id.clone())), None))
     }
-}
-
-/// `response`, unless its status tells by itself what is wrong.
-fn judged(response: FetchResponse) -> Result<FetchResponse, Failure> {
-    match response.status {
-        401 | 403 => {
-            let challenge = response.header("www-authenticate").unwrap_or_default();
-            let text = format!("HTTP {}: {}", response.status, cut(challenge, MOST_SHOWN));
-            Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(text)))
-        }
-        429 | 500..=599 => {
-            let after = response.header("retry-after").map(str::to_owned);
-            Err(StreamableHttpError::HttpStatus(HttpStatusError::new(response.status, after)))
-        }
-        _ => Ok(response),
-    }
-}
-
-/// A request beside what belongs to every request.
-struct Sent {
-    method: Method,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-    limits: FetchLimits,
-}
-
-impl Sent {
-    fn new(method: Method, headers: &HashMap<HeaderName, HeaderValue>, limits: FetchLimits) -> Self {
-        let header =
-            |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
-        let mut headers: Vec<_> = headers.iter().filter_map(header).collect();
-        headers.sort();
-        Self { method, headers, body: Vec::new(), limits }
-    }
-
-    fn with(mut self, name: &str, value: Option<&str>) -> Self {
-        self.headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
-        self
-    }
-}
-
-async fn whole(mut response: FetchResponse, most: usize) -> Result<Vec<u8>, FetchError> {
-    use futures::TryStreamExt;
-    let mut body = Vec::new();
-    while let Some(piece) = response.body.try_next().await? {
-        body.extend_from_slice(&piece);
-        if body.len() > most {
-            return Err(FetchError::TooLarge(most));
-        }
-    }
-    Ok(body)
-}
-
-fn shown(body: &[u8]) -> String {
-    cut(&String::from_utf8_lossy(body), MOST_SHOWN)
-}
-
-fn media_type(response: &FetchResponse) -> String {
-    let value = response.header("content-type").unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 impl StreamableHttpClient for FetchClient {

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use dormouse_ports::tool::{
     ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
 use rmcp::ServiceError;
-use rmcp::model::{CallToolResult, ErrorCode, PaginatedRequestParams, ServerResult, Tool};
+use rmcp::model::{CallToolResult, ErrorCode, ServerResult};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -22,11 +21,9 @@ use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
 use super::notice::{Listener, McpNotice};
 use super::question::{Along, Next, next};
-use super::{output, specs};
+use super::{list, output, specs};
 use crate::Values;
 
-/// Pages of a list.
-const MOST_PAGES: usize = 100;
 /// Times that a server may ask for the same call again without asking a person.
 const MOST_ROUNDS: u32 = 8;
 
@@ -134,7 +131,7 @@ impl McpServer {
             _ => self.connection().await?,
         };
         let changes = self.handler.changes();
-        let asked = timeout(self.config.connect_timeout, pages(&connection)).await;
+        let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
         let (tools, holds) = match asked {
             Ok(asked) => asked?,
             Err(_) => return Err(self.too_slow("list its tools", self.config.connect_timeout)),
@@ -236,40 +233,6 @@ impl McpServer {
     fn named(&self, error: ToolError) -> ToolError {
         ToolError { message: format!("MCP server `{}`: {}", self.config.name, error.message), ..error }
     }
-}
-
-/// Asks for page after page.
-async fn pages(connection: &Connection) -> Result<(Vec<Tool>, Option<Duration>), ToolError> {
-    let (mut tools, mut holds, mut cursor) = (Vec::new(), None, None::<String>);
-    let mut seen = BTreeSet::new();
-    if !connection.offers_tools() {
-        return Ok((tools, holds));
-    }
-    for _ in 0..MOST_PAGES {
-        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = connection.peer().list_tools(params).await.map_err(|error| not_listed(&error))?;
-        tools.extend(page.tools);
-        let page_holds = page.ttl_ms.map(Duration::from_millis);
-        holds = match (holds, page_holds) {
-            (Some(least), Some(page)) => Some(std::cmp::min::<Duration>(least, page)),
-            (one, other) => one.or(other),
-        };
-        match page.next_cursor {
-            Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-            Some(_) => return Err(ToolError::permanent("its list of tools leads in a circle: a cursor came twice")),
-            None => return Ok((tools, holds)),
-        }
-    }
-    Err(ToolError::permanent(format!("its list of tools has more than {MOST_PAGES} pages")))
-}
-
-/// Asking for a list has no effect.
-fn not_listed(error: &ServiceError) -> ToolError {
-    let failed = match matches!(error, ServiceError::UnexpectedResponse) {
-        true => ToolError::permanent("what it lists is no list of tools; it may be of another version of the protocol"),
-        false => unfinished(error),
-    };
-    ToolError { uncertain: false, ..failed }
 }
 
 /// The result of a call that is complete. A server may leave everything out.

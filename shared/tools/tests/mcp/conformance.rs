@@ -49,8 +49,8 @@ pub(crate) async fn use_all(url: String) {
     let (server, _) = server(McpConfig::http("suite", template(&url)));
     let server = server.with_asker(Arc::new(Agreeing));
     for spec in server.list().await.expect("a list") {
-        let reply = server.call(&call(&spec.name, arguments(&spec))).await;
-        eprintln!("{}: {reply:?}", spec.name);
+        // The suite judges by what reached its server.
+        let _ = server.call(&call(&spec.name, arguments(&spec))).await;
     }
     server.close().await;
 }
