@@ -37,6 +37,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-providers", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-fetch", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
+    ("dormouse-tools", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
         "dormouse-lambda",
@@ -100,6 +101,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-engine",
             "dormouse-ports",
             "dormouse-testkit",
+            "dormouse-tools",
         ],
     ),
     ("dormouse-inbound", &["dormouse", "dormouse-app"]),
