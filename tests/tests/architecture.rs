@@ -26,12 +26,18 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-ports",
         ],
     ),
+    ("dormouse-agent", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
+    (
+        "dormouse-declared",
+        &["dormouse-agent", "dormouse-api", "dormouse-protocol", "dormouse-providers", "dormouse-ports"],
+    ),
     ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
     ("dormouse-providers", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-fetch", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
+    ("dormouse-tools", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
         "dormouse-lambda",
@@ -66,6 +72,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-cli",
         &[
+            "dormouse-agent",
+            "dormouse-declared",
+            "dormouse-tools",
             "dormouse-local",
             "dormouse-http",
             "dormouse-api",
@@ -92,6 +101,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-engine",
             "dormouse-ports",
             "dormouse-testkit",
+            "dormouse-tools",
         ],
     ),
     ("dormouse-inbound", &["dormouse", "dormouse-app"]),
@@ -117,6 +127,8 @@ const PURE: &[&str] = &[
     "dormouse-api",
     "dormouse-http",
     "dormouse-providers",
+    "dormouse-agent",
+    "dormouse-declared",
     "dormouse-app",
 ];
 

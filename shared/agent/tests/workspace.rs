@@ -130,7 +130,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         (
             SETTINGS,
             "defualt_agent: x\n",
-            ":1: error: the settings has no field `defualt_agent`: did you mean `default_agent`?",
+            ":1: error: `settings.yaml` has no field `defualt_agent`: did you mean `default_agent`?",
         ),
         (SETTINGS, "default_agent: asistant\n", ":1: error: there is no agent `asistant`: did you mean `assistant`?"),
     ] {
@@ -168,9 +168,9 @@ fn what_cannot_be_read_never_widens_what_may_be_done() {
 #[test]
 fn bombs_cycles_and_giants_are_refused() {
     let bomb = with(MODELS, "a: &a [x]\nb: [*a, *a]\n");
-    assert!(lines(&bomb)[0].contains("an anchor"), "{:?}", lines(&bomb));
+    assert!(lines(&bomb).iter().any(|line| line.contains("an anchor")), "{:?}", lines(&bomb));
     let include = with(SETTINGS, "models: !include settings.yaml\n");
-    assert!(lines(&include)[0].contains("nothing is included"), "{:?}", lines(&include));
+    assert!(lines(&include).iter().any(|line| line.contains("nothing is included")), "{:?}", lines(&include));
     let mut giant = files(&sound());
     giant.insert("AGENTS.md".to_owned(), FileContent::TooLarge(5_000_000));
     let giant = load(&giant, &platform());

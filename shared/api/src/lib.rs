@@ -33,6 +33,7 @@ mod operations;
 mod outcomes;
 mod page;
 mod personas;
+mod recent;
 mod recording;
 mod recording_engine;
 mod refusal;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentKey, InvocationId, InvocationWrite,
-    Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom, TurnStore,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey,
+    InvocationId, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom,
+    TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -22,8 +23,9 @@ use crate::AppendNotifier;
 use crate::answers::{question_of, request_of, status_of};
 use crate::change::{By, SessionChange};
 use crate::conversation::shown;
-use crate::documents::Stored;
+use crate::documents::{Resource, Stored, key};
 use crate::ending::{TaskEnd, end, say};
+use crate::recent::RecentDocuments;
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 const ATTEMPTS: u32 = 64;
@@ -53,6 +55,7 @@ pub struct RecordingStore {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
+    recent: Arc<RecentDocuments>,
 }
 
 impl fmt::Debug for RecordingStore {
@@ -64,7 +67,7 @@ impl fmt::Debug for RecordingStore {
 impl RecordingStore {
     /// Publishes what is committed to `store`; `records` reads its journals.
     pub fn new(store: impl Into<TurnStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { store: store.into(), records, clock, notifier: AppendNotifier::default() }
+        Self { store: store.into(), records, clock, notifier: AppendNotifier::default(), recent: Arc::default() }
     }
 
     /// The same, which rings `notifier` for each stream that a commit appended to.
@@ -94,15 +97,34 @@ impl RecordingStore {
         if changes_nothing { Ok(()) } else { self.write(&commit).await }
     }
 
+    /// The `R` called `id`: of `known`, or else as it is stored.
+    async fn load<R: Resource>(
+        &self,
+        id: &R::Id,
+        known: &[Document],
+        now: Timestamp,
+    ) -> Result<Option<Stored<R>>, StoreError> {
+        let name = key::<R>(id.as_ref());
+        match known.iter().find(|document| document.key == name) {
+            Some(document) => Stored::read(document.clone()).map(Some),
+            None => Stored::load(&*self.records, id, now).await,
+        }
+    }
+
     /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
     /// ended.
-    async fn open(&self, id: &TaskId, now: Timestamp) -> Result<Option<(Stored<Task>, SessionChange)>, StoreError> {
-        let Some(task) = Stored::<Task>::load(&*self.records, id, now).await? else { return Ok(None) };
+    async fn open(
+        &self,
+        id: &TaskId,
+        known: &[Document],
+        now: Timestamp,
+    ) -> Result<Option<(Stored<Task>, SessionChange)>, StoreError> {
+        let Some(task) = self.load::<Task>(id, known, now).await? else { return Ok(None) };
         if task.kept.resource.status.is_terminal() {
             return Ok(None);
         }
         let session = &task.kept.resource.session_id;
-        let session = Stored::<resource::Session>::load(&*self.records, session, now).await?;
+        let session = self.load::<resource::Session>(session, known, now).await?;
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
         let Some(task) = task.known_to(&session) else { return Ok(None) };
         let persona = task.kept.resource.persona_id.as_ref();
@@ -111,8 +133,8 @@ impl RecordingStore {
     }
 
     /// Publication of `commit`; `None` if there is none.
-    async fn emit(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
-        let Some((mut task, mut change)) = self.open(id, commit.now).await? else { return Ok(None) };
+    async fn emit(&self, id: &TaskId, known: &[Document], commit: &Commit) -> Result<Option<Journal>, StoreError> {
+        let Some((mut task, mut change)) = self.open(id, known, commit.now).await? else { return Ok(None) };
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
         let told = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
@@ -175,7 +197,7 @@ impl RecordingStore {
     /// Publishes that the wait of a task is over, as long as the claim holds: a late publication would be about a task
     /// that sleeps again. Publishing it matters less than that the task goes on.
     async fn emit_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
-        let Some((mut task, mut change)) = self.open(id, request.now).await? else { return Ok(()) };
+        let Some((mut task, mut change)) = self.open(id, &[], request.now).await? else { return Ok(()) };
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
@@ -318,13 +340,19 @@ impl Commits for RecordingStore {
             if attempt >= HASTY_ATTEMPTS {
                 self.clock.sleep(PAUSE).await;
             }
-            let Some(journal) = self.emit(&task, commit).await? else { return self.pass(commit).await };
+            // Taken once: what another writer changed meanwhile is read.
+            let known = self.recent.take(&task);
+            let Some(journal) = self.emit(&task, &known, commit).await? else { return self.pass(commit).await };
             told.journal = own.clone().merged_with(journal);
             // Another content is another commit: a store may answer a known id with its earlier answer.
             told.id = format!("{}-{attempt}", commit.id);
             match self.write(&told).await {
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
-                done => return done,
+                Ok(()) => {
+                    self.recent.note(task, &told);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(CommitError::Store(StoreError::Unavailable(format!("others write to the session of {task} all the time"))))

@@ -4,13 +4,16 @@
 
 #![warn(missing_docs)]
 
+mod declared;
 mod inspect;
 mod keys;
 mod letters;
+mod local_tools;
 mod new;
 mod talk;
 mod target;
 mod terminal;
+mod workspace;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -28,11 +31,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::declared::{data_of, declared};
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::talk::{ClientCommand, talk};
+use crate::workspace::{WorkspaceCommand, workspace};
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -58,6 +63,9 @@ enum Command {
     Dev(Dev),
     /// Make a package for agents of your own: an agent with its test, a Makefile, the functions for AWS.
     New(New),
+    /// Look at a folder of Markdown and YAML that is an agent.
+    #[command(subcommand)]
+    Workspace(WorkspaceCommand),
     /// Write the template and the scripts that build and deploy the functions of such a package, and remove them.
     Infra(Infra),
     #[command(flatten)]
@@ -73,12 +81,17 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Dev {
+    /// Serve the agents of this folder of Markdown and YAML, each as a persona, instead of those of the program. State
+    /// is kept in the folder, unless --data names another place.
+    #[arg(long, value_name = "FOLDER")]
+    workspace: Option<PathBuf>,
     /// Port on 127.0.0.1; 0 picks a free one (callback addresses then change from start to start).
     #[arg(long, default_value_t = 8787)]
     port: u16,
-    /// Folder for state, events, timers and keys; made when it is missing.
-    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
-    data: PathBuf,
+    /// Folder for state, events, timers and keys; made when it is missing. `.dormouse` without it, or a place in the
+    /// workspace.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
     /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
     lease: u64,
@@ -134,6 +147,9 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Dev(arguments) => run(arguments, agents),
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
+        Command::Workspace(ask) => {
+            quietly(async { workspace(ask).await.map_err(|error| failed(ExitCode::FAILURE, &error)) })
+        }
         Command::OperatorCommand(OperatorCommand::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
                 --dry-run` reports what would become of them";
@@ -202,9 +218,25 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(exporter) => exporter,
         Err(error) => return complain(&error.to_string()),
     };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no runtime: {error}")),
+    };
+    let found = match &arguments.workspace {
+        Some(folder) => match runtime.block_on(declared(folder, None)) {
+            Ok(found) => Some(found.agents),
+            Err(error) => return complain(&error.to_string()),
+        },
+        None => None,
+    };
+    let data = match (arguments.data, &arguments.workspace) {
+        (Some(data), _) => data,
+        (None, Some(folder)) => data_of(folder),
+        (None, None) => FOLDER.into(),
+    };
     let options = DevOptions {
         port: arguments.port,
-        data: arguments.data,
+        data,
         lease: Duration::from_secs(arguments.lease),
         tour: !arguments.no_tour,
         hosts: arguments.host,
@@ -214,11 +246,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
             Proof::Keys => Authorization::Keys,
         },
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}")),
-    };
-    match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
+    match runtime.block_on(dormouse_local::dev(found.as_ref().unwrap_or(agents), options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use crate::terminal::plain;
 
 /// A file with blanks to fill in, by its place in the package.
@@ -45,9 +47,29 @@ pub(crate) struct New {
     folder: PathBuf,
     /// Folder of the crate `dormouse` to depend on. Without it: the checkout that this command was built in, if it is
     /// still there, or else the published version.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "template")]
     dormouse: Option<PathBuf>,
+    /// Make a folder of Markdown and YAML instead, without any Rust: `dormouse chat FOLDER` runs it.
+    #[arg(long, value_enum)]
+    template: Option<Template>,
 }
+
+/// A workspace to begin with. It leaves no trace: the files are the author's.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Template {
+    /// An agent that answers and uses tools.
+    Assistant,
+}
+
+/// Files of a workspace, by their place in it.
+const ASSISTANT: [(&str, &str); 6] = [
+    ("AGENTS.md", include_str!("new/assistant/AGENTS.md")),
+    ("README.md", include_str!("new/assistant/README.md")),
+    (".openharness/settings.yaml", include_str!("new/assistant/settings.yaml")),
+    (".openharness/agents/assistant.md", include_str!("new/assistant/assistant.md")),
+    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
+    (".openharness/tools/settings.yaml", include_str!("new/assistant/tools.yaml")),
+];
 
 /// Writes what deploys the functions.
 #[derive(Debug, clap::Args)]
@@ -77,6 +99,29 @@ pub(crate) enum NewError {
 
 /// Makes the package, and prints the next steps.
 pub(crate) fn new(ask: &New) -> Result<(), NewError> {
+    match ask.template {
+        Some(template) => new_workspace(&ask.folder, template),
+        None => new_package(ask),
+    }
+}
+
+fn new_workspace(folder: &Path, template: Template) -> Result<(), NewError> {
+    let files = match template {
+        Template::Assistant => &ASSISTANT,
+    };
+    // A folder with other files in it may become a workspace; no file is replaced.
+    if let Some((place, _)) = files.iter().find(|(place, _)| folder.join(place).exists()) {
+        return Err(NewError::There(folder.join(place)));
+    }
+    files.iter().try_for_each(|(place, text)| write(&folder.join(place), text))?;
+    let folder = folder.display();
+    say(&format!(
+        "made {folder}: an agent in Markdown and YAML\n\n  export OPENAI_API_KEY=...   or name another model in {folder}/.openharness/models/models.yaml\n  \
+         dormouse workspace check {folder}\n  dormouse chat {folder}\n"
+    ))
+}
+
+fn new_package(ask: &New) -> Result<(), NewError> {
     let name = package_name(&ask.folder)?;
     if ask.folder.exists() {
         return Err(NewError::There(ask.folder.clone()));
@@ -203,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_there_is_not_changed() {
         let place = tempfile::tempdir().unwrap();
-        let ask = New { folder: place.path().join("leave"), dormouse: None };
+        let ask = New { folder: place.path().join("leave"), dormouse: None, template: None };
         new(&ask).unwrap();
         fs::write(ask.folder.join("src/lib.rs"), "mine").unwrap();
         assert!(matches!(new(&ask), Err(NewError::There(_))));
@@ -214,7 +259,7 @@ mod tests {
     fn no_blank_is_left_and_scripts_can_be_run() {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
-        let ask = New { folder: place.path().join("own-agent"), dormouse: None };
+        let ask = New { folder: place.path().join("own-agent"), dormouse: None, template: None };
         new(&ask).unwrap();
         for place in ["Cargo.toml", "README.md", "src/lib.rs", "src/main.rs", "src/bin/stream.rs"] {
             let text = fs::read_to_string(ask.folder.join(place)).unwrap();

@@ -1,8 +1,10 @@
 //! The commands that speak the protocol with a server: send work, watch it, answer what it waits for.
 
 mod ask;
+mod chat;
 mod client;
 mod follow;
+mod screen;
 mod show;
 
 use std::io::{self, Read};
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 
 pub(crate) use ask::ClientCommand;
 use ask::{Answering, SendTask, Tail, WatchedPlace};
+pub(crate) use chat::Chat;
 use client::Client;
 pub(crate) use client::TalkError;
 use show::Show;
@@ -50,6 +53,7 @@ impl From<TalkOutcome> for ExitCode {
 /// Executes `talk`.
 pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     match talk {
+        ClientCommand::Chat(asked) => chat::chat(&asked).await,
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
         ClientCommand::Approve(asked) => answer(asked, Word::Yes, agents).await,

@@ -52,6 +52,7 @@
 //! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`] |
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
+//! | give models a function to call | [`tools::RustTool`] |
 //! | test | [`testing::TestBed`] |
 //! | run on this machine | [`dev`], or [`cli`] with all its commands |
 //! | run on AWS Lambda | [`lambda::serve`] |
@@ -60,6 +61,7 @@
 
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tools;
 
 pub use dormouse_api::{Agent, Agents, AgentsError, Outside};
 pub use dormouse_engine::{
@@ -72,6 +74,7 @@ pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,
 };
 pub use dormouse_protocol::resource::AutonomyTier;
+pub use dormouse_tools::schemars;
 pub use serde;
 pub use serde_json::{Value, json};
 

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::bus::{LocalBus, PendingDeliveries};
@@ -111,6 +112,50 @@ pub enum DevError {
 /// # Errors
 /// [`DevError`] when it cannot start.
 pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemetry>) -> Result<(), DevError> {
+    run(agents, options, telemetry, RunUntil::Signaled).await
+}
+
+/// Serves `agents` for a program that talks with them in this very process: prints nothing, reports through `ready`
+/// where it listens, and ends in order when `ends` completes.
+///
+/// # Errors
+/// [`DevError`] when it cannot start.
+pub async fn serve(
+    agents: &Agents,
+    options: DevOptions,
+    ready: oneshot::Sender<ServedAt>,
+    ends: oneshot::Receiver<()>,
+) -> Result<(), DevError> {
+    run(agents, options, None, RunUntil::Told { ready, ends }).await
+}
+
+/// Where local mode listens.
+#[derive(Clone)]
+pub struct ServedAt {
+    /// Its address.
+    pub address: String,
+    /// The key that may do everything.
+    pub api_key: String,
+}
+
+impl std::fmt::Debug for ServedAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServedAt").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What ends local mode.
+enum RunUntil {
+    Signaled,
+    Told { ready: oneshot::Sender<ServedAt>, ends: oneshot::Receiver<()> },
+}
+
+async fn run(
+    agents: &Agents,
+    options: DevOptions,
+    telemetry: Option<Telemetry>,
+    until: RunUntil,
+) -> Result<(), DevError> {
     let started = Instant::now();
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
@@ -195,14 +240,22 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
         Some(port) => Some(open_door(port, door, hosts, shutdown.running()).await?),
         None => None,
     };
-    let tour =
-        Tour { address: &address, key: &key, api_key: &api_key, authorization: options.authorization, text: &tour };
-    let announced = Announced { tour, tells_tour: options.tour };
-    announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
-
-    asked_to_end().await?;
-    tracing::info!("ending after the running turns; Ctrl-C again ends at once");
-    tokio::spawn(end_at_once());
+    match until {
+        RunUntil::Told { ready, ends } => {
+            // Without a receiver there is nobody to serve.
+            let _ = ready.send(ServedAt { address: address.clone(), api_key: api_key.clone() });
+            let _ = ends.await;
+        }
+        RunUntil::Signaled => {
+            let authorization = options.authorization;
+            let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization, text: &tour };
+            let announced = Announced { tour, tells_tour: options.tour };
+            announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
+            asked_to_end().await?;
+            tracing::info!("ending after the running turns; Ctrl-C again ends at once");
+            tokio::spawn(end_at_once());
+        }
+    }
     match timeout(TIME_TO_END, shutdown.end()).await {
         Ok(()) => serving.await.map_err(io::Error::other)??,
         // A turn that is cut is taken over after the next start, when its claim has ended.

@@ -18,6 +18,8 @@
 mod bus;
 mod dev;
 mod dispatcher;
+mod environment;
+mod fetch;
 mod folder;
 mod gate;
 mod gateway;
@@ -37,11 +39,15 @@ mod store;
 mod subscriptions;
 mod sweeper;
 mod tour;
+mod workspace_folder;
 
-pub use dev::{DevError, DevOptions, FOLDER, TABLE, dev, engine};
+pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
+pub use environment::Environment;
+pub use fetch::HttpFetch;
 pub use folder::FolderError;
 pub use hosts::is_loopback;
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;
 pub use scripted_model::{Respond, ScriptedFault, ScriptedModel, ScriptedReply, ScriptedTurn};
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};
+pub use workspace_folder::WorkspaceFolder;

@@ -21,7 +21,7 @@
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
-//! | [`tool::ToolSource`] | the tools that a model may call; only for agents that have some |
+//! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
@@ -78,6 +78,7 @@ mod signal;
 mod sleepers;
 mod store;
 mod subscription;
+mod template;
 pub mod tool;
 mod workspace;
 
@@ -123,6 +124,7 @@ pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
+pub use template::{Lookup, Template};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

@@ -34,7 +34,7 @@ pub(crate) async fn decide(
         end(&mut run, TerminalReason::Denied)?;
         give_up(&mut run, "the call was not made: a person ended the run")
     } else {
-        settle(&mut run, markers)?
+        settle(parts, markers, &mut run)
     };
     let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
     Ok(AgentRun::messages

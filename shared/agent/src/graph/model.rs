@@ -100,7 +100,7 @@ fn follow(
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
         return Ok(give_up(run, &text));
     }
-    settle(run, markers)
+    Ok(settle(parts, markers, run))
 }
 
 /// Ends the run, and says so.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::model::{DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::ToolSource;
-use dormouse_ports::{Clock, InvocationId, SignalId};
+use dormouse_ports::{Clock, IdSource, InvocationId, SignalId};
 
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
 
@@ -30,6 +30,8 @@ pub struct AgentParts {
     pub tools: Vec<ToolPart>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Names of what happens once.
+    pub ids: Arc<dyn IdSource>,
     /// Receives pieces of answers while they arrive.
     pub deltas: Option<Arc<dyn DeltaSink>>,
     /// Makes the addresses at which outcomes of pending calls arrive.

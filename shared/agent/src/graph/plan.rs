@@ -74,27 +74,26 @@ fn status(
 
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
 /// marked as begun, before the commit that this node ends with.
-pub(crate) fn settle(run: &mut AgentRun, markers: &Markers) -> Result<Vec<Message>, NodeError> {
+pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) -> Vec<Message> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
-        return Ok(std::mem::take(&mut run.calls).into_iter().filter_map(result).collect());
+        return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
     if waits_first {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let invocation = invocation()?;
-    let step = run.steps;
     let is_next =
         |call: &&mut PlannedCall| call.effect == Effect::Manual && matches!(call.status, CallStatus::Ready { .. });
     if let Some(call) = run.calls.iter_mut().find(is_next)
         && let CallStatus::Ready { approved_digest, input } = call.status.clone()
     {
+        let marker = parts.ids.fresh();
+        markers.put(marker.clone());
         call.attempts += 1;
-        call.status = CallStatus::Begun { approved_digest, input };
-        markers.put(marker(&invocation, step, call));
+        call.status = CallStatus::Begun { marker, approved_digest, input };
         keep_worker();
     }
-    Ok(Vec::new())
+    Vec::new()
 }
 
 /// The message with the result of `call`, whose result is known.
@@ -108,11 +107,6 @@ fn result(call: PlannedCall) -> Option<Message> {
         | CallStatus::Pending { .. }
         | CallStatus::Asking { .. } => None,
     }
-}
-
-/// Names one beginning of a call.
-pub(crate) fn marker(invocation: &InvocationId, step: u64, call: &PlannedCall) -> String {
-    format!("{}#{}", key(invocation, step, call), call.attempts)
 }
 
 /// Names a call among all calls of all time.

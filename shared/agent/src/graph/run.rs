@@ -150,6 +150,8 @@ pub enum CallStatus {
     },
     /// It is about to run, or it runs, and must not run twice.
     Begun {
+        /// Names this beginning of it: only the process that knows the name may start it.
+        marker: String,
         /// As it was when it was ready.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approved_digest: Option<String>,

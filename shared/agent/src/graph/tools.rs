@@ -14,7 +14,7 @@ use super::digest;
 use super::entries::about;
 use super::model::{millis, unwritable};
 use super::parts::{AgentParts, Markers};
-use super::plan::{invocation, key, marker, settle};
+use super::plan::{invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
@@ -38,7 +38,7 @@ pub(crate) async fn act(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     let invocation = invocation()?;
-    doubt(&invocation, markers, &mut run);
+    doubt(markers, &mut run);
     let tools = Toolset::of(parts).await;
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
     let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
@@ -62,7 +62,7 @@ pub(crate) async fn act(
             kept.push(KeptOutput { call: call.id.clone(), text });
         }
     }
-    let results = settle(&mut run, markers)?;
+    let results = settle(parts, markers, &mut run);
     let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
     Ok(AgentRun::messages
         .append(said.collect::<Result<Vec<_>, _>>()?)
@@ -72,10 +72,11 @@ pub(crate) async fn act(
 }
 
 /// Marks as uncertain what another worker, or an earlier attempt of this one, may have run.
-fn doubt(invocation: &InvocationId, markers: &Markers, run: &mut AgentRun) {
-    let step = run.steps;
+fn doubt(markers: &Markers, run: &mut AgentRun) {
     for call in &mut run.calls {
-        if matches!(call.status, CallStatus::Begun { .. }) && !markers.take(&marker(invocation, step, call)) {
+        if let CallStatus::Begun { marker, .. } = &call.status
+            && !markers.take(marker)
+        {
             let message = "the worker that began the call ended before it could record what came of it".to_owned();
             call.status = CallStatus::Uncertain { message };
         }
@@ -115,7 +116,7 @@ impl Making<'_> {
 
     async fn try_make(self, call: &PlannedCall) -> Result<ToolReply, ToolError> {
         let (approved, input) = match &call.status {
-            CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input } => {
+            CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input, .. } => {
                 (approved_digest.as_deref(), input.as_ref())
             }
             CallStatus::NeedsApproval

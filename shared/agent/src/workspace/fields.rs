@@ -1,9 +1,9 @@
 //! Reading the fields of a mapping, with a problem for each that is missing, of another kind, or unknown.
 
+use dormouse_ports::Template;
 use serde_json::Value;
 
 use super::problem::FileProblems;
-use super::reference::Template;
 use super::yaml::{Entry, Node, NodeValue};
 use crate::names::nearest;
 

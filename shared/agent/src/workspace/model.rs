@@ -1,8 +1,8 @@
+use dormouse_ports::Template;
 use serde::Serialize;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::reference::Template;
 use super::yaml::Node;
 
 /// The wires that a model may be behind.

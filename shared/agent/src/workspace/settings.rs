@@ -42,7 +42,7 @@ impl Settings {
     }
 
     pub(crate) fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
-        let mut fields = Fields::of(node, "the settings", problems);
+        let mut fields = Fields::of(node, "`settings.yaml`", problems);
         let kind = match (fields.word("kind", &["project", "chat"], problems), fields.get("kind")) {
             (Some("project"), _) | (None, None) => WorkspaceKind::Project,
             // A word that is neither may have been meant to keep tools away.

@@ -18,6 +18,12 @@ pub(crate) enum ClientCommand {
         Exit code 5: the task that was followed failed or was canceled.")]
     #[command(name = "send")]
     SendTask(SendTask),
+    /// Talk with an agent of a folder of Markdown and YAML, in this terminal.
+    ///
+    /// What it says is shown as it comes, each call of a tool in a line, and what it asks is answered in place. Ctrl-C
+    /// stops an answer. The conversation is kept, and goes on the next time.
+    #[command(after_help = "Examples:\n  dormouse chat assistant\n  dormouse chat . --agent reviewer --new")]
+    Chat(super::Chat),
     /// Watch what happens, live: everything, a session, or a task until it ends.
     ///
     /// What happened before comes first. When the connection is lost it is taken up where it was.

@@ -50,6 +50,8 @@ pub(crate) enum TalkError {
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
     #[error(transparent)]
+    Declared(Box<crate::declared::DeclaredFailure>),
+    #[error(transparent)]
     Inspect(#[from] InspectError),
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -70,6 +72,7 @@ impl TalkError {
             | Self::Unusable(_)
             | Self::Payload(_)
             | Self::WaitsForNothing { .. }
+            | Self::Declared(_)
             | Self::Inspect(_)
             | Self::Io(_) => false,
         }
@@ -90,6 +93,7 @@ impl TalkError {
             | Self::Unreadable { .. }
             | Self::Payload(_)
             | Self::WaitsForNothing { .. }
+            | Self::Declared(_)
             | Self::Io(_) => ExitCode::FAILURE,
         }
     }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use dormouse_ports::{Secret, SecretError, Secrets};
+use crate::{Secret, SecretError, Secrets};
 
 /// A text with references to the environment (`${env.NAME}`) and to secrets (`${secrets.NAME}`), which are looked up
 /// when it is used and never before: neither its `Debug` nor its [written form](Self::written) shows a value.
@@ -69,6 +69,14 @@ impl Template {
         &self.written
     }
 
+    /// The text between its references, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Env(_) | Part::Secret(_) => None,
+        })
+    }
+
     /// True if it refers to anything.
     pub fn refers(&self) -> bool {
         self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
@@ -79,10 +87,22 @@ impl Template {
     /// # Errors
     /// [`SecretError`] for the first reference that leads nowhere.
     pub async fn resolve(&self, lookup: &Lookup<'_>) -> Result<Secret, SecretError> {
+        self.resolve_around(lookup, &|plain: &str| plain.to_owned()).await
+    }
+
+    /// The same, with `replace` applied to the text between the references, and never to what they refer to.
+    ///
+    /// # Errors
+    /// [`SecretError`] for the first reference that leads nowhere.
+    pub async fn resolve_around(
+        &self,
+        lookup: &Lookup<'_>,
+        replace: &(dyn Fn(&str) -> String + Send + Sync),
+    ) -> Result<Secret, SecretError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Text(plain) => text.push_str(plain),
+                Part::Text(plain) => text.push_str(&replace(plain)),
                 Part::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
                 Part::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
             }
@@ -114,6 +134,13 @@ impl serde::Serialize for Template {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Template {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures::executor::block_on;
@@ -128,6 +155,23 @@ mod tests {
         let lookup = Lookup { env: &Secret::new("ada"), secrets: &Secret::new("s3") };
         let text = block_on(template.resolve(&lookup)).expect("it resolves");
         assert_eq!(text.expose(), "Bearer s3 of ada, ${plain}");
+    }
+
+    #[test]
+    fn its_written_form_is_read_again() {
+        let template = Template::parse("Bearer ${secrets.token}").expect("a template");
+        let json = serde_json::to_string(&template).expect("JSON");
+        assert_eq!(serde_json::from_str::<Template>(&json).ok(), Some(template));
+        assert!(serde_json::from_str::<Template>("\"${home}\"").is_err());
+    }
+
+    #[test]
+    fn only_the_text_between_references_is_replaced() {
+        let template = Template::parse("a/${env.X}/a").expect("a template");
+        assert_eq!(template.texts().collect::<Vec<_>>(), ["a/", "/a"]);
+        let lookup = Lookup { env: &Secret::new("a"), secrets: &Secret::new("a") };
+        let text = block_on(template.resolve_around(&lookup, &|text| text.replace('a', "b"))).expect("it resolves");
+        assert_eq!(text.expose(), "b/a/b");
     }
 
     #[test]

@@ -1,0 +1,350 @@
+//! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
+
+mod cast;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use dormouse::testing::{Invocation, TestBed};
+use dormouse::{Agents, Map, Value, json};
+use dormouse_agent::graph::{self, AgentParts};
+use dormouse_ports::model::{CompletionRequest, ModelError, ModelErrorCategory};
+use dormouse_ports::tool::{Effect, InputRequest, Pending, ToolError, ToolOutput, ToolReply};
+
+const MATTER: &str = "description: helps";
+const APPROVED: &str = "policy: {approval: {external: [send]}}";
+
+fn bed(matter: &'static str, model: &Arc<ScriptedModel>, tools: &Arc<Toolbox>) -> TestBed {
+    bed_with(matter, model, tools, |_| {})
+}
+
+fn bed_with(
+    matter: &'static str,
+    model: &Arc<ScriptedModel>,
+    tools: &Arc<Toolbox>,
+    change: impl Fn(&mut AgentParts) + Send + Sync + 'static,
+) -> TestBed {
+    let (model, tools) = (model.clone(), tools.clone());
+    TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
+        change(&mut parts);
+        graph::graph(parts)
+    }))
+}
+
+fn mailer() -> Arc<Toolbox> {
+    Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
+        Ok(ToolReply::Done(ToolOutput::text(format!("{} to {}", call.name, call.arguments["to"]))))
+    })
+}
+
+/// Calls the tool once, then repeats the result.
+fn sender(tool: &'static str) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| {
+        let results = results(request);
+        Ok(match results.last() {
+            None => calls(&[("c1", tool, json!({ "to": "ada" }))]),
+            Some(result) => says(&format!("done: {result}")),
+        })
+    })
+}
+
+fn asleep(bed: &TestBed, run: &Invocation) -> (Map, Map) {
+    match bed.status(run) {
+        dormouse::testing::Status::Asleep { state, waiting_for, .. } => {
+            (state, waiting_for.metadata.unwrap_or_default())
+        }
+        other => panic!("it sleeps, and not {other:?}"),
+    }
+}
+
+#[test]
+fn a_run_calls_a_tool_and_answers() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(MATTER, &model, &tools);
+    let run = bed.start("helper", message("write to ada"));
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: send to \"ada\""));
+    assert_eq!(
+        (&state["reason"], &state["steps"], &state["agent"]),
+        (&json!("completed"), &json!(2), &json!("helper"))
+    );
+    assert_eq!(state["usage"]["prompt_tokens"], 200);
+    assert!((state["usage"]["cost"].as_f64().unwrap() - 0.00024).abs() < 1e-9, "{}", state["usage"]);
+    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "ada" }))]);
+    let request = &model.requests.lock().unwrap()[0];
+    let Value::Object(system) = serde_json::to_value(&request.messages[0]).unwrap() else { panic!() };
+    assert!(system["content"].as_str().unwrap().contains("Project rules."), "AGENTS.md goes along word for word");
+    assert_eq!(tools.made.lock().unwrap()[0].idempotency_key, format!("{}/1/call-1", run.id()));
+}
+
+#[test]
+fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write to ada"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["kind"], "approval");
+    let shown = &wait["calls"]["call-1"];
+    assert_eq!((&shown["tool"], &shown["arguments"]), (&json!("send"), &json!({ "to": "ada" })));
+    assert_eq!(tools.made(), [], "nothing ran");
+    assert_eq!(model.calls(), 1);
+    bed.answer(&run, json!({ "decision": "approve", "digest": shown["digest"] })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(tools.made().len(), 1);
+    assert_eq!(model.calls(), 2, "no model call was repeated");
+}
+
+#[test]
+fn arguments_can_be_edited_and_must_fit() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "grace" } })).unwrap();
+    assert!(bed.status(&run).completed()["reason"] == "completed");
+    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "grace" }))]);
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": 7 } })).unwrap();
+    let state = bed.status(&run).completed();
+    assert!(contents(&state, "tool")[0].contains("do not fit"), "{:?}", contents(&state, "tool"));
+    assert_eq!(tools.made().len(), 1);
+}
+
+#[test]
+fn an_approval_of_other_arguments_is_none() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "approve", "digest": "0".repeat(64) })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["the call was not made: what was approved are other arguments"]);
+    assert_eq!(tools.made(), []);
+}
+
+#[test]
+fn a_denial_goes_to_the_model_or_ends_the_run() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "deny", "reason": "not today" })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["a person denied the call: not today"]);
+    assert_eq!(state["reason"], "completed");
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "stop", "reason": "enough" })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "denied");
+    assert_eq!(tools.made(), []);
+    let refused = bed.start("helper", message("write"));
+    assert!(bed.answer(&refused, json!({ "decision": "perhaps" })).is_err(), "and it sleeps on");
+    assert!(bed.status(&refused).is_asleep());
+}
+
+#[test]
+fn nobody_decides_for_three_days() {
+    let (model, tools) = (sender("send"), mailer());
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    bed.pass_days(2);
+    assert!(bed.status(&run).is_asleep());
+    bed.pass_days(1);
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["the call was not made: nobody approved it in time"]);
+    assert_eq!(tools.made(), []);
+}
+
+#[test]
+fn several_calls_are_asked_about_in_one_pause() {
+    let model = ScriptedModel::new(|request: &CompletionRequest| {
+        Ok(match results(request).len() {
+            0 => calls(&[
+                ("a", "send", json!({ "to": "ada" })),
+                ("b", "send", json!({ "to": "grace" })),
+                ("c", "look", json!({ "to": "x" })),
+            ]),
+            _ => says("done"),
+        })
+    });
+    let tools = mailer();
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write to both"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["expects"]["parts"].as_object().unwrap().len(), 2);
+    bed.answer_as(&run, "call-1", json!({ "decision": "approve" })).unwrap();
+    assert!(bed.status(&run).is_asleep());
+    bed.answer_as(&run, "call-2", json!({ "decision": "deny", "reason": "no" })).unwrap();
+    let state = bed.status(&run).completed();
+    let told = ["send to \"ada\"", "a person denied the call: no", "look to \"x\""];
+    assert_eq!(contents(&state, "tool"), told, "in the order of the calls");
+    assert_eq!(tools.made().len(), 2);
+}
+
+#[test]
+fn mistakes_of_a_model_go_back_to_it() {
+    let model = ScriptedModel::playing(vec![
+        Ok(calls(&[
+            ("a", "Send", json!({ "to": "ada" })),
+            ("b", "send", json!({ "to": 7 })),
+            ("c", "fly", json!({})),
+            ("d", "send", json!({})),
+        ])),
+        Ok(says("I give up")),
+    ]);
+    let tools = mailer();
+    let mut bed = bed(MATTER, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    let state = bed.status(&run).completed();
+    let told = contents(&state, "tool");
+    assert!(told[0].contains("did you mean `send`?"), "{told:?}");
+    assert!(told[1].contains("do not fit the schema: /to:"), "{told:?}");
+    assert!(told[2].contains("there are `send`, `look`"), "{told:?}");
+    assert!(told[3].contains("\"to\" is a required property"), "{told:?}");
+    assert_eq!(tools.made(), []);
+}
+
+#[test]
+fn the_end_of_a_run_has_a_reason() {
+    for (matter, reason, steps) in [
+        ("policy: {max_steps: 3}", "max_steps", 3),
+        ("policy: {max_total_tokens: 200}", "budget", 2),
+        ("policy: {max_cost: 0.0001}", "budget", 1),
+    ] {
+        let model = ScriptedModel::new(|request: &CompletionRequest| {
+            let id = format!("c{}", request.messages.len());
+            Ok(calls(&[(&id, "look", json!({ "to": "x" }))]))
+        });
+        let tools = mailer();
+        let mut bed = bed(matter, &model, &tools);
+        let run = bed.start("helper", message("look"));
+        let state = bed.status(&run).completed();
+        assert_eq!((&state["reason"], &state["steps"]), (&json!(reason), &json!(steps)), "{matter}");
+        let last = contents(&state, "tool").pop().unwrap();
+        assert!(last.contains("the run ended"), "every call has a result: {last}");
+    }
+}
+
+#[test]
+fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
+    let model = sender("send");
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Err(ToolError::transient("the server is down")));
+    let mut bed = bed(MATTER, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["error: the server is down; it may work later"]);
+
+    let tools =
+        Toolbox::new(vec![tool("send", Effect::Manual)], |call| match call.idempotency_key.ends_with("again") {
+            true => Ok(ToolReply::Done(ToolOutput::text("sent"))),
+            false => Err(ToolError::transient("the connection was lost").maybe_done()),
+        });
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(
+        (&wait["kind"], &wait["calls"]["call-1"]["known"]),
+        (&json!("uncertain_effect"), &json!("the connection was lost"))
+    );
+    bed.answer(&run, json!({ "decision": "happened", "result": "sent, I saw it" })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["sent, I saw it"]);
+    assert_eq!(tools.made().len(), 1);
+
+    let run = bed.start("helper", message("write"));
+    bed.answer(&run, json!({ "decision": "repeat" })).unwrap();
+    let (_, again) = asleep(&bed, &run);
+    assert_eq!(again["kind"], "uncertain_effect", "it was made once more, and is uncertain once more");
+    bed.answer(&run, json!({ "decision": "skip" })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+}
+
+#[test]
+fn a_pending_call_sleeps_until_its_outcome_comes() {
+    let pending = |timeout: Option<u64>, poll: Option<u64>| {
+        let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+        Pending { reference: Some("job-1".to_owned()), timeout: seconds(timeout), poll_after: seconds(poll) }
+    };
+    let waiting = pending(None, None);
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |_| Ok(ToolReply::Pending(waiting.clone())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    assert!(bed.status(&run).is_asleep());
+    bed.answer(&run, json!({ "delivered": true })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}"]);
+    let run = bed.start("helper", message("write"));
+    bed.pass_days(1);
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["error: the tool sent no outcome in time"]);
+
+    let polled = pending(None, Some(60));
+    let tools = Toolbox::new(vec![tool("send", Effect::Safe)], move |_| Ok(ToolReply::Pending(polled.clone())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    bed.pass(Duration::from_secs(150));
+    assert!(bed.status(&run).is_asleep());
+    let made = tools.made.lock().unwrap();
+    assert_eq!(made.len(), 3, "it is asked again each minute");
+    assert!(made.iter().all(|call| call.idempotency_key == made[0].idempotency_key), "under the same key");
+}
+
+#[test]
+fn a_tool_may_ask_a_person() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |call| match &call.input {
+        None => {
+            let schema = json!({ "type": "object", "properties": { "subject": { "type": "string" } } });
+            let Value::Object(schema) = schema else { panic!() };
+            let message = "Which subject?".to_owned();
+            Ok(ToolReply::InputRequired(InputRequest { message, schema, state: json!("s1") }))
+        }
+        Some(input) => Ok(ToolReply::Done(ToolOutput::text(format!("{} with {:?}", input.state, input.content)))),
+    });
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!((&wait["kind"], &wait["description"]), (&json!("tool_input"), &json!("Which subject?")));
+    bed.answer(&run, json!({ "decision": "answer", "content": { "subject": "hi" } })).unwrap();
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert!(told[0].contains("\"s1\"") && told[0].contains("hi"), "{told:?}");
+}
+
+#[test]
+fn a_model_that_cannot_be_asked_is_asked_later() {
+    let busy = || Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down"));
+    let model = ScriptedModel::playing(vec![busy(), busy(), Ok(says("hello"))]);
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("hi"));
+    assert!(bed.status(&run).is_asleep());
+    bed.pass(Duration::from_secs(30));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(model.calls(), 3);
+    let wrong_key = ModelError::new(ModelErrorCategory::Authentication, "the key was refused");
+    let model = ScriptedModel::playing(vec![Err(wrong_key)]);
+    let mut bed = bed_with(MATTER, &model, &mailer(), |_| {});
+    let run = bed.try_start("helper", message("hi"));
+    let refused = run.expect_err("an operator has to act");
+    assert!(refused.message.contains("the key was refused"), "{refused:?}");
+    assert_eq!(refused.category, "provider_authentication");
+}
+
+#[test]
+fn large_output_is_cut_for_the_model_and_kept_whole() {
+    let large = "x".repeat(100_000);
+    let text = large.clone();
+    let tools =
+        Toolbox::new(vec![tool("look", Effect::Safe)], move |_| Ok(ToolReply::Done(ToolOutput::text(text.clone()))));
+    let mut bed = bed_with(MATTER, &sender("look"), &tools, |_| {});
+    let run = bed.start("helper", message("look"));
+    let state = bed.status(&run).completed();
+    let shown = &contents(&state, "tool")[0];
+    assert!(shown.len() < 33_000 && shown.contains("of 100000 bytes are shown"), "{}", shown.len());
+    assert_eq!(state["outputs"][0]["text"], large);
+}
+
+#[test]
+fn a_session_keeps_the_conversation() {
+    let model =
+        ScriptedModel::new(|request: &CompletionRequest| Ok(says(&format!("{} messages", request.messages.len()))));
+    let mut bed = bed(MATTER, &model, &mailer());
+    let first = bed.start("helper", message("one"));
+    assert_eq!(contents(&bed.status(&first).completed(), "assistant"), ["2 messages"]);
+}

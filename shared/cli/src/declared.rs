@@ -1,0 +1,61 @@
+//! Agents of a folder, for `dev --workspace` and `chat`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dormouse_agent::graph::DeltaSink;
+use dormouse_declared::{Declared, DeclaredPorts, agents};
+use dormouse_local::{Environment, HttpFetch};
+use dormouse_ports::{Fetch, FetchError};
+use dormouse_system::{RandomIds, SystemClock};
+use dormouse_tools::Values;
+
+use crate::local_tools::LocalTools;
+use crate::workspace::{WorkspaceFailure, opened, tell_problems};
+
+/// Reason for which the agents of a folder do not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeclaredFailure {
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceFailure),
+    #[error("no request can go out: {0}")]
+    Fetch(#[from] FetchError),
+    #[error("no agent of {} can run: `dormouse workspace check` says what is wrong", .0.display())]
+    NoAgent(PathBuf),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The agents of `folder`; what is wrong with the others is told on the standard error stream.
+pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) -> Result<Declared, DeclaredFailure> {
+    let workspace = opened(folder).await?;
+    let mut err = io::stderr();
+    tell_problems(&workspace, &mut err)?;
+    let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::new()?);
+    // On this machine a secret is a variable of the environment.
+    let values = Values::new(Arc::new(Environment), Arc::new(Environment));
+    let ports = DeclaredPorts {
+        fetch: fetch.clone(),
+        clock: Arc::new(SystemClock::default()),
+        ids: Arc::new(RandomIds),
+        env: Arc::new(Environment),
+        secrets: Arc::new(Environment),
+        tools: Arc::new(LocalTools::new(fetch, values, folder.to_owned())),
+        deltas,
+        callbacks: None,
+    };
+    let declared = agents(&workspace, &ports).await;
+    for sentence in &declared.left_out {
+        writeln!(err, "{}", crate::terminal::plain(sentence))?;
+    }
+    match declared.names.is_empty() {
+        true => Err(DeclaredFailure::NoAgent(folder.to_owned())),
+        false => Ok(declared),
+    }
+}
+
+/// Where the runs of the agents of `folder` are kept.
+pub(crate) fn data_of(folder: &Path) -> PathBuf {
+    folder.join(".openharness/data/dormouse")
+}

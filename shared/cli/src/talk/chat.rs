@@ -1,0 +1,320 @@
+//! `dormouse chat`: a conversation with an agent of a folder, in the terminal.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_agent::graph::DeltaSink;
+use dormouse_http::Authorization;
+use dormouse_local::{DevOptions, ServedAt, serve};
+use dormouse_protocol::resource::{
+    AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
+};
+use dormouse_protocol::{Event, EventKind, Map};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::ask::ServerArgs;
+use super::client::Client;
+use super::screen::{BOLD, DIM, Lines, PLAIN, Screen};
+use super::{TalkError, TalkOutcome, follow, open_session, persona};
+use crate::declared::{data_of, declared};
+use crate::terminal::plain;
+
+/// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Chat {
+    /// The folder.
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+    /// Agent to talk with; the default one without it.
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Begin a new conversation. Without it the last one goes on.
+    #[arg(long)]
+    new: bool,
+    /// Seconds after which the work of a killed process is free again.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
+    lease: u64,
+}
+
+/// Executes `asked`.
+pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
+    let screen = Arc::new(Screen::default());
+    let sink: Arc<dyn DeltaSink> = screen.clone();
+    let found = declared(&asked.folder, Some(sink)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
+    let agent = match &asked.agent {
+        Some(name) if !found.names.contains(name) => {
+            let names = found.names.join("`, `");
+            return Err(TalkError::Payload(format!("there is no agent `{name}` that can run; there are `{names}`")));
+        }
+        Some(name) => name.clone(),
+        None => found.names.first().cloned().unwrap_or_default(),
+    };
+    let data = data_of(&asked.folder);
+    let options = DevOptions {
+        port: 0,
+        data: data.clone(),
+        lease: Duration::from_secs(asked.lease),
+        tour: false,
+        hosts: Vec::new(),
+        store_port: None,
+        authorization: Authorization::None,
+    };
+    let (ready, at) = oneshot::channel();
+    let (end, ends) = oneshot::channel();
+    let agents = found.agents;
+    let serving = tokio::spawn(async move { serve(&agents, options, ready, ends).await });
+    let outcome = match at.await {
+        Ok(at) => converse(asked, &agent, &data, &at, &screen).await,
+        // It did not start: why is told by what served.
+        Err(_) => Ok(TalkOutcome::Fine),
+    };
+    // Where it has ended by itself there is nothing to end.
+    let _ = end.send(());
+    match serving.await {
+        Ok(Ok(())) => outcome,
+        Ok(Err(error)) => Err(TalkError::Unusable(error.to_string())),
+        Err(error) => Err(TalkError::Unusable(error.to_string())),
+    }
+}
+
+async fn converse(
+    asked: &Chat,
+    agent: &str,
+    data: &Path,
+    at: &ServedAt,
+    screen: &Arc<Screen>,
+) -> Result<TalkOutcome, TalkError> {
+    let server = ServerArgs { url: Some(at.address.clone()), key: Some(at.api_key.clone()), data: data.to_owned() };
+    let client = Client::open(&server)?;
+    let kept = data.join(format!("chat-{agent}"));
+    let session = match (asked.new, std::fs::read_to_string(&kept)) {
+        (false, Ok(session)) if client.read::<Value>(&format!("/v1/sessions/{}", session.trim())).await.is_ok() => {
+            session.trim().to_owned()
+        }
+        (_, _) => {
+            let session = open_session(&client, None, Some(agent)).await?;
+            std::fs::write(&kept, &session)?;
+            session
+        }
+    };
+    let mut lines = Lines::start();
+    screen.line(&format!(
+        "{BOLD}{agent}{PLAIN}  {DIM}Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation{PLAIN}"
+    ));
+    let mut talk = Conversation { client, session, agent: agent.to_owned(), screen: screen.clone() };
+    loop {
+        screen.prompt("> ");
+        let Some(line) = lines.next().await? else { break };
+        match line.trim() {
+            "" => {}
+            "/new" => {
+                talk.session = open_session(&talk.client, None, Some(agent)).await?;
+                std::fs::write(&kept, &talk.session)?;
+                screen.line("a new conversation");
+            }
+            "/exit" | "/quit" => break,
+            text => talk.say(text, &mut lines).await?,
+        }
+    }
+    screen.line("");
+    Ok(TalkOutcome::Fine)
+}
+
+/// One conversation.
+struct Conversation {
+    client: Client,
+    session: String,
+    agent: String,
+    screen: Arc<Screen>,
+}
+
+/// What a task came to that was followed.
+enum Followed {
+    Ended,
+    /// It asks something.
+    Asks(Map),
+}
+
+impl Conversation {
+    /// Sends `text`, shows what comes of it, and answers what is asked meanwhile.
+    async fn say(&mut self, text: &str, lines: &mut Lines) -> Result<(), TalkError> {
+        let body = json!(SubmitTaskRequest {
+            session_id: None,
+            workspace_id: None,
+            persona_id: Some(persona(&self.agent).into()),
+            branch_id: None,
+            parent_task_id: None,
+            input: SubmitInput::Message(MessageInput::user(text)),
+            metadata: Map::new(),
+        });
+        let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
+        let task = task.envelope.id.as_str().to_owned();
+        let mut after = None;
+        loop {
+            let followed = tokio::select! {
+                followed = self.follow(&task, &mut after) => followed?,
+                interrupted = tokio::signal::ctrl_c() => {
+                    interrupted?;
+                    let path = format!("/v1/tasks/{task}/cancel");
+                    let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
+                    self.screen.stop();
+                    return Ok(());
+                }
+            };
+            match followed {
+                Followed::Ended => return Ok(()),
+                Followed::Asks(request) => self.answer(&task, &request, lines).await?,
+            }
+        }
+    }
+
+    async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<Followed, TalkError> {
+        let (mut asks, mut seen) = (None, after.clone());
+        follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
+            seen = Some(event.envelope.id.as_str().to_owned());
+            asks = self.show(event);
+            Ok(asks.is_some() || super::show::ends_its_task(event))
+        })
+        .await?;
+        *after = seen;
+        Ok(asks.map_or(Followed::Ended, Followed::Asks))
+    }
+
+    /// Shows `event`; returns what it asks.
+    fn show(&self, event: &Event) -> Option<Map> {
+        let payload = &event.payload;
+        let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
+        if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired) {
+            return payload.get("request").and_then(Value::as_object).cloned();
+        }
+        if event.event == EventKind::TaskFailed {
+            self.screen.line(&format!("failed: {}", failure(payload)));
+        } else if matches!(event.event, EventKind::ToolCompleted | EventKind::ToolFailed | EventKind::ToolDenied) {
+            let tool = plain(text("tool"));
+            let outcome = event.event.as_str().trim_start_matches("tool.");
+            let time = payload.get("duration_ms").and_then(Value::as_u64);
+            let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
+            self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{PLAIN}"));
+        } else if event.event == EventKind::TaskCompleted {
+            self.screen.end_of_answer();
+        } else {
+            self.show_message(event);
+        }
+        None
+    }
+
+    /// A message of the agent that was not shown while it came.
+    fn show_message(&self, event: &Event) {
+        let is_agents = event
+            .payload
+            .get("role")
+            .and_then(Value::as_str)
+            .is_some_and(|role| role == "assistant" || role == "agent");
+        let parts = event.payload.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let said: String = parts.filter_map(|part| part.get("text")?.as_str()).collect();
+        if is_agents && !said.is_empty() {
+            self.screen.whole(&said);
+        }
+    }
+
+    /// Asks the person at the terminal, and sends what they say.
+    async fn answer(&self, task: &str, request: &Map, lines: &mut Lines) -> Result<(), TalkError> {
+        let missing: Vec<String> = request
+            .get("missing")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|part| part.as_str().map(str::to_owned))
+            .collect();
+        let parts: Vec<Option<String>> =
+            if missing.is_empty() { vec![None] } else { missing.into_iter().map(Some).collect() };
+        for part in parts {
+            let Some(fields) = self.ask(request, part.as_deref(), lines).await? else { return Ok(()) };
+            let mut metadata = Map::new();
+            metadata.extend(part.map(|part| ("in_reply_to".to_owned(), Value::String(part))));
+            let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
+            let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
+            let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut Lines) -> Result<Option<Map>, TalkError> {
+        let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
+        self.screen.line(&format!("{BOLD}? {}{PLAIN}", plain(question)));
+        let calls = request.get("calls").and_then(Value::as_object).into_iter().flatten();
+        for (_, call) in calls.filter(|(name, _)| part.is_none_or(|part| part == *name)) {
+            let (tool, arguments) = (call["tool"].as_str().unwrap_or_default(), &call["arguments"]);
+            self.screen.line(&format!("  {} {}", plain(tool), crate::terminal::json(arguments, false)));
+        }
+        loop {
+            self.screen.prompt(match kind {
+                "approval" => "  [y]es, [n]o, [s]top the run, or {\"arguments\": …} > ",
+                "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
+                _ => "  a JSON object, or nothing to decline > ",
+            });
+            let Some(line) = lines.next().await? else { return Ok(None) };
+            match fields_of(kind, line.trim()) {
+                Some(fields) => return Ok(Some(fields)),
+                None => self.screen.line("  that is no answer to it"),
+            }
+        }
+    }
+}
+
+/// The answer that `line` stands for.
+fn fields_of(kind: &str, line: &str) -> Option<Map> {
+    let decision = |word: &str| Map::from_iter([("decision".to_owned(), Value::from(word))]);
+    let (word, reason) = line.split_once(' ').unwrap_or((line, ""));
+    let said = serde_json::from_str::<Map>(line).ok();
+    let mut fields = match (kind, word.to_lowercase().as_str()) {
+        ("approval", "y" | "yes") => decision("approve"),
+        ("approval", "n" | "no") => decision("deny"),
+        ("approval", "s" | "stop") => decision("stop"),
+        ("approval", _) => {
+            let mut fields = decision("approve");
+            fields.extend(said.filter(|said| said.contains_key("arguments"))?);
+            return Some(fields);
+        }
+        ("uncertain_effect", "h" | "happened") => decision("happened"),
+        ("uncertain_effect", "r" | "repeat") => decision("repeat"),
+        ("uncertain_effect", "s" | "skip") => decision("skip"),
+        ("uncertain_effect", _) => return None,
+        (_, "") => return Some(decision("decline")),
+        (_, _) => {
+            let mut fields = decision("answer");
+            fields.insert("content".to_owned(), Value::Object(said?));
+            return Some(fields);
+        }
+    };
+    if !reason.is_empty() {
+        fields.insert("reason".to_owned(), reason.into());
+    }
+    Some(fields)
+}
+
+fn failure(payload: &Map) -> String {
+    let message = payload.get("failure").and_then(|failure| failure.get("message")?.as_str());
+    plain(message.unwrap_or("why is in the task"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_at_the_terminal_become_answers() {
+        let answer = |kind: &str, line: &str| fields_of(kind, line).map(Value::Object);
+        assert_eq!(answer("approval", "y"), Some(json!({ "decision": "approve" })));
+        assert_eq!(answer("approval", "no not today"), Some(json!({ "decision": "deny", "reason": "not today" })));
+        let edited = answer("approval", r#"{"arguments": {"to": "ada"}}"#);
+        assert_eq!(edited, Some(json!({ "decision": "approve", "arguments": { "to": "ada" } })));
+        assert_eq!(answer("approval", "perhaps"), None);
+        assert_eq!(answer("uncertain_effect", "h"), Some(json!({ "decision": "happened" })));
+        assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
+        assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
+    }
+}

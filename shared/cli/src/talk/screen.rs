@@ -1,0 +1,154 @@
+//! The terminal of a conversation: lines that a person types, and text that comes in pieces.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
+use dormouse_agent::graph::DeltaSink;
+use dormouse_ports::InvocationId;
+use dormouse_ports::model::DeltaKind;
+use tokio::sync::mpsc;
+
+use crate::terminal::plain;
+
+pub(super) const DIM: &str = "\u{1b}[2m";
+pub(super) const BOLD: &str = "\u{1b}[1m";
+pub(super) const PLAIN: &str = "\u{1b}[0m";
+
+/// Lines of the standard input, read beside everything else.
+pub(super) struct Lines(mpsc::Receiver<io::Result<String>>);
+
+impl Lines {
+    pub(super) fn start() -> Self {
+        let (send, receive) = mpsc::channel(1);
+        std::thread::spawn(move || {
+            for line in io::stdin().lock().lines() {
+                if send.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(receive)
+    }
+
+    /// The next line; `None` at the end, and after Ctrl-C.
+    pub(super) async fn next(&mut self) -> io::Result<Option<String>> {
+        tokio::select! {
+            line = self.0.recv() => line.transpose(),
+            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| None),
+        }
+    }
+}
+
+/// The terminal. Text that comes in pieces is shown at once.
+#[derive(Default)]
+pub(super) struct Screen(Mutex<Shown>);
+
+#[derive(Default)]
+struct Shown {
+    /// The text of the answer that is shown as it comes.
+    live: String,
+    /// True if the cursor is not at the beginning of a line.
+    in_line: bool,
+    /// Pieces of answers that were stopped are not shown.
+    stopped: bool,
+}
+
+impl Screen {
+    fn write(&self, write: impl FnOnce(&mut Shown, &mut io::StdoutLock<'_>) -> io::Result<()>) {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = io::stdout().lock();
+        // A terminal that is gone shows nothing.
+        let _ = write(&mut shown, &mut out).and_then(|()| out.flush());
+    }
+
+    pub(super) fn line(&self, text: &str) {
+        let text = if io::stdout().is_terminal() {
+            text.to_owned()
+        } else {
+            [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
+        };
+        self.write(|shown, out| {
+            if std::mem::take(&mut shown.in_line) {
+                writeln!(out)?;
+            }
+            writeln!(out, "{text}")
+        });
+    }
+
+    pub(super) fn prompt(&self, text: &str) {
+        self.write(|shown, out| {
+            if std::mem::take(&mut shown.in_line) {
+                writeln!(out)?;
+            }
+            write!(out, "{text}")
+        });
+    }
+
+    /// A whole message, unless it was shown as it came.
+    pub(super) fn whole(&self, text: &str) {
+        let seen = {
+            let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = shown.live.trim() == text.trim();
+            shown.live.clear();
+            seen
+        };
+        if !seen {
+            self.line(&screened(text));
+        }
+    }
+
+    /// The answer under way is stopped.
+    pub(super) fn stop(&self) {
+        self.write(|shown, _| {
+            shown.stopped = true;
+            shown.live.clear();
+            Ok(())
+        });
+        self.line(&format!("{DIM}stopped{PLAIN}"));
+    }
+
+    pub(super) fn end_of_answer(&self) {
+        self.write(|shown, out| if std::mem::take(&mut shown.in_line) { writeln!(out) } else { Ok(()) });
+    }
+}
+
+impl DeltaSink for Screen {
+    fn began(&self, _: &InvocationId, _: u64) {
+        self.write(|shown, out| {
+            shown.stopped = false;
+            let cut = !std::mem::take(&mut shown.live).is_empty();
+            if std::mem::take(&mut shown.in_line) && cut {
+                writeln!(out, "{DIM}…{PLAIN}")?;
+            }
+            Ok(())
+        });
+    }
+
+    fn delta(&self, _: &InvocationId, kind: DeltaKind, text: &str) {
+        if kind == DeltaKind::Content {
+            self.write(|shown, out| {
+                if shown.stopped {
+                    return Ok(());
+                }
+                shown.live.push_str(text);
+                shown.in_line = true;
+                write!(out, "{}", screened(text))
+            });
+        }
+    }
+}
+
+/// `text` with its lines, and nothing that a terminal obeys.
+fn screened(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_from_a_model_moves_no_cursor() {
+        assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
+    }
+}

@@ -1,0 +1,128 @@
+//! `dormouse workspace`: looks at a folder that is an agent.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use dormouse_agent::workspace::{Platform, Severity, Workspace, load, read};
+use dormouse_agent::{Catalog, CatalogEntry, catalog};
+use dormouse_local::WorkspaceFolder;
+use dormouse_ports::WorkspaceError;
+use serde_json::json;
+
+use crate::terminal::plain;
+
+/// Commands about a workspace.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkspaceCommand {
+    /// Say what is wrong with the definitions of a folder, with file and line. Exits with 3 where something is.
+    Check(WorkspaceArgs),
+    /// Show the agents, models and tools of a folder, and why something of it is disabled.
+    Show(WorkspaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkspaceArgs {
+    /// The folder.
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+    /// One JSON document instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reason for which a workspace cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkspaceFailure {
+    #[error("the workspace cannot be read: {0}")]
+    Read(#[from] WorkspaceError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// What this machine brings to a workspace.
+pub(crate) fn platform() -> Platform {
+    Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: true }
+}
+
+/// Loads the definitions of `folder`.
+pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
+    let source = WorkspaceFolder::open(folder)?;
+    Ok(load(&read(&source).await?, &platform()))
+}
+
+/// Executes `asked`.
+pub(crate) async fn workspace(asked: WorkspaceCommand) -> Result<ExitCode, WorkspaceFailure> {
+    match asked {
+        WorkspaceCommand::Check(asked) => check(&asked).await,
+        WorkspaceCommand::Show(asked) => show(&asked).await,
+    }
+}
+
+async fn check(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
+    let workspace = opened(&asked.folder).await?;
+    let mut out = io::stdout().lock();
+    if asked.json {
+        let told = json!({ "ok": workspace.is_sound(), "digest": workspace.digest, "problems": workspace.problems });
+        writeln!(out, "{}", crate::terminal::json(&told, true))?;
+    } else {
+        tell_problems(&workspace, &mut out)?;
+        let agents = workspace.enabled_agents().count();
+        match workspace.is_sound() {
+            true => writeln!(out, "{} of {} agents can run; nothing is wrong", agents, workspace.agents.len())?,
+            false => writeln!(out, "{} of {} agents can run", agents, workspace.agents.len())?,
+        }
+    }
+    Ok(if workspace.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// Writes a line for each problem.
+pub(crate) fn tell_problems(workspace: &Workspace, out: &mut impl Write) -> io::Result<()> {
+    for problem in &workspace.problems {
+        writeln!(out, "{}", plain(&problem.to_string()))?;
+    }
+    Ok(())
+}
+
+async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
+    let workspace = opened(&asked.folder).await?;
+    let catalog = catalog(&workspace, &platform());
+    let mut out = io::stdout().lock();
+    if asked.json {
+        writeln!(out, "{}", crate::terminal::json(&json!(catalog), true))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    write!(out, "{}", in_words(&catalog))?;
+    let warnings =
+        workspace.problems.iter().filter(|problem| problem.severity == Severity::Warning || problem.disables.is_none());
+    for problem in warnings {
+        writeln!(out, "{}", plain(&problem.to_string()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(catalog: &Catalog) -> String {
+    let mut text = format!("bundle {}\n", &catalog.digest[..12.min(catalog.digest.len())]);
+    for (title, entries) in [("agents", &catalog.agents), ("models", &catalog.models), ("tools", &catalog.tools)] {
+        text.push_str(&format!("{title}\n"));
+        if entries.is_empty() {
+            text.push_str("  none\n");
+        }
+        for entry in entries {
+            let is_default = title == "agents" && catalog.default_agent.as_deref() == Some(&entry.name);
+            text.push_str(&line(entry, is_default));
+        }
+    }
+    text
+}
+
+fn line(entry: &CatalogEntry, is_default: bool) -> String {
+    let mark = if entry.enabled { "  " } else { "✗ " };
+    let default = if is_default { " (default)" } else { "" };
+    let mut text = format!("{mark}{}{default}  {}\n", plain(&entry.name), plain(&entry.description));
+    for reason in &entry.reasons {
+        text.push_str(&format!("    disabled: {}\n", plain(reason)));
+    }
+    text
+}

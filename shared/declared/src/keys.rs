@@ -1,0 +1,19 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_agent::workspace::{Lookup, Template};
+use dormouse_ports::{Secret, SecretError, Secrets};
+
+/// A text of a definition as a secret: what it refers to is looked up at each use.
+pub(crate) struct Templated {
+    pub(crate) template: Template,
+    pub(crate) env: Arc<dyn Secrets>,
+    pub(crate) secrets: Arc<dyn Secrets>,
+}
+
+#[async_trait]
+impl Secrets for Templated {
+    async fn resolve(&self, _: &str) -> Result<Secret, SecretError> {
+        self.template.resolve(&Lookup { env: &*self.env, secrets: &*self.secrets }).await
+    }
+}

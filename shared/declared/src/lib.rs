@@ -1,0 +1,114 @@
+//! From the definitions of a workspace to agents that run.
+//!
+//! [`agents`] makes the graph of every agent that is enabled, with the provider of its model and the sources of its
+//! tools. What cannot be made is left out and named; it never keeps the others from running.
+//!
+//! The crate imports the agent crate, the API's list of agents, the providers and the ports. It must not know AWS,
+//! files, processes, the environment or an HTTP client.
+
+#![warn(missing_docs)]
+
+mod keys;
+mod models;
+mod tools;
+
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_agent::graph::{AgentLimits, AgentParts, CallbackAddresses, DeltaSink, ModelPart, ToolPart, graph};
+use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
+use dormouse_api::{Agent, Agents};
+use dormouse_ports::{Clock, Fetch, IdSource, Secrets};
+use dormouse_protocol::resource::AutonomyTier;
+
+pub use tools::{NoTools, ToolSources};
+
+/// What agents need from outside.
+#[derive(Clone)]
+pub struct DeclaredPorts {
+    /// HTTP out, for models.
+    pub fetch: Arc<dyn Fetch>,
+    /// The time, for waits between attempts at a model.
+    pub clock: Arc<dyn Clock>,
+    /// Names of what happens once.
+    pub ids: Arc<dyn IdSource>,
+    /// Variables of the environment, for `${env.X}`.
+    pub env: Arc<dyn Secrets>,
+    /// Secrets, for `${secrets.X}`.
+    pub secrets: Arc<dyn Secrets>,
+    /// Makes sources of tools.
+    pub tools: Arc<dyn ToolSources>,
+    /// Receives pieces of answers while they arrive.
+    pub deltas: Option<Arc<dyn DeltaSink>>,
+    /// Makes addresses for the outcomes of pending calls.
+    pub callbacks: Option<Arc<dyn CallbackAddresses>>,
+}
+
+impl fmt::Debug for DeclaredPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeclaredPorts")
+    }
+}
+
+/// The agents of a workspace.
+#[derive(Debug)]
+pub struct Declared {
+    /// Those that run, the default one first.
+    pub agents: Agents,
+    /// Their names.
+    pub names: Vec<String>,
+    /// What was left out, in sentences.
+    pub left_out: Vec<String>,
+}
+
+/// Makes the agents of `workspace`. Addresses of models are looked up now, keys when they are used.
+pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
+    let default = workspace.default_agent().map(|agent| agent.name.clone());
+    let mut found: Vec<&AgentDefinition> =
+        workspace.enabled_agents().filter(|agent| agent.mode != AgentMode::Subagent).collect();
+    found.sort_by_key(|agent| Some(&agent.name) != default.as_ref());
+    let mut left_out = Vec::new();
+    let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
+    let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out };
+    for agent in found {
+        match models::part(workspace, agent, ports).await {
+            Ok(model) => {
+                declared.names.push(agent.name.clone());
+                declared.agents = declared.agents.agent(made(workspace, agent, (model, sources.clone()), ports));
+            }
+            Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
+        }
+    }
+    declared
+}
+
+fn made(
+    workspace: &Workspace,
+    definition: &AgentDefinition,
+    (model, tools): (ModelPart, Vec<ToolPart>),
+    ports: &DeclaredPorts,
+) -> Agent {
+    let parts = AgentParts {
+        name: definition.name.clone(),
+        agent: definition.clone(),
+        bundle: workspace.digest.clone(),
+        system_prompt: workspace.settings.system_prompt.clone(),
+        instructions: workspace.instructions.clone(),
+        approval: workspace.settings.approval.clone(),
+        model,
+        tools,
+        clock: ports.clock.clone(),
+        ids: ports.ids.clone(),
+        deltas: ports.deltas.clone(),
+        callbacks: ports.callbacks.clone(),
+        limits: AgentLimits::default(),
+    };
+    let description = match definition.description.is_empty() {
+        true => format!("The agent `{}`.", definition.name),
+        false => definition.description.clone(),
+    };
+    let asks = definition.policy.approval != Default::default() || workspace.settings.approval != Default::default();
+    let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
+    let agent = Agent::new(move |outside| graph(AgentParts { clock: outside.clock.clone(), ..parts.clone() }));
+    agent.description(description).autonomy(tier)
+}

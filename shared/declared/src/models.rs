@@ -1,0 +1,51 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_agent::graph::ModelPart;
+use dormouse_agent::workspace::{AgentDefinition, Lookup, ModelDefinition, Workspace};
+use dormouse_ports::model::ModelProvider;
+use dormouse_providers::{ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, gemini, openai};
+
+use crate::DeclaredPorts;
+use crate::keys::Templated;
+
+/// Time for one attempt at a model.
+const ATTEMPT: Duration = Duration::from_secs(300);
+
+/// The model of `agent`.
+///
+/// # Errors
+/// A sentence that says why there is none.
+pub(crate) async fn part(
+    workspace: &Workspace,
+    agent: &AgentDefinition,
+    ports: &DeclaredPorts,
+) -> Result<ModelPart, String> {
+    let resolved = workspace.model_of(agent)?;
+    let Some(definition) = workspace.workspace_model(&resolved.reference) else {
+        return Err(format!("there is no model `{}` here", resolved.reference));
+    };
+    let provider = provider(definition, ports).await?;
+    Ok(ModelPart { provider, config: resolved.config, prices: definition.prices, timeout: ATTEMPT })
+}
+
+async fn provider(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<Arc<dyn ModelProvider>, String> {
+    let outside = ProviderPorts { fetch: ports.fetch.clone(), clock: ports.clock.clone() };
+    let mut setup = ProviderSetup::new(outside, &definition.model).capabilities(Capabilities::ALL);
+    if let Some(url) = &definition.url {
+        let lookup = Lookup { env: &*ports.env, secrets: &*ports.secrets };
+        let address = url.resolve(&lookup).await;
+        let address = address.map_err(|error| format!("the address of model `{}`: {error}", definition.name))?;
+        setup = setup.base_url(address.expose());
+    }
+    if let Some(key) = &definition.key {
+        let templated = Templated { template: key.clone(), env: ports.env.clone(), secrets: ports.secrets.clone() };
+        setup = setup.key(ApiKey::named(Arc::new(templated), key.written()));
+    }
+    match definition.provider.as_str() {
+        "openai" | "openai-compatible" => Ok(Arc::new(openai(setup))),
+        "anthropic" => Ok(Arc::new(anthropic(setup))),
+        "gemini" => Ok(Arc::new(gemini(setup))),
+        other => Err(format!("models of `{other}` cannot be asked from here yet")),
+    }
+}

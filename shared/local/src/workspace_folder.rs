@@ -1,0 +1,167 @@
+//! A folder as the source of a workspace's definitions.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use async_trait::async_trait;
+use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
+
+/// The files of a folder. Links that lead out of it are not followed.
+#[derive(Debug)]
+pub struct WorkspaceFolder {
+    /// The folder, with all links on the way to it resolved.
+    root: PathBuf,
+}
+
+impl WorkspaceFolder {
+    /// The folder `root`.
+    ///
+    /// # Errors
+    /// When there is no such folder, or it may not be read.
+    pub fn open(root: &Path) -> Result<Self, WorkspaceError> {
+        let found = root.canonicalize().map_err(|error| failed(&error, &root.display().to_string()))?;
+        match found.is_dir() {
+            true => Ok(Self { root: found }),
+            false => Err(WorkspaceError::NotFound(format!("the folder {}", root.display()))),
+        }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn walk(&self, folder: &Path, depth: usize, walk: &mut Walk<'_>) -> Result<(), WorkspaceError> {
+        let shown = || folder.display().to_string();
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(folder).map_err(|error| failed(&error, &shown()))? {
+            entries.push(entry.map_err(|error| failed(&error, &shown()))?.path());
+        }
+        entries.sort();
+        for path in entries {
+            let Some(relative) = self.relative(&path).filter(|relative| walk.leads_to(relative)) else { continue };
+            // A link may lead anywhere: what it leads to counts, if that is inside.
+            let Some(inside) = path.canonicalize().ok().filter(|inside| inside.starts_with(&self.root)) else {
+                continue;
+            };
+            let Ok(metadata) = fs::metadata(&inside) else { continue };
+            if metadata.is_dir() && depth < walk.limits.depth {
+                self.walk(&path, depth + 1, walk)?;
+            } else if metadata.is_file() {
+                walk.add(WorkspaceFile { path: relative, size: metadata.len() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of `file` in the bundle, unless it is no text.
+    fn relative(&self, file: &Path) -> Option<String> {
+        let parts = file.strip_prefix(&self.root).ok()?.components();
+        let parts: Option<Vec<&str>> = parts.map(|part| part.as_os_str().to_str()).collect();
+        Some(parts?.join("/"))
+    }
+
+    fn locate(&self, path: &str) -> Result<PathBuf, WorkspaceError> {
+        let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        let invalid = || WorkspaceError::InvalidPath(path.to_owned());
+        if !is_plain || path.is_empty() {
+            return Err(invalid());
+        }
+        let found = self.root.join(path).canonicalize().map_err(|error| failed(&error, path))?;
+        if found.starts_with(&self.root) { Ok(found) } else { Err(invalid()) }
+    }
+}
+
+/// A walk through the folder, and what it has found.
+struct Walk<'l> {
+    limits: &'l ListLimits,
+    found: Vec<WorkspaceFile>,
+}
+
+impl Walk<'_> {
+    /// True if `path` is asked for, or a folder on the way to what is.
+    fn leads_to(&self, path: &str) -> bool {
+        let is_inside = |path: &str, folder: &str| {
+            path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.limits.under.is_empty()
+            || self.limits.under.iter().any(|under| is_inside(path, under) || is_inside(under, path))
+    }
+
+    fn add(&mut self, file: WorkspaceFile) -> Result<(), WorkspaceError> {
+        if self.found.len() == self.limits.files {
+            let limit = u64::try_from(self.limits.files).unwrap_or(u64::MAX);
+            return Err(WorkspaceError::TooLarge { what: "the number of files".to_owned(), limit });
+        }
+        self.found.push(file);
+        Ok(())
+    }
+}
+
+fn failed(error: &io::Error, what: &str) -> WorkspaceError {
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return WorkspaceError::NotFound(what.to_owned());
+    }
+    let message = format!("{what}: {error}");
+    match kind == io::ErrorKind::PermissionDenied {
+        true => WorkspaceError::Denied(message),
+        false => WorkspaceError::Transient(message),
+    }
+}
+
+#[async_trait]
+impl WorkspaceSource for WorkspaceFolder {
+    async fn list(&self, limits: &ListLimits) -> Result<Vec<WorkspaceFile>, WorkspaceError> {
+        let mut walk = Walk { limits, found: Vec::new() };
+        self.walk(&self.root, 0, &mut walk)?;
+        walk.found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(walk.found)
+    }
+
+    async fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, WorkspaceError> {
+        let file = File::open(self.locate(path)?).map_err(|error| failed(&error, path))?;
+        let mut bytes = Vec::new();
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| failed(&error, path))?;
+        match u64::try_from(bytes.len()).is_ok_and(|read| read <= limit) {
+            true => Ok(bytes),
+            false => Err(WorkspaceError::TooLarge { what: path.to_owned(), limit }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_inside_are_listed_and_read_and_nothing_else() {
+        let place = tempfile::tempdir().expect("a folder");
+        let root = place.path().join("workspace");
+        fs::create_dir_all(root.join(".openharness/agents")).expect("folders");
+        fs::create_dir_all(root.join("src")).expect("a folder");
+        fs::write(root.join("AGENTS.md"), "rules").expect("a file");
+        fs::write(root.join(".openharness/agents/a.md"), "agent").expect("a file");
+        fs::write(root.join("src/main.rs"), "code").expect("a file");
+        fs::write(place.path().join("secret"), "hush").expect("a file");
+        symlink(place.path().join("secret"), root.join(".openharness/agents/b.md")).expect("a link");
+        symlink(root.join("AGENTS.md"), root.join(".openharness/agents/c.md")).expect("a link");
+        let folder = WorkspaceFolder::open(&root).expect("it is there");
+        let under = vec!["AGENTS.md".to_owned(), ".openharness".to_owned()];
+        let listed = folder.list(&ListLimits { under: under.clone(), files: 10, depth: 4 }).await.expect("a list");
+        let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, [".openharness/agents/a.md", ".openharness/agents/c.md", "AGENTS.md"]);
+        let few = folder.list(&ListLimits { under, files: 2, depth: 4 }).await;
+        assert!(matches!(few, Err(WorkspaceError::TooLarge { .. })), "{few:?}");
+        assert_eq!(folder.read("AGENTS.md", 5).await.expect("its content"), b"rules");
+        assert!(matches!(folder.read("AGENTS.md", 4).await, Err(WorkspaceError::TooLarge { .. })));
+        for outside in ["../secret", "/etc/passwd", ".openharness/agents/b.md", "", "./AGENTS.md/.."] {
+            let refused = folder.read(outside, 100).await;
+            assert!(matches!(refused, Err(WorkspaceError::InvalidPath(_))), "{outside}: {refused:?}");
+        }
+        assert!(matches!(folder.read("nothing", 100).await, Err(WorkspaceError::NotFound(_))));
+    }
+}

@@ -1,0 +1,129 @@
+//! Arguments in an address: `{name}` stands for the argument of that name.
+
+use dormouse_ports::tool::{ToolError, ToolErrorKind};
+use dormouse_ports::{Map, Template};
+use serde_json::Value;
+
+use crate::text::encode;
+
+/// A piece of a text with places for arguments.
+enum Piece<'t> {
+    Plain(&'t str),
+    Argument(&'t str),
+}
+
+/// The pieces of `text`. A brace that encloses no name is plain text.
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find('{') {
+        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end);
+        let name = &rest[at + 1..end];
+        let is_name = end < rest.len() && !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let next = if is_name { end + 1 } else { at + 1 };
+        let plain = if is_name { at } else { next };
+        found.push(Piece::Plain(&rest[..plain]));
+        if is_name {
+            found.push(Piece::Argument(name));
+        }
+        rest = &rest[next..];
+    }
+    found.push(Piece::Plain(rest));
+    found
+}
+
+/// Names of the arguments that `url` takes.
+pub(super) fn names(url: &Template) -> Vec<String> {
+    let names = url.texts().flat_map(pieces).filter_map(|piece| match piece {
+        Piece::Plain(_) => None,
+        Piece::Argument(name) => Some(name.to_owned()),
+    });
+    names.collect()
+}
+
+/// True if an argument of `url` could choose the host: only the path and the query may come from a model.
+pub(super) fn chooses_host(url: &Template) -> bool {
+    let written = url.written();
+    let behind_scheme = written.find("://").map_or(0, |at| at + 3);
+    let path = written[behind_scheme..].find(['/', '?', '#']).map_or(written.len(), |at| behind_scheme + at);
+    // A reference to the environment may hold slashes of its own, and is no argument.
+    pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, Piece::Argument(_)))
+}
+
+/// The values of `names` among `arguments`, encoded.
+///
+/// # Errors
+/// One of them is missing, no plain value, or would change the path itself.
+pub(super) fn values(names: &[String], arguments: &Map) -> Result<Vec<(String, String)>, ToolError> {
+    names.iter().map(|name| Ok((name.clone(), encode(&value(name, arguments)?)))).collect()
+}
+
+fn value(name: &str, arguments: &Map) -> Result<String, ToolError> {
+    let text = match arguments.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Bool(truth)) => truth.to_string(),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => {
+            return Err(refused(format!("`{name}` is a part of the address: give it as a text or a number")));
+        }
+    };
+    match text.as_str() {
+        "" | "." | ".." => Err(refused(format!("`{name}` is a part of the address and cannot be {text:?}"))),
+        _ => Ok(text),
+    }
+}
+
+fn refused(message: String) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, message)
+}
+
+/// `text` with `values` in their places.
+pub(super) fn fill(text: &str, values: &[(String, String)]) -> String {
+    let filled = pieces(text).into_iter().map(|piece| match piece {
+        Piece::Plain(plain) => plain,
+        Piece::Argument(name) => values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str()),
+    });
+    filled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(text: &str) -> Template {
+        Template::parse(text).expect("a template")
+    }
+
+    fn filled(text: &str, arguments: &Value) -> Result<String, ToolError> {
+        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        let values = values(&names(&template(text)), arguments)?;
+        Ok(fill(text, &values))
+    }
+
+    #[test]
+    fn arguments_stand_encoded_in_their_places() {
+        let address = filled("http://h/{a}/x{b}?q={c}", &json!({ "a": "../é?", "b": 7, "c": true }));
+        assert_eq!(address.as_deref(), Ok("http://h/..%2F%C3%A9%3F/x7?q=true"));
+        assert_eq!(filled("http://h/{}/{a b}/{", &json!({})).as_deref(), Ok("http://h/{}/{a b}/{"));
+    }
+
+    #[test]
+    fn what_would_change_the_path_is_refused() {
+        for value in [json!(""), json!("."), json!(".."), json!(null), json!([1]), json!({})] {
+            let error = filled("http://h/{a}", &json!({ "a": value })).expect_err("refused");
+            assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
+        }
+        assert!(filled("http://h/{a}", &json!({})).is_err());
+    }
+
+    #[test]
+    fn no_argument_chooses_the_host() {
+        for url in ["http://{host}/x", "{url}", "https://api.{zone}.example.com", "http://h:{port}/"] {
+            assert!(chooses_host(&template(url)), "{url}");
+        }
+        for url in ["http://h/{host}", "${env.BASE}/{id}", "https://h?q={q}", "https://${secrets.host}/a"] {
+            assert!(!chooses_host(&template(url)), "{url}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Sources of tools: what an agent's model may call beside the model's own words.
+//!
+//! | source | offers |
+//! |---|---|
+//! | [`RustTools`] | functions of an author's crate, their schemas made from the types that they take |
+//! | [`HttpTools`] | tools that are one HTTP request each |
+//! | `McpServer` (feature `mcp`) | the tools of a server that speaks the Model Context Protocol, over HTTP or, with the feature `stdio`, as a process |
+//! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those whose names are taken |
+//!
+//! Each is a [`ToolSource`](dormouse_ports::tool::ToolSource): it lists and calls, and nothing else. Approval, the check
+//! of arguments against the schema, deadlines and the durable record belong to the dispatcher that calls it.
+//!
+//! The crate imports the ports and must not know engine, harness, AWS or an HTTP client: requests go out over
+//! [`Fetch`](dormouse_ports::Fetch). Processes are started only with the feature `stdio`, which is for the author's own
+//! machine.
+//!
+//! # Invariants
+//! - A call is made at most once. Where it may have happened and no outcome came back, the error is
+//!   [uncertain](dormouse_ports::tool::ToolError::uncertain).
+//! - What comes back is bounded before anything is made of it.
+//! - References to the environment and to secrets are looked up when a request is made; no value of one is kept, shown
+//!   or logged, and none is sent where it is not declared.
+//! - What a server says of its tools is believed only where it makes Dormouse more careful, or where nobody but the
+//!   server can know it; what contradicts itself is left out and said.
+
+#![warn(missing_docs)]
+
+mod exposed;
+mod failure;
+mod http;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+mod names;
+mod rust;
+mod text;
+mod values;
+
+pub use exposed::{Exposed, ExposedError};
+pub use http::{HttpTool, HttpToolError, HttpTools};
+#[cfg(feature = "mcp")]
+pub use mcp::{McpConfig, McpServer, McpServers};
+pub use rust::{RunnableTool, RustTool, RustTools, RustToolsError};
+pub use schemars;
+pub use values::Values;

@@ -1,0 +1,153 @@
+//! What failures of a conversation mean for a call.
+
+use std::error::Error;
+use std::io;
+
+use dormouse_ports::tool::{ToolError, ToolErrorKind, ToolOutput, ToolReply};
+use rmcp::ServiceError;
+use rmcp::model::{ErrorCode, ErrorData};
+use rmcp::service::ClientInitializeError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+use super::http::{HttpFailure, TOO_LARGE};
+use crate::failure::{unanswered, unresolved};
+use crate::text::cut;
+
+/// Bytes of what a server says with an error.
+const MOST_SHOWN: usize = 2 * 1024;
+
+type HttpError = StreamableHttpError<HttpFailure>;
+
+/// The error of a conversation that could not be begun: no call was made.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
+pub(super) fn not_begun(error: &ClientInitializeError) -> ToolError {
+    let failed = match error {
+        ClientInitializeError::TransportError { error, .. } => transport(error.error.as_ref()),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => not_begun(fallback),
+        ClientInitializeError::ConnectionClosed(_) => {
+            ToolError::transient("it closed the connection before the conversation had begun")
+        }
+        ClientInitializeError::JsonRpcError(error) => {
+            ToolError::permanent(format!("it refuses to begin: {}", cut(&error.to_string(), MOST_SHOWN)))
+        }
+        other => ToolError::permanent(format!(
+            "it does not begin as the protocol says; check that the address is that of an MCP server: {}",
+            cut(&other.to_string(), MOST_SHOWN)
+        )),
+    };
+    ToolError { uncertain: false, ..failed }
+}
+
+/// The error of a request that was sent, or was to be.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
+pub(super) fn unfinished(error: &ServiceError) -> ToolError {
+    match error {
+        ServiceError::TransportSend(error) => transport(error.error.as_ref()),
+        ServiceError::TransportClosed => {
+            ToolError::transient("the connection was closed before it answered").maybe_done()
+        }
+        ServiceError::McpError(error) => {
+            ToolError::permanent(format!("it answers with an error: {}", shown(error))).maybe_done()
+        }
+        other => {
+            ToolError::permanent(format!("it answers with something else than the protocol says: {other}")).maybe_done()
+        }
+    }
+}
+
+/// What an error that the server itself answers a call with leads to.
+///
+/// # Errors
+/// The model can mend the call, or nobody can.
+pub(super) fn refused(error: &ErrorData) -> Result<ToolReply, ToolError> {
+    match error.code {
+        ErrorCode::INVALID_PARAMS => Err(ToolError::new(ToolErrorKind::InvalidArguments, shown(error))),
+        ErrorCode::METHOD_NOT_FOUND => {
+            Err(ToolError::permanent(format!("it takes no calls of tools: {}", shown(error))))
+        }
+        TOO_LARGE => Ok(too_large(&error.message)),
+        _ => Ok(ToolReply::Done(ToolOutput::error(format!("The MCP server answered with an error: {}", shown(error))))),
+    }
+}
+
+/// The outcome of a call whose answer is too large to be taken.
+pub(super) fn too_large(message: &str) -> ToolReply {
+    ToolReply::Done(ToolOutput::error(format!("The call was made, and {message}. Ask for less.")))
+}
+
+/// True if the server has forgotten the conversation and did nothing with the request.
+pub(super) fn is_expired(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    matches!(find::<HttpError>(error.error.as_ref()), Some(StreamableHttpError::SessionExpired))
+}
+
+fn shown(error: &ErrorData) -> String {
+    cut(&error.to_string(), MOST_SHOWN)
+}
+
+/// The error of type `E` among `error` and its causes.
+fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn transport(error: &(dyn Error + 'static)) -> ToolError {
+    if let Some(error) = find::<HttpError>(error) {
+        return http(error);
+    }
+    match find::<io::Error>(error) {
+        Some(error) => ToolError::transient(format!("its process does not take the request: {error}")).maybe_done(),
+        None => ToolError::transient(format!("the request could not be sent: {error}")).maybe_done(),
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
+fn http(error: &HttpError) -> ToolError {
+    match error {
+        StreamableHttpError::Client(failure) => client(failure),
+        StreamableHttpError::HttpStatus(status) if status.status == 429 => ToolError::transient(format!(
+            "it takes no more requests now (HTTP 429, retry after {})",
+            status.retry_after.as_deref().unwrap_or("some time")
+        )),
+        StreamableHttpError::HttpStatus(status) => {
+            ToolError::transient(format!("it answers HTTP {}", status.status)).maybe_done()
+        }
+        StreamableHttpError::AuthRequired(challenge) => unauthorized(&challenge.www_authenticate_header),
+        StreamableHttpError::SessionExpired => ToolError::transient("it has forgotten the conversation"),
+        StreamableHttpError::Sse(error) => ToolError::transient(format!("its answer broke off: {error}")).maybe_done(),
+        other => ToolError::permanent(format!(
+            "it does not answer as the protocol says; check that the address is that of an MCP server: {}",
+            cut(&other.to_string(), MOST_SHOWN)
+        ))
+        .maybe_done(),
+    }
+}
+
+fn client(failure: &HttpFailure) -> ToolError {
+    match failure {
+        HttpFailure::Fetch(error) => unanswered(error),
+        HttpFailure::Value(error) => unresolved(error),
+        HttpFailure::Token(error) => error.clone(),
+        HttpFailure::Status { status, said } if (400..500).contains(status) => ToolError::permanent(format!(
+            "it answers HTTP {status}; check that the address is that of an MCP server: {said}"
+        )),
+        HttpFailure::Status { status, said } => {
+            ToolError::transient(format!("it answers HTTP {status}: {said}")).maybe_done()
+        }
+    }
+}
+
+/// The server wants another token, or one at all.
+fn unauthorized(challenge: &str) -> ToolError {
+    ToolError::denied(format!(
+        "it asks for authorization ({challenge}). Set a header `authorization: Bearer ${{secrets.NAME}}` with a token \
+         that it accepts, or `oauth` with `token_url`, `client_id` and `client_secret` or `refresh_token`: nobody can \
+         sign in while an agent runs"
+    ))
+}

@@ -1,0 +1,274 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_ports::tool::{InputAnswer, InputRequest};
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
+    ErrorData, FormElicitationCapability, Implementation, NumberOrString, ProgressNotificationParam, ProtocolVersion,
+    UrlElicitationCapability,
+};
+use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, RoleClient};
+use serde_json::{Value, json};
+
+use super::asker::{Asker, Present};
+use super::notice::{Listener, McpNotice};
+use super::progress::Progress;
+use super::question;
+
+/// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
+///
+/// A question in the midst of a call (servers before the version 2026-07-28) cannot be slept through. Where the call
+/// may be made twice, it is broken off (`cancel`), a person is asked, and the call is made again with the answer in
+/// hand. Where it must not, it is put to the one who is present; where nobody is, the server is told so (`decline`), and
+/// the model is told of the question.
+#[derive(Clone, Debug)]
+pub(super) struct Handler {
+    shared: Arc<Shared>,
+    present: Present,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server: String,
+    listener: Listener,
+    calls: Mutex<Vec<InFlight>>,
+    progress: Mutex<Progress>,
+    /// Counts the changes of the list of tools.
+    changes: AtomicU64,
+}
+
+/// A call that the server works on.
+#[derive(Debug)]
+struct InFlight {
+    /// Tells it from the other calls; counts up.
+    number: u64,
+    call: String,
+    request: Option<NumberOrString>,
+    may_repeat: bool,
+    answers: Vec<Value>,
+    answered: usize,
+    asked: Option<InputRequest>,
+    declined: Vec<String>,
+}
+
+/// A call that is registered until it is dropped.
+#[derive(Debug)]
+pub(super) struct Registered {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Handler {
+    pub(super) fn new(server: &str, listener: Listener) -> Self {
+        let shared = Shared {
+            server: server.to_owned(),
+            listener,
+            calls: Mutex::default(),
+            progress: Mutex::default(),
+            changes: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), present: Present::default() }
+    }
+
+    pub(super) fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { present: Present(Some(asker)), ..self }
+    }
+
+    /// Number of changes of the list so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.shared.changes.load(Ordering::SeqCst)
+    }
+
+    /// The list of tools has changed.
+    pub(super) fn changed(&self) {
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
+        self.tell(McpNotice::ListChanged);
+    }
+
+    /// Nobody knows whether the list has changed.
+    pub(super) fn doubted(&self) {
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn tell(&self, notice: McpNotice) {
+        self.shared.listener.tell(&self.shared.server, notice);
+    }
+
+    /// Registers the call `call`, which had `answers` to questions in its midst before.
+    pub(super) fn register(&self, call: &str, may_repeat: bool, answers: Vec<Value>) -> Registered {
+        let mut calls = self.shared.calls();
+        let number = calls.iter().map(|call| call.number).max().map_or(0, |most| most + 1);
+        calls.push(InFlight {
+            number,
+            call: call.to_owned(),
+            request: None,
+            may_repeat,
+            answers,
+            answered: 0,
+            asked: None,
+            declined: Vec::new(),
+        });
+        Registered { shared: self.shared.clone(), number }
+    }
+
+    /// What can be said to the question `params` at once; else what a person is to be asked, and how to go on.
+    fn elicited(&self, params: &ElicitRequestParams, origin: Option<&InboundStreamOrigin>) -> Elicited {
+        let mut calls = self.shared.calls();
+        let Some(call) = asking(&mut calls, origin) else { return Elicited::Unasked };
+        if let Some(known) = call.answers.get(call.answered) {
+            call.answered += 1;
+            return Elicited::Known(known.clone());
+        }
+        match question::in_call(params.clone(), &call.answers) {
+            Ok(asked) if call.may_repeat => {
+                call.asked.get_or_insert(asked);
+                Elicited::Known(json!({ "action": "cancel" }))
+            }
+            Ok(asked) if self.present.0.is_some() => Elicited::Now(asked),
+            Ok(_) | Err(_) => {
+                call.declined.push(message(params));
+                Elicited::Unasked
+            }
+        }
+    }
+
+    async fn answered(&self, elicited: Elicited, params: &ElicitRequestParams) -> ElicitResult {
+        let result = match (elicited, &self.present.0) {
+            (Elicited::Known(result), _) => result,
+            (Elicited::Now(asked), Some(asker)) => {
+                let state = asked.state.clone();
+                let content = asker.ask(&self.shared.server, asked).await;
+                question::answered_now(&InputAnswer { content, state })
+            }
+            (Elicited::Now(_) | Elicited::Unasked, _) => {
+                self.tell(McpNotice::Declined { message: message(params) });
+                json!({ "action": "decline" })
+            }
+        };
+        serde_json::from_value(result).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline))
+    }
+}
+
+/// What becomes of a question in the midst of a call.
+enum Elicited {
+    /// The server is told this.
+    Known(Value),
+    /// The one who is present is asked.
+    Now(InputRequest),
+    /// Nobody is asked.
+    Unasked,
+}
+
+/// The call in whose midst the server asks: the one with whose answer the question came; the only one of which it is not
+/// known yet under which id it was sent; the only one there is.
+fn asking<'c>(calls: &'c mut [InFlight], origin: Option<&InboundStreamOrigin>) -> Option<&'c mut InFlight> {
+    if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin
+        && let Some(at) = calls.iter().position(|call| call.request.as_ref() == Some(id))
+    {
+        return calls.get_mut(at);
+    }
+    if let [only] = calls {
+        return Some(only);
+    }
+    let mut unknown = calls.iter_mut().filter(|call| origin.is_some() && call.request.is_none());
+    unknown.next().filter(|_| unknown.next().is_none())
+}
+
+fn message(params: &ElicitRequestParams) -> String {
+    match params {
+        ElicitRequestParams::FormElicitationParams { message, .. }
+        | ElicitRequestParams::UrlElicitationParams { message, .. } => message.clone(),
+        _ => String::new(),
+    }
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Vec<InFlight>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progressed(&self, call: &str, notice: ProgressNotificationParam) {
+        let ProgressNotificationParam { progress, total, message, .. } = notice;
+        let call = call.to_owned();
+        self.listener.tell(&self.server, McpNotice::Progress { call, progress, total, message });
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registered {
+    /// The request is sent under `request`, and tells its progress under `progress`.
+    pub(super) fn sent(&self, request: &NumberOrString, progress: &NumberOrString) {
+        let call = self.with(|call| {
+            call.request = Some(request.clone());
+            call.call.clone()
+        });
+        let Some(call) = call else { return };
+        let early = self.shared.progress().begin(progress, &call);
+        early.into_iter().for_each(|notice| self.shared.progressed(&call, notice));
+    }
+
+    /// The question for which the call was broken off.
+    pub(super) fn asked(&self) -> Option<InputRequest> {
+        self.with(|call| call.asked.take()).flatten()
+    }
+
+    /// The questions that were declined.
+    pub(super) fn declined(&self) -> Vec<String> {
+        self.with(|call| std::mem::take(&mut call.declined)).unwrap_or_default()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut InFlight) -> T) -> Option<T> {
+        self.shared.calls().iter_mut().find(|call| call.number == self.number).map(act)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.shared.calls().retain(|call| call.number != self.number);
+    }
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        let elicitation = ElicitationCapability::new().with_form(FormElicitationCapability::new());
+        capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
+        let client = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(capabilities, client).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let elicited = self.elicited(&request, context.extensions.get::<InboundStreamOrigin>());
+        Ok(self.answered(elicited, &request).await)
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let call = self.shared.progress().call_of(&params);
+        if let Some(call) = call {
+            self.shared.progressed(&call, params);
+        }
+    }
+
+    #[expect(deprecated, reason = "servers still log; the protocol keeps it until another one replaces it")]
+    async fn on_logging_message(
+        &self,
+        params: rmcp::model::LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        let level = serde_json::to_value(params.level).ok().and_then(|level| level.as_str().map(str::to_owned));
+        let level = level.unwrap_or_default();
+        self.tell(McpNotice::Log { level, logger: params.logger, data: params.data });
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed();
+    }
+}

@@ -1,0 +1,283 @@
+mod exchange;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::tool::ToolError;
+use dormouse_ports::{
+    Fetch, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Secret, SecretError, Template,
+};
+use futures::stream::BoxStream;
+use http::{HeaderName, HeaderValue};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Posted,
+};
+use sse_stream::Sse;
+
+use self::exchange::{Sent, judged, media_type, shown, whole};
+use super::config::OAuth;
+use super::oauth::Tokens;
+use super::sse::{MESSAGE, events};
+use crate::Values;
+use crate::text::cut;
+
+/// Code of the error that stands in the place of an answer that is too large.
+pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32099);
+/// Bytes of what a server says with an error.
+const MOST_SHOWN: usize = 2 * 1024;
+/// Bytes of an answer beside its one large message.
+const OVERHEAD: usize = 1 << 20;
+/// How long the connection may be open on which a server tells of changes.
+const LISTENING: Duration = Duration::from_secs(24 * 3600);
+
+/// Why a request to a server has no answer of the protocol.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HttpFailure {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Value(#[from] SecretError),
+    /// No access token is to be had.
+    #[error("{0}")]
+    Token(ToolError),
+    /// Another status than a server of the protocol answers with.
+    #[error("HTTP {status}: {said}")]
+    Status { status: u16, said: String },
+}
+
+type Failure = StreamableHttpError<HttpFailure>;
+
+impl From<HttpFailure> for Failure {
+    fn from(failure: HttpFailure) -> Self {
+        Self::Client(failure)
+    }
+}
+
+/// Streamable HTTP (MCP "Transports") over the port for HTTP out. Address and headers are looked up for each request.
+#[derive(Clone)]
+pub(super) struct FetchClient(Arc<Parts>);
+
+struct Parts {
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+    url: Template,
+    headers: Vec<(String, Template)>,
+    tokens: Option<Tokens>,
+    timeout: Duration,
+    most_bytes: usize,
+    listen: bool,
+}
+
+/// Where a server is, and what it is allowed.
+pub(super) struct Reach<'r> {
+    pub(super) url: &'r Template,
+    pub(super) headers: &'r [(String, Template)],
+    pub(super) oauth: Option<&'r OAuth>,
+    pub(super) timeout: Duration,
+    pub(super) most_bytes: usize,
+    pub(super) listen: bool,
+}
+
+impl fmt::Debug for FetchClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FetchClient").field("url", &self.0.url.written()).finish_non_exhaustive()
+    }
+}
+
+impl FetchClient {
+    pub(super) fn new(reach: &Reach<'_>, fetch: Arc<dyn Fetch>, values: Values) -> Self {
+        Self(Arc::new(Parts {
+            tokens: reach.oauth.map(|oauth| Tokens::new(oauth.clone(), fetch.clone(), values.clone())),
+            fetch,
+            values,
+            url: reach.url.clone(),
+            headers: reach.headers.to_vec(),
+            timeout: reach.timeout,
+            most_bytes: reach.most_bytes,
+            listen: reach.listen,
+        }))
+    }
+
+    /// Sends a request with the session's and the protocol's headers. A server that refuses an access token is shown a
+    /// new one, once: what it refused did not happen.
+    async fn send(&self, sent: Sent) -> Result<FetchResponse, Failure> {
+        let token = self.token(None).await?;
+        let response = self.once(&sent, token.as_ref()).await?;
+        match token {
+            Some(token) if response.status == 401 => {
+                drop(response);
+                let token = self.token(Some(&token)).await?;
+                Ok(self.once(&sent, token.as_ref()).await?)
+            }
+            Some(_) | None => Ok(response),
+        }
+    }
+
+    async fn token(&self, refused: Option<&Secret>) -> Result<Option<Secret>, HttpFailure> {
+        match &self.0.tokens {
+            Some(tokens) => tokens.token(refused).await.map(Some).map_err(HttpFailure::Token),
+            None => Ok(None),
+        }
+    }
+
+    async fn once(&self, sent: &Sent, token: Option<&Secret>) -> Result<FetchResponse, HttpFailure> {
+        let url = self.0.values.resolve(&self.0.url).await?;
+        let mut request = FetchRequest::new(sent.method, url.expose());
+        request = request.header("accept", "application/json, text/event-stream");
+        for (name, value) in &sent.headers {
+            request = request.header(name, value.as_str());
+        }
+        for (name, value) in &self.0.headers {
+            request = request.header(name, self.0.values.resolve(value).await?);
+        }
+        if let Some(token) = token {
+            request = request.header("authorization", Secret::new(format!("Bearer {}", token.expose())));
+        }
+        request.limits = sent.limits;
+        let request = if sent.body.is_empty() { request } else { request.json(sent.body.clone()) };
+        Ok(self.0.fetch.fetch(request).await?)
+    }
+
+    fn limits(&self) -> FetchLimits {
+        let Parts { timeout, most_bytes, .. } = *self.0;
+        FetchLimits { total: timeout, idle: timeout, most_bytes: most_bytes.saturating_add(OVERHEAD) }
+    }
+
+    /// What stands in the place of an answer to `id` that is too large.
+    fn too_large(&self, id: &RequestId) -> ServerJsonRpcMessage {
+        let message = format!("the answer is larger than {} bytes, or nested too deeply", self.0.most_bytes);
+        ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id.clone()))
+    }
+
+    async fn posted(
+        &self,
+        message: &ClientJsonRpcMessage,
+        response: FetchResponse,
+        in_session: bool,
+    ) -> Result<Posted, Failure> {
+        let id = match message {
+            JsonRpcMessage::Request(request) => Some(&request.id),
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => None,
+        };
+        match response.status {
+            202 | 204 => return Ok(Posted::Accepted),
+            404 if in_session => return Err(StreamableHttpError::SessionExpired),
+            200..=299 => (),
+            _ => return self.refused(message, response).await,
+        }
+        let session = response.header("mcp-session-id").map(str::to_owned);
+        match media_type(&response).as_str() {
+            "text/event-stream" => {
+                let instead = id.and_then(|id| serde_json::to_string(&self.too_large(id)).ok());
+                let instead = instead.map(|data| Sse::default().data(data));
+                Ok(Posted::Sse(events(response.body, self.0.most_bytes, instead), session))
+            }
+            "application/json" => self.json(id, response, session).await,
+            _ if id.is_none() => Ok(Posted::Accepted),
+            other => Err(StreamableHttpError::UnexpectedContentType(Some(cut(other, 100)))),
+        }
+    }
+
+    async fn json(
+        &self,
+        id: Option<&RequestId>,
+        response: FetchResponse,
+        session: Option<String>,
+    ) -> Result<Posted, Failure> {
+        let (body, id) = match (whole(response, self.0.most_bytes).await, id) {
+            (Ok(body), Some(id)) => (body, id),
+            (Ok(_), None) => return Ok(Posted::Accepted),
+            (Err(FetchError::TooLarge(_)), Some(id)) => return Ok(Posted::Json(self.too_large(id), session)),
+            (Err(error), _) => return Err(HttpFailure::Fetch(error).into()),
+        };
+        if dormouse_json::scan(&body, MESSAGE).is_err() {
+            return Ok(Posted::Json(self.too_large(id), session));
+        }
+        match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            Ok(message) => Ok(Posted::Json(message, session)),
+            Err(error) => {
+                let text =
+                    format!("the answer to request {id} is no message of the protocol ({error}): {}", shown(&body));
+                Err(StreamableHttpError::UnexpectedServerResponse(text.into()))
+            }
+        }
+    }
+
+    /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
+    /// of the 4xx, and is then spoken to in the older way.
+    async fn refused(&self, message: &ClientJsonRpcMessage, response: FetchResponse) -> Result<Posted, Failure> {
+        let response = judged(response)?;
+        let status = response.status;
+        let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
+        let told = match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            Ok(JsonRpcMessage::Error(error)) => Some(error.error),
+            Ok(_) | Err(_) => None,
+        };
+        let JsonRpcMessage::Request(request) = message else {
+            return Err(HttpFailure::Status { status, said: shown(&body) }.into());
+        };
+        let is_probe = matches!(request.request, ClientRequest::DiscoverRequest(_)) && (400..500).contains(&status);
+        let error = match told {
+            Some(error) => error,
+            None if is_probe => ErrorData::invalid_request(format!("HTTP {status}: {}", shown(&body)), None),
+            None => return Err(HttpFailure::Status { status, said: shown(&body) }.into()),
+        };
+        Ok(Posted::Json(ServerJsonRpcMessage::error(error, Some(request.id.clone())), None))
+    }
+}
+
+impl StreamableHttpClient for FetchClient {
+    type Error = HttpFailure;
+
+    async fn post_message(
+        &self,
+        _: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Posted, Failure> {
+        let sent = Sent::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
+        let response = self.send(Sent { body: serde_json::to_vec(&message)?, ..sent }).await?;
+        self.posted(&message, response, session_id.is_some()).await
+    }
+
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session_id: Arc<str>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failure> {
+        let sent = Sent::new(Method::Delete, &headers, self.limits()).with("mcp-session-id", Some(&session_id));
+        self.send(sent).await.map(drop)
+    }
+
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        if last_event_id.is_none() && !self.0.listen {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        let limits = FetchLimits { total: LISTENING, idle: LISTENING, most_bytes: usize::MAX };
+        let sent = Sent::new(Method::Get, &headers, limits).with("mcp-session-id", session_id.as_deref());
+        let response = judged(self.send(sent.with("last-event-id", last_event_id.as_deref())).await?)?;
+        match response.status {
+            200..=299 if media_type(&response) == "text/event-stream" => {
+                Ok(events(response.body, self.0.most_bytes, None))
+            }
+            404 if session_id.is_some() => Err(StreamableHttpError::SessionExpired),
+            _ => Err(StreamableHttpError::ServerDoesNotSupportSse),
+        }
+    }
+}

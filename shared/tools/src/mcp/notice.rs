@@ -1,0 +1,81 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// What a server says beside its answers, and what was made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum McpNotice {
+    /// A call goes on (`notifications/progress`).
+    Progress {
+        /// [`ToolCall::id`](dormouse_ports::tool::ToolCall::id) of the call.
+        call: String,
+        /// How far it is; it grows.
+        progress: f64,
+        /// Where it ends, if that is known.
+        total: Option<f64>,
+        /// What it does now.
+        message: Option<String>,
+    },
+    /// A line of the server's log (`notifications/message`).
+    Log {
+        /// Its level: `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert` or `emergency`.
+        level: String,
+        /// Part of the server that wrote it.
+        logger: Option<String>,
+        /// What it wrote.
+        data: Value,
+    },
+    /// The list of tools has changed; the next one is asked for.
+    ListChanged,
+    /// A tool that the server lists is not offered.
+    ToolLeftOut {
+        /// Its name.
+        tool: String,
+        /// Why.
+        reason: String,
+    },
+    /// A question of the server to a person was declined, for the call is one that must not be made twice.
+    Declined {
+        /// The question.
+        message: String,
+    },
+    /// A tool's answer does not fit the schema that the server promised.
+    BrokenPromise {
+        /// Its name.
+        tool: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Takes the notices of a server, with its name. It is called between two messages of the server and must not block.
+#[derive(Clone)]
+pub struct Listener(Arc<Listen>);
+
+type Listen = dyn Fn(&str, McpNotice) + Send + Sync;
+
+impl Listener {
+    /// The listener `take`.
+    pub fn new(take: impl Fn(&str, McpNotice) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    pub(super) fn tell(&self, server: &str, notice: McpNotice) {
+        tracing::debug!(server, ?notice, "notice of an MCP server");
+        (self.0)(server, notice);
+    }
+}
+
+impl Default for Listener {
+    /// Nobody listens; notices are only logged.
+    fn default() -> Self {
+        Self::new(|_, _| ())
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}

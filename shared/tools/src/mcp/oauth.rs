@@ -1,0 +1,222 @@
+//! Access tokens for servers, without a person (RFC 6749).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dormouse_ports::tool::ToolError;
+use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Secret, Template};
+use futures::TryStreamExt;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::config::OAuth;
+use crate::Values;
+use crate::failure::{unanswered, unresolved};
+use crate::text::{cut, encode};
+
+/// The most that a token endpoint may answer.
+const LIMITS: FetchLimits =
+    FetchLimits { total: Duration::from_secs(15), idle: Duration::from_secs(15), most_bytes: 64 * 1024 };
+/// A token is taken for expired that much before it is.
+const EARLY: Duration = Duration::from_secs(30);
+
+/// The access token of one client, fetched where it is missing or expired.
+pub(super) struct Tokens {
+    oauth: OAuth,
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    access: Option<(Secret, Option<Instant>)>,
+    /// What the server gave in the place of the configured refresh token.
+    refresh: Option<Secret>,
+}
+
+/// What a token endpoint answers (RFC 6749, section 5.1).
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+}
+
+/// What it answers otherwise (section 5.2).
+#[derive(Default, Deserialize)]
+struct NotGranted {
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    error_description: String,
+}
+
+impl Tokens {
+    pub(super) fn new(oauth: OAuth, fetch: Arc<dyn Fetch>, values: Values) -> Self {
+        Self { oauth, fetch, values, held: Mutex::default() }
+    }
+
+    /// A token that holds, and is another one than `refused`.
+    ///
+    /// # Errors
+    /// None is granted, or the endpoint does not answer. No request was made to the server itself.
+    pub(super) async fn token(&self, refused: Option<&Secret>) -> Result<Secret, ToolError> {
+        let mut held = self.held.lock().await;
+        if let Some((token, until)) = &held.access
+            && refused != Some(token)
+            && until.is_none_or(|until| Instant::now() < until)
+        {
+            return Ok(token.clone());
+        }
+        let granted = self.grant(held.refresh.clone()).await?;
+        let token = Secret::new(granted.access_token);
+        let until =
+            granted.expires_in.map(|seconds| Instant::now() + Duration::from_secs(seconds).saturating_sub(EARLY));
+        held.access = Some((token.clone(), until));
+        held.refresh = granted.refresh_token.map(Secret::new).or(held.refresh.take());
+        Ok(token)
+    }
+
+    async fn grant(&self, newer_refresh: Option<Secret>) -> Result<Granted, ToolError> {
+        let request = self.request(newer_refresh).await?;
+        let mut response = self.fetch.fetch(request).await.map_err(|error| certain(unanswered(&error)))?;
+        let mut body = Vec::new();
+        while let Some(piece) = response.body.try_next().await.map_err(|error| certain(unanswered(&error)))? {
+            body.extend_from_slice(&piece);
+        }
+        match response.status {
+            200..=299 => serde_json::from_slice(&body)
+                .map_err(|_| ToolError::permanent("the OAuth token endpoint answers with no token; check `token_url`")),
+            429 | 500.. => Err(ToolError::transient(format!("the OAuth token endpoint answers {}", response.status))),
+            status => {
+                let told: NotGranted = serde_json::from_slice(&body).unwrap_or_default();
+                let told = cut(&format!("{} {}", told.error, told.error_description), 300);
+                Err(ToolError::denied(format!(
+                    "the OAuth token endpoint answers {status} ({}); check the client and its grant",
+                    told.trim()
+                )))
+            }
+        }
+    }
+
+    async fn request(&self, newer_refresh: Option<Secret>) -> Result<FetchRequest, ToolError> {
+        let id = self.value(&self.oauth.client_id).await?;
+        let mut fields = Vec::new();
+        match (newer_refresh, &self.oauth.refresh_token) {
+            (Some(refresh), _) => fields.extend(refreshed(refresh)),
+            (None, Some(refresh)) => fields.extend(refreshed(self.value(refresh).await?)),
+            (None, None) => fields.push(("grant_type", Secret::new("client_credentials"))),
+        }
+        fields.extend(self.oauth.scope.as_deref().map(|scope| ("scope", Secret::new(scope))));
+        fields.extend(self.oauth.resource.as_deref().map(|resource| ("resource", Secret::new(resource))));
+        let mut request = FetchRequest::new(Method::Post, self.value(&self.oauth.token_url).await?.expose());
+        request = request.header("accept", "application/json");
+        request = request.header("content-type", "application/x-www-form-urlencoded");
+        match &self.oauth.client_secret {
+            Some(secret) => {
+                let pair = format!("{}:{}", encoded(&id), encoded(&self.value(secret).await?));
+                request = request.header("authorization", Secret::new(format!("Basic {}", STANDARD.encode(pair))));
+            }
+            None => fields.push(("client_id", id)),
+        }
+        let fields = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+        request.body = fields.collect::<Vec<_>>().join("&").into_bytes();
+        request.limits = LIMITS;
+        Ok(request)
+    }
+
+    async fn value(&self, template: &Template) -> Result<Secret, ToolError> {
+        self.values.resolve(template).await.map_err(|error| unresolved(&error))
+    }
+}
+
+fn refreshed(token: Secret) -> [(&'static str, Secret); 2] {
+    [("grant_type", Secret::new("refresh_token")), ("refresh_token", token)]
+}
+
+/// Asking for a token takes no effect on the server of tools.
+fn certain(error: ToolError) -> ToolError {
+    ToolError { uncertain: false, ..error }
+}
+
+fn encoded(value: &Secret) -> String {
+    encode(value.expose())
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::tool::ToolErrorKind;
+    use dormouse_testkit::{ScriptedAnswer, ScriptedFetch};
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(text: &str) -> Template {
+        Template::parse(text).expect("a template")
+    }
+
+    fn tokens(fetch: &ScriptedFetch, refresh: Option<&str>, secret: Option<&str>) -> Tokens {
+        let oauth = OAuth {
+            token_url: template("https://auth.example.com/token"),
+            client_id: template("dor mouse"),
+            client_secret: secret.map(template),
+            refresh_token: refresh.map(template),
+            scope: Some("tools:read tools:call".to_owned()),
+            resource: None,
+        };
+        let secrets: Arc<dyn dormouse_ports::Secrets> = Arc::new(Secret::new("s:1"));
+        Tokens::new(oauth, Arc::new(fetch.clone()), Values::new(secrets.clone(), secrets))
+    }
+
+    fn body(fetch: &ScriptedFetch, at: usize) -> String {
+        String::from_utf8(fetch.requests()[at].body.clone()).expect("text")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_kept_until_it_expires_or_is_refused() {
+        let fetch = ScriptedFetch::default();
+        for (token, seconds) in [("t1", 3600), ("t2", 3600), ("t3", 3600)] {
+            fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": token, "expires_in": seconds })));
+        }
+        let tokens = tokens(&fetch, None, Some("${secrets.client}"));
+        let first = tokens.token(None).await.expect("a token");
+        assert_eq!(tokens.token(None).await.expect("the same"), first);
+        assert_eq!(tokens.token(Some(&first)).await.expect("another").expose(), "t2");
+        tokio::time::advance(Duration::from_secs(3599)).await;
+        assert_eq!(tokens.token(None).await.expect("a third").expose(), "t3");
+        assert_eq!(body(&fetch, 0), "grant_type=client_credentials&scope=tools%3Aread%20tools%3Acall");
+        let shown = &fetch.requests()[0].headers;
+        let basic = format!("Basic {}", STANDARD.encode("dor%20mouse:s%3A1"));
+        assert!(shown.contains(&("authorization".to_owned(), Secret::new(basic))));
+    }
+
+    #[tokio::test]
+    async fn a_refresh_token_is_replaced_by_a_newer_one() {
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t1", "refresh_token": "newer" })));
+        fetch.answer(ScriptedAnswer::json(200, &json!({ "access_token": "t2" })));
+        let tokens = tokens(&fetch, Some("first"), None);
+        let first = tokens.token(None).await.expect("a token");
+        tokens.token(Some(&first)).await.expect("a token");
+        assert!(body(&fetch, 0).starts_with("grant_type=refresh_token&refresh_token=first&"));
+        assert!(body(&fetch, 1).starts_with("grant_type=refresh_token&refresh_token=newer&"));
+        assert!(body(&fetch, 0).ends_with("&client_id=dor%20mouse"));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_granted_is_for_the_operator() {
+        let fetch = ScriptedFetch::default();
+        fetch.answer(ScriptedAnswer::json(400, &json!({ "error": "invalid_client" })));
+        fetch.answer(ScriptedAnswer::pieces(503, [""]));
+        let tokens = tokens(&fetch, None, Some("x"));
+        let error = tokens.token(None).await.expect_err("denied");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false));
+        assert!(error.message.contains("invalid_client"));
+        let error = tokens.token(None).await.expect_err("down");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, false));
+    }
+}

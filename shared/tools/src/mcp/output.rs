@@ -1,0 +1,133 @@
+//! Results of a server as outputs of ours.
+
+use dormouse_ports::Map;
+use dormouse_ports::tool::{ToolContent, ToolOutput};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+use crate::text::cut;
+
+/// The output that `result` stands for.
+pub(super) fn read(result: CallToolResult) -> ToolOutput {
+    let mut content: Vec<ToolContent> = result.content.into_iter().map(block).collect();
+    if content.is_empty()
+        && let Some(value) = &result.structured_content
+    {
+        content.push(ToolContent::text(value.to_string()));
+    }
+    ToolOutput { content, structured: result.structured_content, is_error: result.is_error.unwrap_or(false) }
+}
+
+fn block(block: ContentBlock) -> ToolContent {
+    match block {
+        ContentBlock::Text(text) => ToolContent::text(text.text),
+        ContentBlock::Image(image) => ToolContent::Image { data: image.data, media_type: image.mime_type },
+        ContentBlock::Audio(audio) => ToolContent::text(format!(
+            "[{} of Base64 sound, {}, which cannot be shown]",
+            audio.data.len(),
+            audio.mime_type
+        )),
+        ContentBlock::Resource(embedded) => resource(embedded.resource),
+        ContentBlock::ResourceLink(link) => ToolContent::ResourceLink {
+            uri: link.uri.clone(),
+            name: Some(link.name.clone()),
+            media_type: link.mime_type.clone(),
+            description: link.description.clone(),
+        },
+        other => {
+            ToolContent::text(format!("[a block of a kind that is not known: {}]", cut(&format!("{other:?}"), 200)))
+        }
+    }
+}
+
+fn resource(contents: ResourceContents) -> ToolContent {
+    match contents {
+        ResourceContents::TextResourceContents { text, .. } => ToolContent::text(text),
+        ResourceContents::BlobResourceContents { mime_type: Some(media_type), blob, .. }
+            if media_type.starts_with("image/") =>
+        {
+            ToolContent::Image { data: blob, media_type }
+        }
+        ResourceContents::BlobResourceContents { uri, mime_type, .. } => {
+            ToolContent::ResourceLink { uri, name: None, media_type: mime_type, description: None }
+        }
+        _ => ToolContent::text("[an embedded resource of a kind that is not known]"),
+    }
+}
+
+/// Bytes of `output` as it stands.
+pub(super) fn size(output: &ToolOutput) -> usize {
+    let blocks = output.content.iter().map(|block| match block {
+        ToolContent::Text { text } => text.len(),
+        ToolContent::Image { data, .. } => data.len(),
+        ToolContent::ResourceLink { uri, description, .. } => uri.len() + description.as_ref().map_or(0, String::len),
+    });
+    blocks.sum()
+}
+
+/// Checks the value of `output` against the schema that was promised. A failure promises nothing.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn keeps(output: &ToolOutput, schema: Option<&Map>) -> Result<(), String> {
+    let Some(schema) = schema.filter(|_| !output.is_error) else { return Ok(()) };
+    let Some(value) = &output.structured else {
+        return Err("it has no structured value, which its `outputSchema` promises".to_owned());
+    };
+    let Ok(validator) = jsonschema::validator_for(&Value::Object(schema.clone())) else { return Ok(()) };
+    match validator.iter_errors(value).next() {
+        None => Ok(()),
+        Some(error) => Err(cut(&format!("its structured value does not fit its `outputSchema`: {error}"), 500)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn output(value: Value) -> ToolOutput {
+        read(serde_json::from_value(value).expect("a result"))
+    }
+
+    #[test]
+    fn every_block_has_a_form() {
+        let output = output(json!({ "isError": true, "content": [
+            { "type": "text", "text": "hello" },
+            { "type": "image", "data": "AQID", "mimeType": "image/png" },
+            { "type": "audio", "data": "AQID", "mimeType": "audio/wav" },
+            { "type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain" },
+            { "type": "resource", "resource": { "uri": "file:///b", "text": "inside" } },
+            { "type": "resource", "resource": { "uri": "file:///c", "blob": "AQ==", "mimeType": "application/zip" } },
+        ]}));
+        let text = |text: &str| ToolContent::text(text);
+        assert!(output.is_error);
+        assert_eq!(output.content[0], text("hello"));
+        assert_eq!(
+            output.content[1],
+            ToolContent::Image { data: "AQID".to_owned(), media_type: "image/png".to_owned() }
+        );
+        assert!(matches!(&output.content[2], ToolContent::Text { text } if text.contains("audio/wav")));
+        assert!(matches!(&output.content[3], ToolContent::ResourceLink { name: Some(name), .. } if name == "a"));
+        assert_eq!(output.content[4], text("inside"));
+        assert!(matches!(&output.content[5], ToolContent::ResourceLink { uri, .. } if uri == "file:///c"));
+    }
+
+    #[test]
+    fn a_value_alone_is_shown_as_json() {
+        let output = output(json!({ "structuredContent": { "n": 1 } }));
+        assert_eq!(output.content, [ToolContent::text(r#"{"n":1}"#)]);
+    }
+
+    #[test]
+    fn a_promise_that_is_not_kept_is_noticed() {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+        let Value::Object(schema) = schema else { panic!("an object") };
+        let kept = |value: Value| keeps(&output(value), Some(&schema));
+        assert_eq!(kept(json!({ "content": [], "structuredContent": { "n": 1 } })), Ok(()));
+        assert!(kept(json!({ "content": [], "structuredContent": { "n": "one" } })).is_err());
+        assert!(kept(json!({ "content": [] })).is_err());
+        assert_eq!(kept(json!({ "content": [], "isError": true })), Ok(()));
+    }
+}

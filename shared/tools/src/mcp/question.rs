@@ -1,0 +1,211 @@
+//! Questions of a server to a person (MCP "Elicitation"), and what is sent back.
+//!
+//! A server of the protocol version 2026-07-28 ends the call with its questions, and takes the call again with the
+//! answers: nothing waits meanwhile. An older one asks in the midst of a call, which cannot be slept through: see
+//! [`Handler`](super::handler::Handler).
+
+use std::collections::BTreeMap;
+
+use dormouse_ports::Map;
+use dormouse_ports::tool::{InputAnswer, InputRequest, ToolError};
+use rmcp::model::{ElicitRequestParams, InputRequest as Request, InputRequiredResult, InputResponses};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What is kept between a question and the call that is made again with its answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// What each question of the last answer wants, by the server's key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    wants: BTreeMap<String, Want>,
+    /// Values of the fields that a person leaves out, by the server's key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    defaults: BTreeMap<String, Map>,
+    /// What the server wants back verbatim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_state: Option<String>,
+    /// What the server asked in the midst of an attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    in_call: Option<InCall>,
+}
+
+/// A question in the midst of an attempt, and the answers to those before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct InCall {
+    want: Want,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    defaults: Map,
+    answers: Vec<Value>,
+}
+
+/// What a question wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Want {
+    /// Fields.
+    Form,
+    /// That a person has been at an address.
+    Visit,
+    /// The folders that the client shares: there are none.
+    Roots,
+}
+
+/// What a call that is made again takes along.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Along {
+    pub(super) responses: Option<InputResponses>,
+    pub(super) request_state: Option<String>,
+    /// Results for questions in the midst of the call.
+    pub(super) in_call: Vec<Value>,
+}
+
+/// What follows from an answer of a server.
+#[derive(Debug, PartialEq)]
+pub(super) enum Next<R> {
+    /// The call ends for now.
+    End(R),
+    /// Nobody needs to be asked: the call goes on with these.
+    Again(Along),
+}
+
+impl Along {
+    /// What the answer of a person means to the server.
+    ///
+    /// # Errors
+    /// The answer does not belong to a question of this source.
+    pub(super) fn from_answer(answer: Option<&InputAnswer>) -> Result<Self, ToolError> {
+        let Some(answer) = answer else { return Ok(Self::default()) };
+        let kept: Kept = serde_json::from_value(answer.state.clone())
+            .map_err(|error| ToolError::permanent(format!("the answer belongs to another question: {error}")))?;
+        if let Some(InCall { want, defaults, mut answers }) = kept.in_call {
+            answers.push(result(want, answer.content.clone(), Some(&defaults)));
+            return Ok(Self { in_call: answers, ..Self::default() });
+        }
+        let is_one = kept.wants.values().filter(|want| **want != Want::Roots).count() == 1;
+        let content = |key: &str| match (&answer.content, is_one) {
+            (Some(content), true) => Some(content.clone()),
+            (Some(content), false) => Some(content.get(key).and_then(Value::as_object).cloned().unwrap_or_default()),
+            (None, _) => None,
+        };
+        let responses =
+            kept.wants.iter().map(|(key, want)| (key.clone(), result(*want, content(key), kept.defaults.get(key))));
+        Ok(Self { responses: Some(responses.collect()), request_state: kept.request_state, in_call: Vec::new() })
+    }
+}
+
+fn result(want: Want, content: Option<Map>, defaults: Option<&Map>) -> Value {
+    match (want, content) {
+        (Want::Roots, _) => json!({ "roots": [] }),
+        (Want::Form, Some(mut content)) => {
+            for (field, value) in defaults.into_iter().flatten() {
+                content.entry(field.clone()).or_insert_with(|| value.clone());
+            }
+            json!({ "action": "accept", "content": content })
+        }
+        (Want::Visit, Some(_)) => json!({ "action": "accept" }),
+        (Want::Form | Want::Visit, None) => json!({ "action": "decline" }),
+    }
+}
+
+/// What the answer of the one who is present means to the server.
+pub(super) fn answered_now(answer: &InputAnswer) -> Value {
+    let along = Along::from_answer(Some(answer)).unwrap_or_default();
+    along.in_call.last().cloned().unwrap_or_else(|| json!({ "action": "decline" }))
+}
+
+/// The values that `schema` gives to fields that are left out.
+fn defaults(schema: &Map) -> Map {
+    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(field, schema)| Some((field.clone(), schema.get("default")?.clone()))).collect()
+}
+
+/// A question in words, with the schema of its answer.
+struct Question {
+    message: String,
+    schema: Map,
+    want: Want,
+}
+
+/// # Errors
+/// A question of a kind that this client did not offer to answer.
+fn question(params: ElicitRequestParams) -> Result<Question, ToolError> {
+    match params {
+        ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+            let schema = serde_json::to_value(requested_schema).ok().and_then(|schema| schema.as_object().cloned());
+            Ok(Question { message, schema: schema.unwrap_or_else(nothing), want: Want::Form })
+        }
+        ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
+            Ok(Question { message: format!("{message}\n{url}"), schema: nothing(), want: Want::Visit })
+        }
+        _ => Err(ToolError::permanent("the MCP server asks a person in a way that is not known here").maybe_done()),
+    }
+}
+
+fn nothing() -> Map {
+    Map::from_iter([("type".to_owned(), Value::from("object"))])
+}
+
+/// What follows from `result`.
+///
+/// # Errors
+/// The server asks for what this client did not offer.
+pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, ToolError> {
+    let (mut questions, mut kept) = (Vec::new(), Kept::default());
+    for (key, request) in result.input_requests.unwrap_or_default() {
+        let want = match request {
+            Request::Elicitation(request) => {
+                let question = question(request.params)?;
+                let want = question.want;
+                kept.defaults.insert(key.clone(), defaults(&question.schema));
+                questions.push((key.clone(), question));
+                want
+            }
+            Request::ListRoots(_) => Want::Roots,
+            Request::CreateMessage(_) | _ => {
+                return Err(
+                    ToolError::permanent("the MCP server asks for a model, which it was not offered").maybe_done()
+                );
+            }
+        };
+        kept.wants.insert(key, want);
+    }
+    kept.request_state = result.request_state;
+    if questions.is_empty() {
+        let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None, None)));
+        let responses = Some(responses.collect::<InputResponses>()).filter(|responses| !responses.is_empty());
+        return Ok(Next::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
+    }
+    Ok(Next::End(asked(questions, &kept)))
+}
+
+/// The question of a server in the midst of a call that had `answers` before.
+///
+/// # Errors
+/// As [`question`].
+pub(super) fn in_call(params: ElicitRequestParams, answers: &[Value]) -> Result<InputRequest, ToolError> {
+    let question = question(params)?;
+    let in_call = InCall { want: question.want, defaults: defaults(&question.schema), answers: answers.to_vec() };
+    Ok(asked(vec![(String::new(), question)], &Kept { in_call: Some(in_call), ..Kept::default() }))
+}
+
+/// One question for all of `questions`: where there are several, each has a field of its own.
+fn asked(mut questions: Vec<(String, Question)>, kept: &Kept) -> InputRequest {
+    let state = serde_json::to_value(kept).unwrap_or_default();
+    if questions.len() == 1
+        && let Some((_, question)) = questions.pop()
+    {
+        return InputRequest { message: question.message, schema: question.schema, state };
+    }
+    let message = questions.iter().map(|(_, question)| question.message.as_str()).collect::<Vec<_>>().join("\n");
+    let required: Vec<_> = questions.iter().map(|(key, _)| key.clone()).collect();
+    let fields: Map = questions.into_iter().map(|(key, question)| (key, Value::Object(question.schema))).collect();
+    let schema = Map::from_iter([
+        ("type".to_owned(), Value::from("object")),
+        ("properties".to_owned(), Value::Object(fields)),
+        ("required".to_owned(), Value::from(required)),
+    ]);
+    InputRequest { message, schema, state }
+}
+
+#[cfg(test)]
+mod tests;

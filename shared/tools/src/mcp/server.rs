@@ -1,0 +1,270 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_json::{ENTRY, measure};
+use dormouse_ports::Fetch;
+use dormouse_ports::tool::{
+    ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
+};
+use rmcp::ServiceError;
+use rmcp::model::{CallToolResult, ErrorCode, ServerResult};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::asker::Asker;
+use super::call::{Exchanged, exchange};
+use super::config::McpConfig;
+use super::connection::Connection;
+use super::failure::{is_expired, refused, too_large, unfinished};
+use super::handler::Handler;
+use super::notice::{Listener, McpNotice};
+use super::question::{Along, Next, next};
+use super::{list, output, specs};
+use crate::Values;
+
+/// Times that a server may ask for the same call again without asking a person.
+const MOST_ROUNDS: u32 = 8;
+
+/// The tools of one MCP server. The conversation begins with the first request and is begun again when it was lost; a
+/// call that may have reached the server is never sent a second time.
+pub struct McpServer {
+    config: McpConfig,
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+    handler: Handler,
+    connection: Mutex<Option<Arc<Connection>>>,
+    listed: Mutex<Option<Listed>>,
+}
+
+/// A list of tools, and how long it holds.
+struct Listed {
+    specs: Arc<Vec<ToolSpec>>,
+    at: Instant,
+    /// [`Handler::changes`] when it was asked for.
+    changes: u64,
+    /// The age that the server allows.
+    holds: Option<Duration>,
+    connection: Arc<Connection>,
+}
+
+impl Listed {
+    fn is_fresh(&self, changes: u64, most_age: Duration) -> bool {
+        let is_young = self.at.elapsed() < self.holds.unwrap_or(most_age);
+        self.changes == changes && (is_young || (self.holds.is_none() && self.connection.tells_changes()))
+    }
+}
+
+impl fmt::Debug for McpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServer").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl McpServer {
+    /// The server of `config`. Nothing is sent before it is asked for something.
+    pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
+        let handler = Handler::new(&config.name, listener);
+        Self { config, fetch, values, handler, connection: Mutex::default(), listed: Mutex::default() }
+    }
+
+    /// The same server, whose questions in the midst of calls are put to `asker`.
+    #[must_use]
+    pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { handler: self.handler.with_asker(asker), ..self }
+    }
+
+    /// How it is reached.
+    pub fn config(&self) -> &McpConfig {
+        &self.config
+    }
+
+    /// Ends the conversation, and the process where the server is one. The next request begins another.
+    pub async fn close(&self) {
+        self.listed.lock().await.take();
+        if let Some(connection) = self.connection.lock().await.take().and_then(Arc::into_inner) {
+            connection.close().await;
+        }
+    }
+
+    /// The conversation, begun where there is none.
+    async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
+        let mut held = self.connection.lock().await;
+        if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
+        }
+        if held.take().is_some() {
+            // Nobody knows what changed while nobody listened.
+            self.handler.doubted();
+        }
+        let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler);
+        let connection = match timeout(self.config.connect_timeout, opening).await {
+            Ok(opened) => Arc::new(opened?),
+            Err(_) => return Err(self.too_slow("begin a conversation", self.config.connect_timeout)),
+        };
+        *held = Some(connection.clone());
+        Ok(connection)
+    }
+
+    async fn forget(&self, lost: &Arc<Connection>) {
+        let mut held = self.connection.lock().await;
+        if held.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, lost)) {
+            *held = None;
+            self.handler.doubted();
+        }
+    }
+
+    fn too_slow(&self, what: &str, limit: Duration) -> ToolError {
+        let message =
+            format!("it did not {what} within {} s; it is slow, or its time is too short", limit.as_secs_f64());
+        ToolError::new(ToolErrorKind::TimedOut, message)
+    }
+
+    /// The tools, asked for where they are not known or have changed.
+    async fn specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
+        let mut listed = self.listed.lock().await;
+        let connection = match &*listed {
+            Some(known) if known.is_fresh(self.handler.changes(), self.config.list_max_age) => {
+                return Ok(known.specs.clone());
+            }
+            _ => self.connection().await?,
+        };
+        let changes = self.handler.changes();
+        let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
+        let (tools, holds) = match asked {
+            Ok(asked) => asked?,
+            Err(_) => return Err(self.too_slow("list its tools", self.config.connect_timeout)),
+        };
+        let (specs, left_out) = specs::read(tools);
+        for (tool, reason) in left_out {
+            tracing::warn!(server = self.config.name, tool, reason, "a tool of an MCP server is not offered");
+            self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
+        }
+        let specs = Arc::new(specs);
+        *listed = Some(Listed { specs: specs.clone(), at: Instant::now(), changes, holds, connection });
+        Ok(specs)
+    }
+
+    /// The tool `name` as it was listed last. The list is asked for where there is none, or where it has changed; its age
+    /// alone is no reason to ask before a call.
+    async fn spec(&self, name: &str) -> Result<ToolSpec, ToolError> {
+        let changes = self.handler.changes();
+        let known = self.listed.lock().await.as_ref().filter(|known| known.changes == changes).map(|l| l.specs.clone());
+        let specs = match known {
+            Some(specs) => specs,
+            None => self.specs().await?,
+        };
+        let spec = specs.iter().find(|spec| spec.name == name).cloned();
+        spec.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, format!("it has no tool `{name}` now")))
+    }
+
+    async fn made(&self, call: &ToolCall, spec: &ToolSpec) -> Result<ToolReply, ToolError> {
+        let mut along = Along::from_answer(call.input.as_ref())?;
+        for round in 0..MOST_ROUNDS {
+            let exchanged = self.exchanged(call, spec, &along).await?;
+            match self.judged(spec, exchanged)? {
+                Next::End(reply) => return Ok(reply),
+                Next::Again(next) => along = next,
+            }
+            tokio::time::sleep(Duration::from_millis(100 << round)).await;
+        }
+        Err(ToolError::permanent("it asks for the same call again and again, and never answers it").maybe_done())
+    }
+
+    /// Sends the call. Where the server has forgotten the conversation it has done nothing, and is asked in another.
+    async fn exchanged(&self, call: &ToolCall, spec: &ToolSpec, along: &Along) -> Result<Exchanged, ToolError> {
+        let connection = self.connection().await?;
+        let exchanged = exchange(&connection, &self.handler, call, spec, along).await;
+        match &exchanged.result {
+            Err(error) if is_expired(error) => {
+                self.forget(&connection).await;
+                let connection = self.connection().await?;
+                Ok(exchange(&connection, &self.handler, call, spec, along).await)
+            }
+            Ok(_) | Err(_) => Ok(exchanged),
+        }
+    }
+
+    fn judged(&self, spec: &ToolSpec, exchanged: Exchanged) -> Result<Next<ToolReply>, ToolError> {
+        if let Some(asked) = exchanged.asked {
+            return Ok(Next::End(ToolReply::InputRequired(asked)));
+        }
+        let result = match exchanged.result {
+            Ok(ServerResult::InputRequiredResult(required)) => {
+                return Ok(match next(required)? {
+                    Next::End(request) => Next::End(ToolReply::InputRequired(request)),
+                    Next::Again(along) => Next::Again(along),
+                });
+            }
+            Ok(result) => complete(result)?,
+            Err(ServiceError::McpError(error)) => {
+                // The list may have changed without a word.
+                if error.code == ErrorCode::INVALID_PARAMS {
+                    self.handler.doubted();
+                }
+                return refused(&error).map(Next::End);
+            }
+            Err(error) => return Err(unfinished(&error)),
+        };
+        Ok(Next::End(self.outcome(spec, output::read(result), &exchanged.declined)))
+    }
+
+    fn outcome(&self, spec: &ToolSpec, mut output: ToolOutput, declined: &[String]) -> ToolReply {
+        if output::size(&output) > self.config.most_bytes {
+            return too_large(&format!("the answer is larger than {} bytes", self.config.most_bytes));
+        }
+        if let Some(Err(excess)) = output.structured.as_ref().map(|value| measure(value, ENTRY)) {
+            output.structured = None;
+            output.content.push(ToolContent::text(format!("[Note: its structured value cannot be taken: {excess}]")));
+        }
+        if let Err(message) = output::keeps(&output, spec.output_schema.as_ref()) {
+            output.content.push(ToolContent::text(format!("[Note: {message}.]")));
+            self.handler.tell(McpNotice::BrokenPromise { tool: spec.name.clone(), message });
+        }
+        for question in declined {
+            output.content.push(ToolContent::text(format!(
+                "[Note: the tool asked a person in the midst of the call, and nobody could be asked: {question}]"
+            )));
+        }
+        ToolReply::Done(output)
+    }
+
+    fn named(&self, error: ToolError) -> ToolError {
+        ToolError { message: format!("MCP server `{}`: {}", self.config.name, error.message), ..error }
+    }
+}
+
+/// The result of a call that is complete. A server may leave everything out.
+///
+/// # Errors
+/// It is the result of something else.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
+fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
+    match result {
+        ServerResult::CallToolResult(result) => Ok(result),
+        ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(CallToolResult::success(Vec::new())),
+        ServerResult::CreateTaskResult(_) => {
+            Err(ToolError::permanent("it makes a task of the call, which it was not asked to").maybe_done())
+        }
+        _ => Err(ToolError::permanent("what it answers is no result of a call").maybe_done()),
+    }
+}
+
+#[async_trait]
+impl ToolSource for McpServer {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        let specs = self.specs().await.map_err(|error| self.named(error))?;
+        let timed = |spec: &ToolSpec| ToolSpec { timeout: Some(self.config.timeout), ..spec.clone() };
+        Ok(specs.iter().map(timed).collect())
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        let spec = self.spec(&call.name).await.map_err(|error| self.named(error))?;
+        let made = match timeout(self.config.timeout, self.made(call, &spec)).await {
+            Ok(made) => made,
+            Err(_) => Err(self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done()),
+        };
+        made.map_err(|error| self.named(error))
+    }
+}

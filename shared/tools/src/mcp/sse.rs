@@ -1,0 +1,138 @@
+//! Server-sent events, bounded.
+
+use bytes::Bytes;
+use dormouse_json::{Bounds, Excess, STATE};
+use dormouse_ports::{FetchBody, FetchError};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, future};
+use rmcp::transport::streamable_http_client::SseError;
+use sse_stream::{Sse, SseStream};
+
+/// Bounds of a message: a list of tools with their schemas, or what a tool returns.
+pub(super) const MESSAGE: Bounds = STATE;
+
+/// Why a stream of events ended before its time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BrokenStream {
+    #[error("an event is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error(transparent)]
+    Excess(Excess),
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
+
+/// The events of `body`, of which none has more than `most` bytes.
+///
+/// In the place of one that is larger stands `instead`, and the stream ends behind it: the connection is closed, and
+/// the event is not asked for again.
+pub(super) fn events(body: FetchBody, most: usize, instead: Option<Sse>) -> BoxStream<'static, Result<Sse, SseError>> {
+    let events = SseStream::from_bytes_stream(bounded(body, most));
+    let replaced = events.map(move |event| match event.and_then(scanned) {
+        Err(error) if is_too_large(&error) => instead.clone().ok_or(error),
+        event => event,
+    });
+    replaced.boxed()
+}
+
+fn scanned(event: Sse) -> Result<Sse, SseError> {
+    let data = event.data.as_deref().unwrap_or_default();
+    match dormouse_json::scan(data.as_bytes(), MESSAGE) {
+        Ok(()) => Ok(event),
+        Err(excess) => Err(SseError::Body(Box::new(BrokenStream::Excess(excess)))),
+    }
+}
+
+fn is_too_large(error: &SseError) -> bool {
+    let SseError::Body(error) = error else { return false };
+    matches!(
+        error.downcast_ref::<BrokenStream>(),
+        Some(BrokenStream::TooLarge(_) | BrokenStream::Excess(_) | BrokenStream::Fetch(FetchError::TooLarge(_)))
+    )
+}
+
+/// The bytes of `body`, until more than `most` of them come without an empty line among them.
+fn bounded(body: FetchBody, most: usize) -> impl Stream<Item = Result<Bytes, BrokenStream>> + Send {
+    let mut event = Event::default();
+    let checked = body.map(move |piece| {
+        let piece = piece?;
+        event.add(&piece);
+        match event.largest > most {
+            true => Err(BrokenStream::TooLarge(most)),
+            false => Ok(Bytes::from(piece)),
+        }
+    });
+    // Nothing is read behind the first error.
+    checked.scan(false, |is_over, piece| {
+        let next = (!*is_over).then_some(piece);
+        *is_over = matches!(next, Some(Err(_)));
+        future::ready(next)
+    })
+}
+
+/// The event that is being read.
+#[derive(Default)]
+struct Event {
+    bytes: usize,
+    line: usize,
+    largest: usize,
+}
+
+impl Event {
+    fn add(&mut self, piece: &[u8]) {
+        for byte in piece {
+            match byte {
+                b'\r' => (),
+                b'\n' if self.line == 0 => self.bytes = 0,
+                b'\n' => self.line = 0,
+                _ => {
+                    self.line += 1;
+                    self.bytes += 1;
+                }
+            }
+            self.largest = self.largest.max(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+    use futures::stream;
+
+    use super::*;
+
+    fn read(pieces: &[&str], most: usize, instead: Option<Sse>) -> Vec<Result<Option<String>, String>> {
+        let pieces: Vec<_> = pieces.iter().map(|piece| Ok(piece.as_bytes().to_vec())).collect();
+        let events = events(stream::iter(pieces).boxed(), most, instead);
+        block_on(events.map(|event| event.map(|event| event.data).map_err(|error| error.to_string())).collect())
+    }
+
+    #[test]
+    fn events_come_whole_over_pieces() {
+        let events = read(&["data: a\r\n\r\nda", "ta: b\ndata: c\n", "\n"], 20, None);
+        assert_eq!(events, [Ok(Some("a".to_owned())), Ok(Some("b\nc".to_owned()))]);
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_replaced() {
+        let deep = format!("data: {}\n\ndata: a\n\n", "[".repeat(200));
+        let events = read(&[&deep], 1000, Some(Sse::default().data("too deep")));
+        assert_eq!(events, [Ok(Some("too deep".to_owned())), Ok(Some("a".to_owned()))]);
+    }
+
+    #[test]
+    fn many_small_events_are_no_large_one() {
+        let many = "data: 0123456789\n\n".repeat(100);
+        assert_eq!(read(&[&many], 16, None).len(), 100);
+    }
+
+    #[test]
+    fn a_large_event_is_replaced_and_ends_the_stream() {
+        let instead = Sse::default().data("too large");
+        let events = read(&["data: a\n\n", "data: 0123456789", "0123456789\n\n", "data: b\n\n"], 18, Some(instead));
+        assert_eq!(events, [Ok(Some("a".to_owned())), Ok(Some("too large".to_owned()))]);
+        let events = read(&["data: 0123456789", "0123456789\n\n", "data: b\n\n"], 18, None);
+        assert!(matches!(&events[..], [Err(message)] if message.contains("larger than 18 bytes")), "{events:?}");
+    }
+}

@@ -1,0 +1,51 @@
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::{Lookup, Secret, SecretError, Secrets, Template};
+
+/// Where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up, each time they are used.
+#[derive(Clone)]
+pub struct Values {
+    env: Arc<dyn Secrets>,
+    secrets: Arc<dyn Secrets>,
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Values")
+    }
+}
+
+impl Values {
+    /// Values from the variables `env` and the store `secrets`.
+    pub fn new(env: Arc<dyn Secrets>, secrets: Arc<dyn Secrets>) -> Self {
+        Self { env, secrets }
+    }
+
+    /// Nothing can be looked up: for configurations without references.
+    pub fn none() -> Self {
+        Self::new(Arc::new(Nothing), Arc::new(Nothing))
+    }
+
+    /// `template` with what it refers to.
+    ///
+    /// # Errors
+    /// As [`Template::resolve`].
+    pub async fn resolve(&self, template: &Template) -> Result<Secret, SecretError> {
+        template.resolve(&self.lookup()).await
+    }
+
+    pub(crate) fn lookup(&self) -> Lookup<'_> {
+        Lookup { env: &*self.env, secrets: &*self.secrets }
+    }
+}
+
+/// A store of no secrets.
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Secrets for Nothing {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        Err(SecretError::Missing(name.to_owned()))
+    }
+}

@@ -1,0 +1,311 @@
+//! What goes wrong: a server that is down, hangs, dies, lies, forgets, is none, or wants to know who asks.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use dormouse_ports::tool::{ToolErrorKind, ToolSource};
+use dormouse_tools::McpConfig;
+use dormouse_tools::mcp::{McpTransport, OAuth};
+use libtest_mimic::Trial;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Value, json};
+
+use crate::peer::Peer;
+use crate::trial;
+use crate::world::{call, host, host_router, output, server, template, text};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("trouble::a_server_that_is_down", down),
+        trial("trouble::a_server_that_says_nothing", silent),
+        trial("trouble::an_address_of_something_else", something_else),
+        trial("trouble::a_server_that_breaks_down_in_a_call", breaks),
+        trial("trouble::a_server_that_forgets_the_conversation", forgets),
+        trial("trouble::a_server_that_was_away", away),
+        trial("trouble::a_list_that_is_none", no_list),
+        trial("trouble::a_list_that_leads_in_a_circle", circle),
+        trial("trouble::a_server_that_agrees_to_everything", vague),
+        trial("trouble::a_server_without_tools", no_tools),
+        trial("trouble::a_key_that_is_sent_and_never_shown", keyed),
+        trial("trouble::an_authorization_that_is_missing", unauthorized),
+        trial("trouble::an_access_token_that_expires", token),
+        trial("trouble::a_process_that_cannot_be_started", no_process),
+        trial("trouble::a_process_that_writes_something_else", chatty),
+    ]
+}
+
+/// A port on which nothing listens.
+async fn free_port() -> u16 {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn http(url: &str) -> McpConfig {
+    McpConfig { connect_timeout: Duration::from_secs(20), ..McpConfig::http("peer", template(url)) }
+}
+
+async fn down() {
+    let (server, _) = server(http(&format!("http://127.0.0.1:{}/mcp", free_port().await)));
+    for error in
+        [server.list().await.expect_err("down"), server.call(&call("echo", json!({}))).await.expect_err("down")]
+    {
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, false), "{error}");
+        assert!(error.message.contains("`peer`") && error.message.contains("no connection"), "{error}");
+    }
+}
+
+async fn silent() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+    let config = McpConfig { connect_timeout: Duration::from_millis(300), ..http(&url) };
+    let (server, _) = server(config);
+    let error = server.list().await.expect_err("silent");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, false), "{error}");
+    assert!(error.message.contains("begin a conversation"), "{error}");
+}
+
+async fn something_else() {
+    let page = || async { ([(header::CONTENT_TYPE, "text/html")], "<p>Welcome</p>") };
+    let missing = || async { (StatusCode::NOT_FOUND, "no such page") };
+    let error = || async { StatusCode::BAD_GATEWAY };
+    let router = Router::new().route("/page", any(page)).route("/missing", any(missing)).route("/error", any(error));
+    let host = host_router(Peer::default(), router, 0).await;
+    for (path, kind, told) in [
+        ("page", ToolErrorKind::Permanent, "check that the address is that of an MCP server"),
+        ("missing", ToolErrorKind::Permanent, "check that the address is that of an MCP server"),
+        ("error", ToolErrorKind::Transient, "HTTP 502"),
+    ] {
+        let (server, _) = server(http(&host.url.replace("mcp", path)));
+        let error = server.list().await.expect_err("no server");
+        assert_eq!((error.kind, error.uncertain), (kind, false), "{path}: {error}");
+        assert!(error.message.contains(told), "{path}: {error}");
+    }
+}
+
+/// A service of `peer`, with sessions for older clients.
+fn service(peer: &Peer) -> StreamableHttpService<Peer, LocalSessionManager> {
+    let peer = peer.clone();
+    StreamableHttpService::new(move || Ok(peer.clone()), Arc::default(), StreamableHttpServerConfig::default())
+}
+
+async fn breaks() {
+    for is_older in [false, true] {
+        let broken = Arc::new(AtomicUsize::new(0));
+        let counted = broken.clone();
+        // Every call of a tool is taken, and ends without an answer.
+        let breaking = move |request: Request, next: Next| {
+            let counted = counted.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+                let is_call = String::from_utf8_lossy(&body).contains("tools/call");
+                let response = next.run(Request::from_parts(parts, body.into())).await;
+                match is_call {
+                    true => {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+                    }
+                    false => response,
+                }
+            }
+        };
+        let peer = Peer::older(is_older);
+        let router = Router::new().fallback_service(service(&peer)).layer(axum::middleware::from_fn(breaking));
+        let host = host_router(peer, router, 0).await;
+        let (server, _) = server(http(&host.url));
+        let error = server.call(&call("fail", json!({}))).await.expect_err("broken");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
+        assert_eq!(broken.load(Ordering::SeqCst), 1, "it is sent once");
+    }
+}
+
+async fn forgets() {
+    let first = host(Peer::older(true), 0).await;
+    let url = first.url.clone();
+    let port = url.rsplit(':').next().and_then(|rest| rest.strip_suffix("/mcp")).and_then(|port| port.parse().ok());
+    let (server, _) = server(http(&url));
+    assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let second = host(Peer::older(true), port.expect("a port")).await;
+    assert_eq!(text(server.call(&call("ask", json!({}))).await).lines().next(), Some("Nobody: decline"));
+    assert_eq!(second.peer.seen(), ["ask began", "Nobody: decline"], "the call was made once");
+}
+
+async fn away() {
+    let port = free_port().await;
+    let (server, _) = server(http(&format!("http://127.0.0.1:{port}/mcp")));
+    server.list().await.expect_err("away");
+    let host = host(Peer::default(), port).await;
+    assert_eq!(server.list().await.expect("a list").len(), 13);
+    assert_eq!(host.peer.lists(), 1);
+}
+
+/// A server that answers each method with the result that `answer` gives.
+async fn scripted(answer: impl Fn(&str) -> Option<Value> + Clone + Send + Sync + 'static) -> crate::world::Host {
+    let handle = move |body: String| {
+        let answer = answer.clone();
+        async move {
+            let request: Value = serde_json::from_str(&body).unwrap_or_default();
+            let method = request["method"].as_str().unwrap_or_default();
+            let result = answer(method).or_else(|| {
+                (method == "initialize").then(|| {
+                    json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "scripted", "version": "1" } })
+                })
+            });
+            match (result, request.get("id")) {
+                (Some(result), Some(id)) => {
+                    axum::Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
+                }
+                (None, Some(_)) => StatusCode::BAD_REQUEST.into_response(),
+                (_, None) => StatusCode::ACCEPTED.into_response(),
+            }
+        }
+    };
+    host_router(Peer::default(), Router::new().route("/mcp", post(handle)), 0).await
+}
+
+async fn no_list() {
+    for result in [json!({ "tools": "none" }), json!({ "tools": [{ "title": "nameless" }] }), json!({ "n": 1 })] {
+        let host = scripted(move |method| (method == "tools/list").then(|| result.clone())).await;
+        let (server, _) = server(http(&host.url));
+        let error = server.list().await.expect_err("no list");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+        assert!(error.message.contains("no list of tools"), "{error}");
+    }
+}
+
+async fn circle() {
+    let page = json!({ "tools": [{ "name": "a", "inputSchema": {} }], "nextCursor": "again" });
+    let host = scripted(move |method| (method == "tools/list").then(|| page.clone())).await;
+    let (server, _) = server(http(&host.url));
+    let error = server.list().await.expect_err("a circle");
+    assert!(error.kind == ToolErrorKind::Permanent && error.message.contains("circle"), "{error}");
+}
+
+async fn vague() {
+    let host = scripted(move |method| match method {
+        "server/discover" => Some(json!({})),
+        "tools/list" => Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] })),
+        _ => None,
+    })
+    .await;
+    let (server, _) = server(http(&host.url));
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    let host = scripted(move |_| Some(json!({}))).await;
+    let (server, _) = crate::world::server(http(&host.url));
+    let error = server.list().await.expect_err("it says nothing");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
+}
+
+async fn no_tools() {
+    let nothing = json!({ "protocolVersion": "2025-06-18", "capabilities": {},
+        "serverInfo": { "name": "scripted", "version": "1" } });
+    let host = scripted(move |method| (method == "initialize").then(|| nothing.clone())).await;
+    let (server, _) = server(http(&host.url));
+    assert_eq!(server.list().await, Ok(Vec::new()));
+}
+
+/// Lets through what has one of `keys` in its header `authorization`, and remembers what others had.
+fn guarded(peer: &Peer, keys: Arc<Mutex<Vec<String>>>) -> Router {
+    let guard = move |request: Request, next: Next| {
+        let keys = keys.clone();
+        async move {
+            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let is_known = shown.is_some_and(|shown| keys.lock().expect("a lock").iter().any(|key| key == shown));
+            match is_known {
+                true => next.run(request).await,
+                false => challenge(),
+            }
+        }
+    };
+    Router::new().fallback_service(service(peer)).layer(axum::middleware::from_fn(guard))
+}
+
+fn challenge() -> Response {
+    let challenge = r#"Bearer resource_metadata="http://127.0.0.1/.well-known/oauth-protected-resource""#;
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)], "").into_response()
+}
+
+async fn keyed() {
+    let keys = Arc::new(Mutex::new(vec!["Bearer s3cret".to_owned()]));
+    for is_older in [false, true] {
+        let peer = Peer::older(is_older);
+        let host = host_router(peer.clone(), guarded(&peer, keys.clone()), 0).await;
+        let config = http(&host.url).header("Authorization", template("Bearer ${secrets.token}")).expect("a header");
+        let (server, _) = server(config);
+        assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+        let shown = format!("{server:?}");
+        assert!(!shown.contains("s3cret") && shown.contains("${secrets.token}"), "{shown}");
+    }
+}
+
+async fn unauthorized() {
+    for is_older in [false, true] {
+        let peer = Peer::older(is_older);
+        let host = host_router(peer.clone(), guarded(&peer, Arc::default()), 0).await;
+        let (server, _) = server(http(&host.url));
+        let error = server.list().await.expect_err("who asks?");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Denied, false), "{error}");
+        for told in ["resource_metadata", "authorization: Bearer", "`oauth`"] {
+            assert!(error.message.contains(told), "{told}: {error}");
+        }
+    }
+}
+
+async fn token() {
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let granted = Arc::new(AtomicUsize::new(0));
+    let (granting, known) = (granted.clone(), keys.clone());
+    let grant = move || {
+        let token = format!("token-{}", granting.fetch_add(1, Ordering::SeqCst));
+        *known.lock().expect("a lock") = vec![format!("Bearer {token}")];
+        async move { axum::Json(json!({ "access_token": token, "token_type": "bearer", "expires_in": 3600 })) }
+    };
+    let peer = Peer::default();
+    let router = Router::new().route("/token", post(grant)).fallback_service(guarded(&peer, keys.clone()));
+    let host = host_router(peer.clone(), router, 0).await;
+    let oauth = OAuth {
+        token_url: template(&host.url.replace("/mcp", "/token")),
+        client_id: template("dormouse"),
+        client_secret: Some(template("${secrets.client}")),
+        refresh_token: None,
+        scope: None,
+        resource: None,
+    };
+    let transport = McpTransport::Http { url: template(&host.url), headers: Vec::new(), oauth: Some(Box::new(oauth)) };
+    let (server, _) = server(McpConfig::new("peer", transport));
+    assert_eq!(text(server.call(&call("fail", json!({}))).await), "out of paper");
+    assert_eq!(granted.load(Ordering::SeqCst), 1);
+    // The server takes the token back: what it refused is sent again with another one.
+    keys.lock().expect("a lock").clear();
+    assert_eq!(
+        output(server.call(&call("echo", json!({ "text": "a" }))).await).structured,
+        Some(json!({ "said": "a" }))
+    );
+    assert_eq!(granted.load(Ordering::SeqCst), 2);
+}
+
+async fn no_process() {
+    let (server, _) = server(McpConfig::stdio("peer", "echo 'no key is set' >&2; exit 4"));
+    let error = server.list().await.expect_err("it ends at once");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, false), "{error}");
+    assert!(error.message.contains("no key is set"), "{error}");
+}
+
+async fn chatty() {
+    let config = McpConfig::stdio("peer", "echo 'Welcome to the server!'; cat > /dev/null");
+    let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(2), ..config });
+    let error = server.list().await.expect_err("it never answers");
+    assert!(!error.uncertain, "{error}");
+    server.close().await;
+}
