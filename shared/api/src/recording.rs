@@ -7,9 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey,
-    InvocationId, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom,
-    TurnStore,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, InvocationId,
+    InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
