@@ -99,7 +99,7 @@ impl Deployment {
             records: store.clone(),
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
-            personas: ["chat", "expense-approval"].map(spec).to_vec(),
+            personas: ["chat", "expense-approval"].map(spec).to_vec().into(),
         });
         Self { _embedded: embedded, api, harness, store, notifier, meter }
     }

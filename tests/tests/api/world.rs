@@ -63,7 +63,7 @@ impl World {
             records: records.clone(),
             timers: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
-            personas,
+            personas: personas.into(),
         });
         let maintenance = store.into();
         Arc::new(Self {

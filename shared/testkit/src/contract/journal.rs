@@ -362,7 +362,7 @@ pub(super) async fn many_streams_share_a_feed_and_keep_its_order(store: Store) {
     for wanted in [vec!["w1".to_owned()], vec!["w2".to_owned(), "w9".to_owned()], vec![]] {
         let request = FeedRequest { limit: 4, labels: Some(wanted.clone()), ..whole("feed") };
         let seen = paged(&store, request).await;
-        let is_wanted = |n: &usize| n % 3 == 0 || wanted.contains(&format!("w{}", n % 3));
+        let is_wanted = |n: &usize| n.is_multiple_of(3) || wanted.contains(&format!("w{}", n % 3));
         let known: Vec<FeedRow> = (0..40).filter(is_wanted).map(|n| all[n].clone()).collect();
         assert_eq!(seen, known, "those of {wanted:?}, and those without a label");
     }
@@ -393,7 +393,7 @@ pub(super) async fn a_wide_list_is_in_order_and_narrowed_by_label(store: Store) 
         }
     };
     for label in [None, Some("w1"), Some("w2"), Some("w9")] {
-        let is_wanted = |n: &u64| n % 3 == 0 || label.is_none_or(|label| label == format!("w{}", n % 3));
+        let is_wanted = |n: &u64| n.is_multiple_of(3) || label.is_none_or(|label| label == format!("w{}", n % 3));
         let mut known: Vec<String> = (0..40).filter(|n| *n != 5 && *n != 6).filter(is_wanted).map(id).collect();
         for limit in [1, 3, 100] {
             assert_eq!(pages(label, false, limit).await, known, "{label:?}, {limit} at once");
