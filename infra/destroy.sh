@@ -52,7 +52,7 @@ if [ "$bundles" != None ] && aws s3api head-bucket --bucket "$bundles" >/dev/nul
     for kind in Versions DeleteMarkers; do
         while read -r object version; do
             [ -z "$version" ] || aws s3api delete-object --bucket "$bundles" --key "$object" --version-id "$version" >/dev/null
-        done < <(aws s3api list-object-versions --bucket "$bundles" --output text --query "$kind[].[Key, VersionId]" | sed '/^None/d')
+        done < <(aws s3api list-object-versions --bucket "$bundles" --output text --query "${kind}[].[Key, VersionId]" | sed '/^None/d')
     done
     aws s3 rb "s3://$bundles" >/dev/null
 fi
