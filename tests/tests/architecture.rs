@@ -74,6 +74,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "dormouse-agent",
             "dormouse-declared",
+            "dormouse-fetch",
             "dormouse-tools",
             "dormouse-local",
             "dormouse-http",
