@@ -86,6 +86,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "dormouse-agent",
             "dormouse-declared",
+            "dormouse-fetch",
             "dormouse-tools",
             "dormouse-local",
             "dormouse-http",

@@ -19,16 +19,18 @@ impl RecentDocuments {
         found.and_then(|at| known.remove(at)).map(|(_, documents)| documents).unwrap_or_default()
     }
 
-    /// `commit` of `task` was written.
-    pub(crate) fn note(&self, task: TaskId, commit: &Commit) {
+    /// `commit` of `task` was written, whose document was `found`.
+    pub(crate) fn note(&self, task: TaskId, commit: &Commit, found: &DocumentWrite) {
         if !matches!(commit.invocation, Some(InvocationWrite::Progress { claim: Some(_), .. })) {
             return;
         }
-        let written = |write: &DocumentWrite| {
-            let (key, version, expires_at) = (write.key.clone(), write.expect + 1, write.expires_at);
+        let document = |write: &DocumentWrite, version: u64| {
+            let (key, expires_at) = (write.key.clone(), write.expires_at);
             Some(Document { key, version, body: write.body.clone()?, expires_at })
         };
-        let documents = commit.journal.documents.iter().filter_map(written).collect();
+        let written = commit.journal.documents.iter().filter_map(|write| document(write, write.expect + 1));
+        // Behind those that were written: the first of a name counts.
+        let documents = written.chain(document(found, found.expect)).collect();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.truncate(MOST_RECENT - 1);
         known.push_front((task, documents));

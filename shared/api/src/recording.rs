@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, InvocationId,
-    InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom, TurnStore,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
+    InvocationId, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom,
+    TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -112,12 +113,7 @@ impl RecordingStore {
 
     /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
     /// ended.
-    async fn open(
-        &self,
-        id: &TaskId,
-        known: &[Document],
-        now: Timestamp,
-    ) -> Result<Option<(Stored<Task>, SessionChange)>, StoreError> {
+    async fn open(&self, id: &TaskId, known: &[Document], now: Timestamp) -> Result<Option<OpenedTask>, StoreError> {
         let Some(task) = self.load::<Task>(id, known, now).await? else { return Ok(None) };
         if task.kept.resource.status.is_terminal() {
             return Ok(None);
@@ -125,15 +121,17 @@ impl RecordingStore {
         let session = &task.kept.resource.session_id;
         let session = self.load::<resource::Session>(session, known, now).await?;
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
+        let as_stored = task.write().map_err(corrupt)?;
         let Some(task) = task.known_to(&session) else { return Ok(None) };
         let persona = task.kept.resource.persona_id.as_ref();
         let by = By { actor: persona.map_or_else(String::new, ToString::to_string), key: None };
-        Ok(Some((task, SessionChange::open(session, by, now))))
+        Ok(Some(OpenedTask { task, change: SessionChange::open(session, by, now), as_stored }))
     }
 
     /// Publication of `commit`; `None` if there is none.
-    async fn emit(&self, id: &TaskId, known: &[Document], commit: &Commit) -> Result<Option<Journal>, StoreError> {
-        let Some((mut task, mut change)) = self.open(id, known, commit.now).await? else { return Ok(None) };
+    async fn emit(&self, id: &TaskId, known: &[Document], commit: &Commit) -> Result<Option<Emitted>, StoreError> {
+        let Some(opened) = self.open(id, known, commit.now).await? else { return Ok(None) };
+        let OpenedTask { mut task, mut change, as_stored } = opened;
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
         let told = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
@@ -190,13 +188,15 @@ impl RecordingStore {
             )
             | None => return Ok(None),
         };
-        told.and_then(|()| change.close()).map(|(_, journal)| Some(journal)).map_err(corrupt)
+        let journal = told.and_then(|()| change.close()).map_err(corrupt)?.1;
+        Ok(Some(Emitted { journal, as_stored }))
     }
 
     /// Publishes that the wait of a task is over, as long as the claim holds: a late publication would be about a task
     /// that sleeps again. Publishing it matters less than that the task goes on.
     async fn emit_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
-        let Some((mut task, mut change)) = self.open(id, &[], request.now).await? else { return Ok(()) };
+        let Some(opened) = self.open(id, &[], request.now).await? else { return Ok(()) };
+        let OpenedTask { mut task, mut change, .. } = opened;
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
@@ -210,6 +210,21 @@ impl RecordingStore {
         };
         self.write(&commit).await
     }
+}
+
+/// A task, and a change of its session that no other writer has written to.
+struct OpenedTask {
+    task: Stored<Task>,
+    change: SessionChange,
+    /// The document of the task, before what its session knows of it.
+    as_stored: DocumentWrite,
+}
+
+/// Publication of a commit.
+struct Emitted {
+    journal: Journal,
+    /// The document of the task as it was found.
+    as_stored: DocumentWrite,
 }
 
 fn corrupt(error: ProtocolError) -> StoreError {
@@ -341,14 +356,14 @@ impl Commits for RecordingStore {
             }
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(&task);
-            let Some(journal) = self.emit(&task, &known, commit).await? else { return self.pass(commit).await };
-            told.journal = own.clone().merged_with(journal);
+            let Some(emitted) = self.emit(&task, &known, commit).await? else { return self.pass(commit).await };
+            told.journal = own.clone().merged_with(emitted.journal);
             // Another content is another commit: a store may answer a known id with its earlier answer.
             told.id = format!("{}-{attempt}", commit.id);
             match self.write(&told).await {
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
                 Ok(()) => {
-                    self.recent.note(task, &told);
+                    self.recent.note(task, &told, &emitted.as_stored);
                     return Ok(());
                 }
                 Err(error) => return Err(error),

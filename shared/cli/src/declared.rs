@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use dormouse_agent::graph::DeltaSink;
 use dormouse_declared::{Declared, DeclaredPorts, agents};
-use dormouse_local::{Environment, HttpFetch};
-use dormouse_ports::{Fetch, FetchError};
-use dormouse_system::{RandomIds, SystemClock};
+use dormouse_fetch::NetworkFetch;
+use dormouse_ports::Fetch;
+use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
 use dormouse_tools::Values;
 
 use crate::local_tools::LocalTools;
@@ -19,8 +19,6 @@ use crate::workspace::{WorkspaceFailure, opened, tell_problems};
 pub(crate) enum DeclaredFailure {
     #[error(transparent)]
     Workspace(#[from] WorkspaceFailure),
-    #[error("no request can go out: {0}")]
-    Fetch(#[from] FetchError),
     #[error("no agent of {} can run: `dormouse workspace check` says what is wrong", .0.display())]
     NoAgent(PathBuf),
     #[error(transparent)]
@@ -32,15 +30,15 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
     let workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
-    let fetch: Arc<dyn Fetch> = Arc::new(HttpFetch::new()?);
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     // On this machine a secret is a variable of the environment.
-    let values = Values::new(Arc::new(Environment), Arc::new(Environment));
+    let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
     let ports = DeclaredPorts {
         fetch: fetch.clone(),
         clock: Arc::new(SystemClock::default()),
         ids: Arc::new(RandomIds),
-        env: Arc::new(Environment),
-        secrets: Arc::new(Environment),
+        env: Arc::new(EnvironmentSecrets),
+        secrets: Arc::new(EnvironmentSecrets),
         tools: Arc::new(LocalTools::new(fetch, values, folder.to_owned())),
         deltas,
         callbacks: None,

@@ -18,8 +18,6 @@
 mod bus;
 mod dev;
 mod dispatcher;
-mod environment;
-mod fetch;
 mod folder;
 mod gate;
 mod gateway;
@@ -42,8 +40,6 @@ mod tour;
 mod workspace_folder;
 
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
-pub use environment::Environment;
-pub use fetch::HttpFetch;
 pub use folder::FolderError;
 pub use hosts::is_loopback;
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};

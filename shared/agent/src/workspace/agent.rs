@@ -23,6 +23,8 @@ pub struct AgentDefinition {
     pub description: String,
     /// The model that it asks: an alias of the settings or a reference such as `workspace/NAME`.
     pub model: Option<ModelChoice>,
+    /// Sampling, over that of the model.
+    pub sampling: RuntimeConfig,
     /// Instructions: the body of the file.
     pub prompt: String,
     /// Text that is put before the latest message when the agent takes over.
@@ -131,7 +133,8 @@ impl AgentDefinition {
             Some("all") => AgentMode::All,
             Some(_) | None => AgentMode::Primary,
         };
-        let model = model_of(&mut fields, problems);
+        let model = fields.get("model").and_then(|node| ModelChoice::read(node, "`model`", problems));
+        let sampling = sampling(&mut fields, problems);
         let tools = tools_of(&mut fields, problems);
         let policy = fields.get("policy").map(|node| policy_of(node, problems)).unwrap_or_default();
         let agent = Self {
@@ -140,6 +143,7 @@ impl AgentDefinition {
             mode,
             description: fields.text("description", problems).unwrap_or_default(),
             model,
+            sampling,
             prompt: body.trim().to_owned(),
             system_reminder: fields.text("system_reminder", problems),
             tools,
@@ -154,15 +158,6 @@ impl AgentDefinition {
         fields.finish(problems);
         agent
     }
-}
-
-/// The model of the front matter: a text, or a mapping with `ref`; sampling may stand beside it.
-fn model_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<ModelChoice> {
-    let beside = sampling(fields, problems);
-    let node = fields.get("model")?;
-    let mut choice = ModelChoice::read(node, "`model`", problems)?;
-    choice.config = choice.config.overridden_by(&beside);
-    Some(choice)
 }
 
 impl ModelChoice {
@@ -245,13 +240,11 @@ impl<'t> FrontMatter<'t> {
             return Ok(Self { yaml: "", body: text, body_line: 1 });
         };
         let mut at = 0;
-        let mut line = 2;
-        for one in rest.split_inclusive('\n') {
+        for (line, one) in (2..).zip(rest.split_inclusive('\n')) {
             if one.trim_end() == "---" {
                 return Ok(Self { yaml: &rest[..at], body: &rest[at + one.len()..], body_line: line + 1 });
             }
             at += one.len();
-            line += 1;
         }
         Err((1, "the front matter is not closed: end it with a line `---`".to_owned()))
     }

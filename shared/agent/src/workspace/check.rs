@@ -26,10 +26,11 @@ impl Workspace {
     /// # Errors
     /// A sentence that says what is missing.
     pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
-        match &agent.model {
-            Some(choice) => self.resolve(choice),
-            None => self.default_model(),
-        }
+        let model = match &agent.model {
+            Some(choice) => self.resolve(choice)?,
+            None => self.default_model()?,
+        };
+        Ok(ResolvedModel { config: model.config.overridden_by(&agent.sampling), ..model })
     }
 
     fn default_model(&self) -> Result<ResolvedModel, String> {
