@@ -1,7 +1,7 @@
 //! Agents that are declared in files, think with models, act with tools, and sleep while nothing is to be done.
 //!
 //! A [`workspace`] is a folder of Markdown and YAML. [`load`](workspace::load) makes definitions of it, and a list of
-//! everything that is wrong; [`catalog`] says what can be used.
+//! everything that is wrong; [`catalog`] says what can be used. A [`bundle`] is a workspace as it is published.
 //!
 //! The crate imports the engine and the ports, and must not know AWS, HTTP, files, processes, any async runtime, the
 //! clock, the environment or randomness; a clippy ban and a test keep it so.
@@ -13,6 +13,7 @@
 
 #![warn(missing_docs)]
 
+pub mod bundle;
 mod catalog;
 pub mod graph;
 mod names;

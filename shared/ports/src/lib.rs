@@ -70,6 +70,7 @@ mod journal;
 pub mod limits;
 pub mod model;
 mod note;
+mod objects;
 mod rule;
 mod runtime;
 mod secrets;
@@ -111,6 +112,7 @@ pub use journal::{
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;
+pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
 pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
 };

@@ -243,7 +243,7 @@ fn sound_name(name: &str) -> Result<(), String> {
 }
 
 /// SHA-256 over the files in the order of their paths, each with the length of its path and content before it.
-fn digest(files: &Files) -> String {
+pub(crate) fn digest(files: &Files) -> String {
     let mut hash = Sha256::new();
     for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
         let bytes = match content {
@@ -259,7 +259,7 @@ fn digest(files: &Files) -> String {
 }
 
 /// True for a file of definitions, and not of a run's own data.
-fn counts(path: &str) -> bool {
+pub(crate) fn counts(path: &str) -> bool {
     path == INSTRUCTIONS
         || path
             .strip_prefix(".openharness/")

@@ -5,7 +5,7 @@ use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceSource};
 use super::load::{FILE_LIMIT, FileContent, Files};
 
 /// Files of one workspace that are looked at.
-const MOST_FILES: usize = 2_000;
+pub(crate) const MOST_FILES: usize = 2_000;
 
 /// Reads the files of definitions from `source`: a file that is too large or cannot be read is noted as such.
 ///

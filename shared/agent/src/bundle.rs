@@ -1,0 +1,204 @@
+//! A bundle: the definitions of a workspace as one archive that is named by its content, and the place where bundles are
+//! published.
+//!
+//! The name of a bundle is the digest that [`load`](crate::workspace::load) gives to its files. The same files make the
+//! same bytes, whoever makes them; a bundle whose bytes were changed is refused when it is read.
+
+mod archive;
+mod store;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
+
+use crate::workspace::{FILE_LIMIT, FileContent, Files, MOST_FILES, counts, digest};
+
+pub use archive::ARCHIVE_LIMIT;
+pub use store::{BundleStore, BundleStoreError, CurrentBundle, Publication, sound_workspace_name};
+
+/// Bytes of all files of a bundle together.
+pub const CONTENT_LIMIT: u64 = 4 * 1024 * 1024;
+
+/// The definitions of a workspace, under the name of their content.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bundle {
+    digest: String,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Reason for which files make no bundle, or bytes are none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// There is nothing in it.
+    #[error("the folder has no `AGENTS.md` and no `.openharness`: name the folder of a workspace")]
+    Empty,
+    /// A file cannot be in it.
+    #[error("{path}: {reason}")]
+    File {
+        /// Path of the file.
+        path: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// There are too many files.
+    #[error("the workspace has {0} files, and may have {MOST_FILES}: remove what is no definition")]
+    TooMany(usize),
+    /// The files are too large together.
+    #[error("the workspace has {0} bytes, and may have {CONTENT_LIMIT}: remove what is no definition")]
+    TooLarge(u64),
+    /// The bytes are no archive.
+    #[error("it is no bundle: {0}; publish the workspace again")]
+    Malformed(String),
+    /// The content is not that of the name.
+    #[error("the bundle {name} has the content of {found}: it was changed after it was published; publish it again")]
+    Changed {
+        /// Its name.
+        name: String,
+        /// The digest of its files.
+        found: String,
+    },
+}
+
+impl Bundle {
+    /// The bundle of the definitions among `files`; what is no definition is left out.
+    ///
+    /// # Errors
+    /// [`BundleError`] when there are none, too many, or one that could not be read.
+    pub fn of(files: &Files) -> Result<Self, BundleError> {
+        let mut kept = BTreeMap::new();
+        for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
+            kept.insert(path.clone(), bytes_of(path, content)?);
+        }
+        Self::checked(kept)
+    }
+
+    /// A bundle of `files`, within the limits.
+    fn checked(files: BTreeMap<String, Vec<u8>>) -> Result<Self, BundleError> {
+        if files.is_empty() {
+            return Err(BundleError::Empty);
+        }
+        if files.len() > MOST_FILES {
+            return Err(BundleError::TooMany(files.len()));
+        }
+        let sizes = files.values().map(|bytes| size_of(bytes));
+        let whole = sizes.sum();
+        if whole > CONTENT_LIMIT {
+            return Err(BundleError::TooLarge(whole));
+        }
+        let mut bundle = Self { digest: String::new(), files };
+        bundle.digest = digest(&bundle.files());
+        Ok(bundle)
+    }
+
+    /// Its name: SHA-256 of its files, in hexadecimal digits.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Its files, as [`load`](crate::workspace::load) takes them.
+    pub fn files(&self) -> Files {
+        let content = |bytes: &Vec<u8>| FileContent::Bytes(bytes.clone());
+        self.files.iter().map(|(path, bytes)| (path.clone(), content(bytes))).collect()
+    }
+
+    /// What is different in it from `before`, in the order of the paths.
+    pub fn changes_from(&self, before: Option<&Self>) -> Vec<FileChange> {
+        let none = BTreeMap::new();
+        let old = before.map_or(&none, |bundle| &bundle.files);
+        let mut changes: Vec<FileChange> = Vec::new();
+        for (path, bytes) in &self.files {
+            match old.get(path) {
+                None => changes.push(FileChange::Added(path.clone())),
+                Some(known) if known != bytes => changes.push(FileChange::Changed(path.clone())),
+                Some(_) => {}
+            }
+        }
+        let removed = old.keys().filter(|path| !self.files.contains_key(*path));
+        changes.extend(removed.cloned().map(FileChange::Removed));
+        changes.sort_by(|one, other| one.path().cmp(other.path()));
+        changes
+    }
+}
+
+impl std::fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bundle").field("digest", &self.digest).field("files", &self.files.len()).finish()
+    }
+}
+
+/// A difference between two bundles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// A file that was not there.
+    Added(String),
+    /// A file with another content.
+    Changed(String),
+    /// A file that is not there any more.
+    Removed(String),
+}
+
+impl FileChange {
+    /// Path of the file.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Added(path) | Self::Changed(path) | Self::Removed(path) => path,
+        }
+    }
+}
+
+impl std::fmt::Display for FileChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Added(path) => write!(f, "added {path}"),
+            Self::Changed(path) => write!(f, "changed {path}"),
+            Self::Removed(path) => write!(f, "removed {path}"),
+        }
+    }
+}
+
+fn bytes_of(path: &str, content: &FileContent) -> Result<Vec<u8>, BundleError> {
+    let refused = |reason: String| Err(BundleError::File { path: path.to_owned(), reason });
+    match content {
+        FileContent::Bytes(bytes) => Ok(bytes.clone()),
+        FileContent::TooLarge(size) => {
+            refused(format!("the file has {size} bytes, and may have {FILE_LIMIT}: shorten it"))
+        }
+        FileContent::Unreadable(reason) => refused(format!("the file could not be read: {reason}")),
+    }
+}
+
+fn size_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+#[async_trait]
+impl WorkspaceSource for Bundle {
+    async fn list(&self, limits: &ListLimits) -> Result<Vec<WorkspaceFile>, WorkspaceError> {
+        let is_under = |path: &str, folder: &String| {
+            path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let is_wanted = |path: &str| {
+            let asked = limits.under.is_empty() || limits.under.iter().any(|folder| is_under(path, folder));
+            asked && path.matches('/').count() <= limits.depth
+        };
+        let found = self.files.iter().filter(|(path, _)| is_wanted(path));
+        let found: Vec<_> =
+            found.map(|(path, bytes)| WorkspaceFile { path: path.clone(), size: size_of(bytes) }).collect();
+        match found.len() > limits.files {
+            true => {
+                let limit = u64::try_from(limits.files).unwrap_or(u64::MAX);
+                Err(WorkspaceError::TooLarge { what: "the number of files".to_owned(), limit })
+            }
+            false => Ok(found),
+        }
+    }
+
+    async fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, WorkspaceError> {
+        match self.files.get(path) {
+            None => Err(WorkspaceError::NotFound(path.to_owned())),
+            Some(bytes) if size_of(bytes) > limit => Err(WorkspaceError::TooLarge { what: path.to_owned(), limit }),
+            Some(bytes) => Ok(bytes.clone()),
+        }
+    }
+}
