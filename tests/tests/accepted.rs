@@ -104,7 +104,7 @@ impl Scene {
 
     async fn deliver(&self, payload: Value) {
         let paused = self.record().await.paused;
-        let payload = self.harness.input(&paused, map(payload)).unwrap();
+        let payload = self.harness.input(&paused, map(payload)).await.unwrap();
         let generation = paused.generation;
         self.commit("deliver", InvocationWrite::Deliver { invocation_id: id(), generation, answered: None, payload })
             .await;
@@ -287,10 +287,10 @@ async fn input_that_does_not_fit_is_refused_before_it_is_accepted() {
     scene.accepted(json!({})).await;
     scene.take_up().await;
     let paused = scene.record().await.paused;
-    let refused = scene.harness.input(&paused, map(json!({ "answer": "x" }))).unwrap_err();
+    let refused = scene.harness.input(&paused, map(json!({ "answer": "x" }))).await.unwrap_err();
     assert_eq!(refused.category, Category::SuspensionResumePayloadInvalid);
     for given in [json!({ "answer": 2 }), json!({ "answer": 2, "dormouse_resolution": "timed_out" })] {
-        let input = scene.harness.input(&paused, map(given)).unwrap();
+        let input = scene.harness.input(&paused, map(given)).await.unwrap();
         assert_eq!(input, map(json!({ "answer": 2 })), "by what a pause ended only the harness says");
     }
 }

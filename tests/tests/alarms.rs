@@ -148,7 +148,7 @@ async fn accepted_work_whose_call_is_lost_is_told() {
 async fn accepted_input_whose_call_is_lost_is_told() {
     let scene = scene();
     let paused = scene.asleep(expense()).await;
-    let payload = scene.worker.input(&paused, approval()).unwrap();
+    let payload = scene.worker.input(&paused, approval()).await.unwrap();
     let (invocation_id, generation) = ("i".into(), 1);
     scene.commit("input", InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }).await;
     assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));

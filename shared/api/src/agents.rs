@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError};
-use dormouse_harness::GraphRegistry;
+use dormouse_harness::{GraphRegistry, GraphSource};
 use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::AutonomyTier;
 
-use crate::PersonaSpec;
+use crate::{PersonaSpec, Personas};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
@@ -146,7 +147,7 @@ impl Agents {
         if let Some(again) = graphs.iter().find(|graph| !names.insert(graph.name().to_owned())) {
             return Err(AgentsError::SameName(again.name().to_owned()));
         }
-        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas })
+        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas) })
     }
 }
 
@@ -156,13 +157,34 @@ pub struct CompiledAgents {
     /// Their graphs.
     pub graphs: GraphRegistry,
     /// Description of each for clients.
-    pub personas: Vec<PersonaSpec>,
+    pub personas: Personas,
+}
+
+/// A source of agents that come and go while a server runs.
+#[async_trait]
+pub trait AgentSource: GraphSource {
+    /// Descriptions of the agents that clients can have work done by now.
+    ///
+    /// # Errors
+    /// A sentence where they cannot be had.
+    async fn personas(&self) -> Result<Vec<PersonaSpec>, String>;
+
+    /// Has `prepare` see each graph before it runs, from now on.
+    fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
+}
+
+impl CompiledAgents {
+    /// Also the agents of `source`, which come before the others.
+    #[must_use]
+    pub fn with_source(self, source: Arc<dyn AgentSource>) -> Self {
+        Self { graphs: self.graphs.with_source(source.clone()), personas: self.personas.with_source(source) }
+    }
 }
 
 impl From<GraphRegistry> for CompiledAgents {
     /// Agents that are described by nothing but the names of their graphs.
     fn from(graphs: GraphRegistry) -> Self {
-        let personas = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
-        Self { graphs, personas }
+        let personas: Vec<_> = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
+        Self { graphs, personas: Personas::from(personas) }
     }
 }

@@ -132,8 +132,8 @@ impl Api {
         let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
         let harness = &self.parts().harness;
         let write = match part {
-            Some(part) => harness.part_input(&paused, part, payload),
-            None => harness.input(&paused, payload).map(|payload| {
+            Some(part) => harness.part_input(&paused, part, payload).await,
+            None => harness.input(&paused, payload).await.map(|payload| {
                 let (invocation_id, generation) = (id.clone(), paused.generation);
                 InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }
             }),

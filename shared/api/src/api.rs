@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::change::By;
 use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Call, CallAnswer, PersonaSpec};
+use crate::{Call, CallAnswer, Personas};
 
 /// Number of attempts at a change that others were faster than.
 const ATTEMPTS: u32 = 64;
@@ -39,7 +39,7 @@ pub struct ApiParts {
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// Personas on offer; the first is the one that works where a request names none.
-    pub personas: Vec<PersonaSpec>,
+    pub personas: Personas,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
@@ -110,8 +110,8 @@ impl Api {
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
     pub async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         match call.operation {
-            Operation::ListPersonas => self.list_personas(&call),
-            Operation::GetPersona => self.get_persona(&call),
+            Operation::ListPersonas => self.list_personas(&call).await,
+            Operation::GetPersona => self.get_persona(&call).await,
             Operation::ListWorkspaces => self.list_workspaces(&call).await,
             Operation::GetWorkspace => self.get_workspace(&call).await,
             Operation::ListSessions => self.list_sessions(&call).await,

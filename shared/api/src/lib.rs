@@ -43,13 +43,13 @@ mod tasks;
 mod transcript;
 mod workspaces;
 
-pub use agents::{Agent, Agents, AgentsError, CompiledAgents, Outside};
+pub use agents::{Agent, AgentSource, Agents, AgentsError, CompiledAgents, Outside};
 pub use answers::answer_payload;
 pub use api::{Api, ApiParts};
 pub use call::{Actor, Call, CallAnswer};
 pub use keys::Keys;
 pub use operations::Operations;
-pub use personas::PersonaSpec;
+pub use personas::{PersonaSpec, Personas};
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
 pub use stream::{AppendNotifier, AppendSignal, StreamItem, StreamLimits, StreamOptions, Streams};

@@ -46,6 +46,12 @@ pub(crate) fn busy() -> ProtocolError {
     refusal.retry_after(SOON)
 }
 
+/// The agents of a source are not known now.
+pub(crate) fn agents_away(reason: &dyn Display) -> ProtocolError {
+    tracing::warn!(%reason, "the published agents cannot be loaded");
+    ProtocolError::new(ErrorCode::ServiceUnavailable, "the published agents cannot be loaded now").retry_after(SOON)
+}
+
 /// The resource is in another state than the request needs.
 pub(crate) fn conflict(message: &str) -> ProtocolError {
     ProtocolError::new(ErrorCode::Conflict, message)

@@ -63,7 +63,7 @@ impl Api {
         let request: CreateSessionRequest = call.body.clone().decode()?;
         self.see::<Workspace>(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
-            self.persona_spec(Some(persona))?;
+            self.persona_spec(Some(persona)).await?;
         }
         let unknown = [
             ("vault", request.vault_ids.is_empty()),

@@ -91,20 +91,21 @@ impl Api {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
-        let spec = self.persona_spec(persona)?;
-        let (graph, persona_id) = (self.graph(spec)?, spec.persona_id());
+        let spec = self.persona_spec(persona).await?;
+        let graph = self.graph(&spec).await?;
+        let persona_id = spec.persona_id();
         if let Some(branch) = &request.branch_id {
             self.see::<Branch>(call, branch).await?;
         }
         if let Some(parent) = &request.parent_task_id {
             self.see::<Task>(call, parent).await?;
         }
-        let undelivered_from = if converses(graph) { self.undelivered_from(&session).await? } else { Vec::new() };
-        let state = first_state(graph, &request.input, &undelivered_from)?;
+        let undelivered_from = if converses(&graph) { self.undelivered_from(&session).await? } else { Vec::new() };
+        let state = first_state(&graph, &request.input, &undelivered_from)?;
 
         let id: TaskId = self.fresh(call.now);
         let mut change = SessionChange::open(session, by(call), call.now);
-        if converses(graph) {
+        if converses(&graph) {
             change.thread_mut().undelivered_from = None;
         }
         let place = (change.session().workspace_id.clone(), change.session().envelope.id.clone());

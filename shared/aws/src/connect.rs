@@ -38,6 +38,8 @@ pub struct Endpoints {
     pub scheduler: Option<String>,
     /// Of Parameter Store.
     pub ssm: Option<String>,
+    /// Of S3.
+    pub s3: Option<String>,
 }
 
 impl Endpoints {
@@ -58,6 +60,13 @@ pub struct Clients {
     pub scheduler: Lazy<aws_sdk_scheduler::Client>,
     /// Of Parameter Store.
     pub parameters: Parameters,
+}
+
+/// The address of S3 for `access`, without a slash at its end. Buckets are named in the path.
+pub(crate) fn s3_address(access: &AwsAccess) -> String {
+    let given = access.endpoints.s3.as_ref().or(access.endpoints.all.as_ref());
+    let address = given.cloned().unwrap_or_else(|| address::of("s3", &access.region));
+    address.trim_end_matches('/').to_owned()
 }
 
 /// Time that one attempt may take before it counts as lost.

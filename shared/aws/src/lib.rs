@@ -1,4 +1,4 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store;
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; objects of S3;
 //! signatures for requests to other services.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
@@ -17,6 +17,7 @@ mod metering;
 mod naming;
 mod parameters;
 mod refusal;
+mod s3;
 mod scheduler;
 mod sign;
 mod subscriptions;
@@ -28,7 +29,8 @@ pub use dynamodb::{
 };
 pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use metering::{Meter, Usage};
-pub use parameters::{ParameterError, Parameters, SecretText};
+pub use parameters::{ParameterError, ParameterSecrets, Parameters, SecretText};
+pub use s3::S3Objects;
 pub use scheduler::SchedulerConfig;
 pub use sign::RequestSigner;
 pub use subscriptions::AwsSubscriptions;

@@ -1,5 +1,7 @@
 //! Parameter Store of AWS Systems Manager, the store of secrets.
 
+mod named;
+
 use std::error::Error;
 use std::fmt;
 
@@ -9,6 +11,8 @@ use aws_smithy_runtime_api::client::result::SdkError;
 
 use crate::connect::Lazy;
 use crate::refusal::{Kind, refusal};
+
+pub use named::ParameterSecrets;
 
 /// Content of a parameter. It is not shown when it is printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -213,6 +213,7 @@ pub(crate) fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError>
         eventbridge: variable("AWS_ENDPOINT_URL_EVENTBRIDGE"),
         scheduler: None,
         ssm: None,
+        s3: variable("AWS_ENDPOINT_URL_S3"),
     };
     Ok(AwsAccess { region, credentials, endpoints })
 }

@@ -1,5 +1,7 @@
 //! `dormouse workspace`: looks at a folder that is an agent.
 
+mod publish;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use dormouse_ports::WorkspaceError;
 use serde_json::json;
 
 use crate::terminal::plain;
+pub(crate) use publish::{PublishArgs, PublishFailure};
 
 /// Commands about a workspace.
 #[derive(Debug, Subcommand)]
@@ -20,6 +23,9 @@ pub(crate) enum WorkspaceCommand {
     Check(WorkspaceArgs),
     /// Show the agents, models and tools of a folder, and why something of it is disabled.
     Show(WorkspaceArgs),
+    /// Publish a folder to a bucket: runs on AWS begin with it, what sleeps goes on with what it began with. Exits with 3
+    /// where something is wrong with the folder.
+    Publish(PublishArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -37,6 +43,8 @@ pub(crate) struct WorkspaceArgs {
 pub(crate) enum WorkspaceFailure {
     #[error("the workspace cannot be read: {0}")]
     Read(#[from] WorkspaceError),
+    #[error(transparent)]
+    Publish(#[from] PublishFailure),
     #[error(transparent)]
     Write(#[from] io::Error),
 }
@@ -57,6 +65,7 @@ pub(crate) async fn workspace(asked: WorkspaceCommand) -> Result<ExitCode, Works
     match asked {
         WorkspaceCommand::Check(asked) => check(&asked).await,
         WorkspaceCommand::Show(asked) => show(&asked).await,
+        WorkspaceCommand::Publish(asked) => Ok(publish::publish(asked).await?),
     }
 }
 

@@ -1,7 +1,8 @@
 //! From the definitions of a workspace to agents that run.
 //!
 //! [`agents`] makes the graph of every agent that is enabled, with the provider of its model and the sources of its
-//! tools. What cannot be made is left out and named; it never keeps the others from running.
+//! tools. What cannot be made is left out and named; it never keeps the others from running. [`PublishedAgents`] are
+//! those of published bundles: a run goes on with the bundle that it began with.
 //!
 //! The crate imports the agent crate, the API's list of agents, the providers and the ports. It must not know AWS,
 //! files, processes, the environment or an HTTP client.
@@ -10,6 +11,7 @@
 
 mod keys;
 mod models;
+mod published;
 mod tools;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use dormouse_api::{Agent, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets};
 use dormouse_protocol::resource::AutonomyTier;
 
+pub use published::{PublishedAgents, PublishedFrom};
 pub use tools::{NoTools, ToolSources};
 
 /// What agents need from outside.

@@ -118,8 +118,8 @@ impl Harness {
     /// # Errors
     /// `request_invalid` when the pause waits for several signals ([`part_input`](Self::part_input)); `graph_unknown`,
     /// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
-    pub fn input(&self, paused: &PausedInvocation, payload: Map) -> Result<Map, TurnError> {
-        accepted::input(&self.0, paused, payload)
+    pub async fn input(&self, paused: &PausedInvocation, payload: Map) -> Result<Map, TurnError> {
+        accepted::input(&self.0, paused, payload).await
     }
 
     /// The write by which `payload` becomes the answer of `part` to `paused`: it is
@@ -129,13 +129,13 @@ impl Harness {
     /// # Errors
     /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
     /// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
-    pub fn part_input(
+    pub async fn part_input(
         &self,
         paused: &PausedInvocation,
         part: &str,
         payload: Map,
     ) -> Result<InvocationWrite, TurnError> {
-        answers::part_input(&self.0, paused, part, payload)
+        answers::part_input(&self.0, paused, part, payload).await
     }
 
     /// Does the work that was accepted for the invocation `id` and that no worker does yet: begins it, or goes on with
@@ -241,7 +241,8 @@ impl Harness {
     /// before it answers: afterwards its sandbox is frozen.
     pub async fn drain(&self, timeout: Duration) -> DrainSummary {
         let clock = &*self.engine().ports().clock;
-        let drains = self.graphs().iter().map(|graph| graph.drain(clock, Some(timeout)));
+        let made = self.graphs().made();
+        let drains = made.iter().map(|graph| graph.drain(clock, Some(timeout)));
         let summaries = futures::future::join_all(drains).await;
         summaries.into_iter().fold(DrainSummary::default(), |sum, one| DrainSummary {
             undelivered_count: sum.undelivered_count + one.undelivered_count,

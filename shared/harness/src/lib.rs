@@ -46,7 +46,7 @@ pub use mode::Mode;
 pub use outbound::{Outbound, OutboundShape};
 pub use outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, Turn, TurnOutcome};
 pub use records::is_put_aside;
-pub use registry::GraphRegistry;
+pub use registry::{GraphRegistry, GraphSource, VersionedGraph};
 pub use standing_rules::StandingRules;
 pub use transmission::{
     Callback, DispatchPath, EventOrigin, FreshTurn, Intent, Signal, SignalOrigin, Transmission, TransmissionKind,

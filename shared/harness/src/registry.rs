@@ -1,38 +1,134 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError};
-use dormouse_ports::{Category, EventShape, ShapeId, SignalId};
+use dormouse_ports::{Category, EventShape, Map, PausedInvocation, ShapeId, SignalId};
 use indexmap::IndexMap;
+use serde_json::Value;
 
-/// The graphs that a worker can run, by name. Every worker links the same registry, so that any of them can resume
-/// any invocation.
+/// Metadata of an invocation whose graph came from a [`GraphSource`]: the version that it began with.
+const VERSION: &str = "dormouse.graph_version";
+
+/// A source of graphs that come and go while a worker runs. Every worker has the same source, and a version of a graph
+/// stays the same for as long as it can be had.
+#[async_trait]
+pub trait GraphSource: fmt::Debug + Send + Sync {
+    /// The graph called `name` with which invocations begin now; `None` if the source has none of that name.
+    ///
+    /// # Errors
+    /// When it is not known whether there is one.
+    async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError>;
+
+    /// The graph called `name` of `version`, with which an invocation began earlier.
+    ///
+    /// # Errors
+    /// When it cannot be had, now or any more.
+    async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError>;
+
+    /// The graphs that this process has made so far.
+    fn made(&self) -> Vec<Arc<CompiledGraph>>;
+}
+
+/// A graph, and the version of it where it comes from a [`GraphSource`].
+#[derive(Clone, Debug)]
+pub struct VersionedGraph {
+    /// The graph.
+    pub graph: Arc<CompiledGraph>,
+    /// Name of the version; `None` for a graph that is linked into the worker.
+    pub version: Option<String>,
+}
+
+impl VersionedGraph {
+    /// `metadata` with the version, in place of whatever a caller may have put there.
+    pub(crate) fn noted_in(&self, mut metadata: Map) -> Map {
+        match &self.version {
+            Some(version) => {
+                metadata.insert(VERSION.to_owned(), version.clone().into());
+            }
+            None => {
+                metadata.shift_remove(VERSION);
+            }
+        }
+        metadata
+    }
+}
+
+/// The graphs that a worker can run, by name: those that are linked into it, and those of a source. Every worker has the
+/// same registry, so that any of them can resume any invocation.
 #[derive(Clone, Debug, Default)]
-pub struct GraphRegistry(IndexMap<String, Arc<CompiledGraph>>);
+pub struct GraphRegistry {
+    linked: IndexMap<String, Arc<CompiledGraph>>,
+    source: Option<Arc<dyn GraphSource>>,
+}
 
 impl GraphRegistry {
     /// A registry of `graphs`; of graphs with the same name the last one stays.
     pub fn new(graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
-        Self(graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect())
+        let linked = graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect();
+        Self { linked, source: None }
     }
 
-    /// The graphs in the order of their registration.
+    /// Also the graphs of `source`, which come before linked ones of the same name.
+    #[must_use]
+    pub fn with_source(self, source: Arc<dyn GraphSource>) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// The linked graphs in the order of their registration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<CompiledGraph>> {
-        self.0.values()
+        self.linked.values()
     }
 
-    /// The graph called `name`.
+    /// The linked graphs, and those of the source that this process has made so far.
+    pub(crate) fn made(&self) -> Vec<Arc<CompiledGraph>> {
+        let of_source = self.source.iter().flat_map(|source| source.made());
+        self.linked.values().cloned().chain(of_source).collect()
+    }
+
+    /// The linked graph called `name`.
     ///
     /// # Errors
     /// `graph_unknown`, with the names that there are.
     pub fn get(&self, name: &str) -> Result<&Arc<CompiledGraph>, EngineError> {
-        self.0.get(name).ok_or_else(|| {
-            let known = self.0.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        self.linked.get(name).ok_or_else(|| {
+            let known = self.linked.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
         })
     }
 
-    /// The shapes of the events that any of the graphs declares.
+    /// The graph called `name` with which invocations begin now.
+    ///
+    /// # Errors
+    /// `graph_unknown`; the error of the source.
+    pub async fn current(&self, name: &str) -> Result<VersionedGraph, EngineError> {
+        if let Some(source) = &self.source
+            && let Some(found) = source.current(name).await?
+        {
+            return Ok(found);
+        }
+        Ok(VersionedGraph { graph: self.get(name)?.clone(), version: None })
+    }
+
+    /// The graph with which `paused` began.
+    ///
+    /// # Errors
+    /// `graph_unknown`; the error of the source.
+    pub async fn of(&self, paused: &PausedInvocation) -> Result<Arc<CompiledGraph>, EngineError> {
+        let version = paused.metadata.get(VERSION).and_then(Value::as_str);
+        match (version, &self.source) {
+            (Some(version), Some(source)) => source.of_version(&paused.graph, version).await,
+            (Some(_), None) => {
+                let message = format!("graph `{}` is of a workspace, and this process serves none", paused.graph);
+                Err(EngineError::new(Category::GraphUnknown, message))
+            }
+            (None, _) => self.get(&paused.graph).cloned(),
+        }
+    }
+
+    /// The shapes of the events that any of the linked graphs declares. A graph of a source relies on its own before any
+    /// node of it runs.
     pub fn declared_events(&self) -> BTreeMap<ShapeId, EventShape> {
         self.iter().flat_map(|graph| events_of(graph)).map(|shape| (shape.id(), shape)).collect()
     }

@@ -53,8 +53,8 @@ impl Worker {
     }
 
     /// The graph of a pause. A worker that does not know it leaves it to one that does.
-    pub(crate) fn graph_of(&self, paused: &PausedInvocation) -> Result<&Arc<CompiledGraph>, TurnError> {
-        let known = self.graphs.get(&paused.graph);
+    pub(crate) async fn graph_of(&self, paused: &PausedInvocation) -> Result<Arc<CompiledGraph>, TurnError> {
+        let known = self.graphs.of(paused).await;
         known.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })
     }
 

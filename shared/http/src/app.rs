@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CompiledAgents, Keys, PersonaSpec, RecordingEngine};
+use dormouse_api::{CompiledAgents, Keys, Personas, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
@@ -99,7 +99,7 @@ struct AppShared {
     sessioned: Harness,
     stateless: Harness,
     maintenance: MaintenanceStore,
-    personas: Vec<PersonaSpec>,
+    personas: Personas,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
     doorkeeper: Doorkeeper,
@@ -134,6 +134,11 @@ impl App {
         let CompiledAgents { graphs, personas } = agents;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(telemetry.observer(), Phases::default());
+        }
+        if let (Some(source), Some(telemetry)) = (personas.source(), telemetry.clone()) {
+            source.prepare(Box::new(move |graph| {
+                graph.attach_observer(telemetry.observer(), Phases::default());
+            }));
         }
         let turn_tracer = || telemetry.as_ref().map(|telemetry| telemetry.turn_tracer());
         let harness = |mode| {
@@ -244,7 +249,7 @@ impl App {
     }
 
     /// Descriptions that clients are given of the agents that it serves.
-    pub(crate) fn personas(&self) -> &[PersonaSpec] {
+    pub(crate) fn personas(&self) -> &Personas {
         &self.0.personas
     }
 

@@ -13,7 +13,7 @@ mod public;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_api::{CallAnswer, Keys, Operations, StreamItem, StreamOptions, Streams};
+use dormouse_api::{CallAnswer, Keys, Operations, Personas, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
@@ -32,6 +32,8 @@ pub(crate) struct Protocol {
     pub(crate) keys: Keys,
     /// Serves streams.
     pub(crate) streams: Streams,
+    /// Personas that can be given tasks.
+    pub(crate) personas: Personas,
     /// Information that the server gives about itself.
     pub(crate) about: ServerInfo,
     /// Clock of the server.
@@ -52,7 +54,7 @@ impl Protocol {
     /// # Errors
     /// The first objection, and what the operation objects to.
     pub(crate) async fn answer(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
-        if let Some(response) = self.public(request)? {
+        if let Some(response) = self.public(request).await? {
             return Ok(response);
         }
         let call = self.admit(request).await?;

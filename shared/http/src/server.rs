@@ -90,7 +90,7 @@ impl Server {
             records: wire.records.clone(),
             timers: wire.timers.clone(),
             cursors: wire.cursors.clone(),
-            personas: app.personas().to_vec(),
+            personas: app.personas().clone(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)
@@ -103,12 +103,13 @@ impl Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned(),
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
-            personas: app.personas().to_vec(),
+            personas: app.personas().linked().to_vec(),
             beside: (!wire.reads_only).then(|| app.described()),
             since: clock.now(),
         };
         let protocol = Protocol {
             operations,
+            personas: app.personas().clone(),
             keys: Keys::new(wire.records.clone()),
             streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,

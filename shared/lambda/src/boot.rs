@@ -14,6 +14,7 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
 use crate::Function;
 use crate::config::{Config, SecretsError};
+use crate::workspaces::published;
 
 /// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
@@ -57,12 +58,20 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
+    let access = config.workspaces.is_some().then(|| config.access.clone());
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let making = async { agents.compile(&Outside::new(bus.clone(), clock.clone())) };
+    let outside = Outside::new(bus.clone(), clock.clone());
+    let making = async { agents.compile(&outside) };
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
     let (secrets, agents) = (secrets?, agents?);
+    let agents = match (config.workspaces, access) {
+        (Some(workspaces), Some(access)) => {
+            agents.with_source(Arc::new(published(workspaces, &access, &clients.parameters, outside.clone())))
+        }
+        (Some(_) | None, Some(_) | None) => agents,
+    };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
     let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));

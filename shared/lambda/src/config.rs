@@ -1,4 +1,5 @@
 mod secrets;
+mod workspaces;
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use dormouse_aws::{AwsAccess, Endpoints};
 use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
+pub use workspaces::WorkspaceConfig;
 
 use crate::Function;
 
@@ -37,6 +39,10 @@ const LONGEST: u64 = 900;
 /// | `DORMOUSE_TURN` | seconds that a turn may compute at most; optional, else as long as the function may run |
 /// | `DORMOUSE_RELEASE` | the deployment; not read, but a new value makes Lambda publish a new version |
 /// | `DORMOUSE_RULE_SETTLING` | seconds until a new rule of the bus takes effect; optional, 5 |
+/// | `DORMOUSE_WORKSPACES` | names of published workspaces whose agents are served, separated by commas; optional |
+/// | `DORMOUSE_WORKSPACES_BUCKET` | the bucket of their bundles; needed with them |
+/// | `DORMOUSE_WORKSPACES_PREFIX` | beginning of the keys of their bundles; optional, `workspaces/` |
+/// | `DORMOUSE_AGENT_SECRETS` | path of the parameters for `${secrets.NAME}` of them; optional, none without it |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them |
@@ -45,7 +51,7 @@ const LONGEST: u64 = 900;
 /// | `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | the same |
 ///
 /// The variables of the role hold for the life of the sandbox. `AWS_ENDPOINT_URL` is also read with `_DYNAMODB`,
-/// `_EVENTBRIDGE`, `_SCHEDULER` or `_SSM` behind it.
+/// `_EVENTBRIDGE`, `_SCHEDULER`, `_SSM` or `_S3` behind it.
 ///
 /// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service.
 /// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are
@@ -76,6 +82,8 @@ pub struct Config {
     pub signal_arn: String,
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
+    /// Published workspaces whose agents are served.
+    pub workspaces: Option<WorkspaceConfig>,
     /// Endpoints and credentials with which AWS is called.
     pub access: AwsAccess,
     /// Limits that are not the usual ones.
@@ -114,6 +122,7 @@ impl Config {
             wakeup_arn: reader.arn("DORMOUSE_WAKEUP_ARN"),
             signal_arn: reader.arn("DORMOUSE_SIGNAL_ARN"),
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
+            workspaces: reader.workspaces(),
             access: reader.access(),
             quotas: Quotas::read(&mut reader.0),
             rule_settling: Duration::from_secs(reader.0.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
@@ -187,6 +196,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             eventbridge: self.url("AWS_ENDPOINT_URL_EVENTBRIDGE"),
             scheduler: self.url("AWS_ENDPOINT_URL_SCHEDULER"),
             ssm: self.url("AWS_ENDPOINT_URL_SSM"),
+            s3: self.url("AWS_ENDPOINT_URL_S3"),
         };
         AwsAccess { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
     }

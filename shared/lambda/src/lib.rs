@@ -16,7 +16,8 @@ mod gateway;
 mod serve;
 mod streaming;
 pub mod telemetry;
+mod workspaces;
 
 pub use boot::{BootError, boot, compose};
-pub use config::{Config, SecretSources, Secrets, SecretsError};
+pub use config::{Config, SecretSources, Secrets, SecretsError, WorkspaceConfig};
 pub use serve::{Function, serve};

@@ -32,6 +32,12 @@ pub(super) fn resolver(host: &str, region: &str, endpoint: Option<&str>) -> Opti
     Some(SharedEndpointResolver::new(FixedAddress(Endpoint::builder().url(url).build())))
 }
 
+/// The address of the service whose host begins with `host`, in a region of the public partition, of China or GovCloud;
+/// elsewhere an endpoint has to be given.
+pub(super) fn of(host: &str, region: &str) -> String {
+    format!("https://{host}.{region}.{}", suffix(region).unwrap_or("amazonaws.com"))
+}
+
 /// The end of the hosts in `region`.
 fn suffix(region: &str) -> Option<&'static str> {
     let (area, rest) = region.split_once('-')?;

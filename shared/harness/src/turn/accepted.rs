@@ -39,11 +39,12 @@ pub(super) enum WhenSessionBusy {
 /// # Errors
 /// `graph_unknown`, and the errors with which the turn would be refused before any node runs.
 pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
-    let graph = worker.graphs.get(&turn.graph)?;
+    let current = worker.graphs.current(&turn.graph).await?;
+    let graph = &current.graph;
     graph.check_inputs(&turn.state)?;
     let session_id = session_of(worker, &turn);
     let FreshTurn { state, metadata, invocation_id, correlation_id, request_digest, .. } = turn;
-    let call = Invocation { state, session_id, metadata, ..Invocation::default() };
+    let call = Invocation { state, session_id, metadata: current.noted_in(metadata), ..Invocation::default() };
     worker.engine.admit(graph, &call).await?;
     let Invocation { state, session_id, metadata, .. } = call;
     let ids = &worker.ports().ids;
@@ -68,13 +69,13 @@ pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInv
 /// # Errors
 /// `request_invalid` when the pause waits for several signals ([`part_input`](super::answers::part_input));
 /// `graph_unknown`, `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
-pub(crate) fn input(worker: &Worker, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
+pub(crate) async fn input(worker: &Worker, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
     payload.shift_remove(RESOLUTION);
     if paused.fan_in.is_some() {
         let message = "it waits for several answers; send each of them to the address of its own part";
         return Err(TurnError::new(Category::RequestInvalid, message).of(&paused.invocation_id));
     }
-    let graph = worker.graphs.get(&paused.graph)?;
+    let graph = worker.graphs.of(paused).await?;
     graph.takes(paused, &payload).map_err(|error| TurnError::from(error).of(&paused.invocation_id))?;
     Ok(payload)
 }
@@ -86,8 +87,8 @@ pub(super) async fn begin(
     budget: Budget<'_>,
     patience: WhenSessionBusy,
 ) -> Result<TurnOutcome, TurnError> {
-    let graph = match worker.graph_of(&record.paused) {
-        Ok(graph) => graph.clone(),
+    let graph = match worker.graph_of(&record.paused).await {
+        Ok(graph) => graph,
         Err(error) => {
             worker.records.give_back(&record).await;
             return Err(error);

@@ -72,7 +72,7 @@ pub(super) async fn gather(
     if with_it.decision().is_some() {
         return Ok(FanInStep::Claims(ClaimProposal { payload: with_it.payload(), answered: Some(known) }));
     }
-    check_fit(worker, &paused, with_it.payload())?;
+    check_fit(worker, &paused, with_it.payload()).await?;
     let write = InvocationWrite::Answer { paused: Box::new(paused.clone()), answer };
     match worker.records.commit(write).await {
         Ok(()) => {
@@ -99,7 +99,7 @@ pub(super) async fn gather(
 /// # Errors
 /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
 /// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
-pub(crate) fn part_input(
+pub(crate) async fn part_input(
     worker: &Worker,
     paused: &PausedInvocation,
     part: &str,
@@ -116,7 +116,7 @@ pub(crate) fn part_input(
     let answer = PartAnswer { part: part.to_owned(), payload, at: worker.now() };
     let known = fan_in.answers.len();
     let with_it = fan_in.clone().with(answer.clone());
-    check_fit(worker, paused, with_it.payload()).map_err(|error| error.of(&invocation_id))?;
+    check_fit(worker, paused, with_it.payload()).await.map_err(|error| error.of(&invocation_id))?;
     Ok(if with_it.decision().is_some() {
         let generation = paused.generation;
         let payload = with_it.payload();
@@ -145,8 +145,8 @@ pub(super) fn answer_to(
 }
 
 /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.
-fn check_fit(worker: &Worker, paused: &PausedInvocation, payload: Map) -> Result<(), TurnError> {
-    worker.graph_of(paused)?.takes(paused, &payload).map_err(TurnError::from)
+async fn check_fit(worker: &Worker, paused: &PausedInvocation, payload: Map) -> Result<(), TurnError> {
+    worker.graph_of(paused).await?.takes(paused, &payload).map_err(TurnError::from)
 }
 
 /// Reason for which `sent`, for the pause of `generation`, changed nothing; `paused` is the last pause. `None` where it

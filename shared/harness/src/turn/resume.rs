@@ -55,8 +55,8 @@ pub(super) async fn continue_claimed(
     budget: Budget<'_>,
     accepted: PayloadAck,
 ) -> Result<TurnOutcome, TurnError> {
-    let graph = match worker.graph_of(&record.paused) {
-        Ok(graph) => graph.clone(),
+    let graph = match worker.graph_of(&record.paused).await {
+        Ok(graph) => graph,
         Err(error) => {
             // An acknowledged payload stays with the claim.
             match accepted {

@@ -22,7 +22,9 @@ pub(crate) async fn start(
     time_left: Option<Duration>,
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
-    let graph = worker.graphs.get(&turn.graph)?.clone();
+    let current = worker.graphs.current(&turn.graph).await?;
+    let turn = FreshTurn { metadata: current.noted_in(turn.metadata), ..turn };
+    let graph = current.graph;
     graph.check_inputs(&turn.state)?;
     bounded("the state", &turn.state)?;
     let given = turn.invocation_id.clone();

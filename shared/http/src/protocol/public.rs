@@ -2,7 +2,7 @@ use dormouse_protocol::envelope::{Map, Object};
 use dormouse_protocol::openapi;
 use dormouse_protocol::operation::{Access, Level, Operation, Spec};
 use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
-use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
+use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ pub(crate) struct ServerInfo {
     pub(crate) base_url: String,
     /// Prefix of the addresses of its streams, if they are served elsewhere.
     pub(crate) stream_url: Option<String>,
-    /// Personas that can be given tasks.
+    /// Personas that can be given tasks; of a source of agents, none.
     pub(crate) personas: Vec<PersonaSpec>,
     /// Routes that it serves beside the protocol.
     pub(crate) beside: Option<Beside>,
@@ -98,11 +98,11 @@ impl Protocol {
     ///
     /// # Errors
     /// For a method that a public path does not take.
-    pub(super) fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
+    pub(super) async fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
         let about = &self.about;
         match (request.path.as_str(), request.method.as_str()) {
             (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), about.beside.as_ref())))),
-            (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(about))))),
+            (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
             (DOCS | A2A_CARD, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
             (DOCS | A2A_CARD, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
@@ -113,7 +113,16 @@ impl Protocol {
             return Ok(None);
         }
         tracing::Span::current().record("operation", operation.spec().id);
-        self.describe(operation).map(|value| Some(Response::json(200, &value)))
+        self.describe(operation).await.map(|value| Some(Response::json(200, &value)))
+    }
+
+    /// What the server says of itself, with the agents that a source has now.
+    async fn about_now(&self) -> Result<ServerInfo, ProtocolError> {
+        let personas = self.personas.all().await.map_err(|reason| {
+            tracing::warn!(reason, "the published agents cannot be loaded");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the published agents cannot be loaded now")
+        })?;
+        Ok(ServerInfo { personas, ..self.about.clone() })
     }
 
     /// The OpenAPI document, made once.
@@ -122,7 +131,7 @@ impl Protocol {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
-    fn describe(&self, operation: Operation) -> Result<Value, ProtocolError> {
+    async fn describe(&self, operation: Operation) -> Result<Value, ProtocolError> {
         let about = &self.about;
         let version = || about.version.clone();
         match operation {
@@ -138,7 +147,7 @@ impl Protocol {
                 sse: true,
                 ..TransportCapabilities::default()
             }))),
-            Operation::GetAgentCard => Ok(json!(card::harn(about))),
+            Operation::GetAgentCard => Ok(json!(card::harn(&self.about_now().await?))),
             other => Err(ProtocolError::not_implemented(other)),
         }
     }

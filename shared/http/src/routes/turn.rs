@@ -41,7 +41,8 @@ enum TurnIntent {
 impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_TURNS).await?;
-        let compiled = self.graphs().get(graph)?;
+        let current = self.graphs().current(graph).await?;
+        let compiled = &*current.graph;
         let said = body::object(request, self.limits().body)?;
         let mut turn: TurnRequest = body::typed(said.clone())?;
         let repeatable = Repeatable::of(request, &principal, &said, turn.invocation_id.as_deref())?;

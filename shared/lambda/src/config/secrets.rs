@@ -276,7 +276,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         Some(SecretSource::Given(SecretText::new(text)))
     }
 
-    fn parameter_path(&mut self, name: &str) -> Option<String> {
+    pub(super) fn parameter_path(&mut self, name: &str) -> Option<String> {
         let path = self.0.optional(name)?;
         let is_part =
             |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));

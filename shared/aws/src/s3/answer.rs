@@ -1,0 +1,92 @@
+//! What an answer of S3 means.
+
+use dormouse_ports::{FetchError, FetchResponse, Object, ObjectError, ObjectVersion};
+use futures::StreamExt;
+
+use crate::refusal::{Kind, kind_of};
+
+/// Bytes of an error that are read.
+pub(super) const ERROR_LIMIT: usize = 64 * 1024;
+
+/// What one attempt came to.
+pub(super) enum Attempt {
+    /// It will not come to anything else.
+    Final(Result<Received, ObjectError>),
+    /// The next one may come to more.
+    Again(ObjectError),
+}
+
+pub(super) enum Received {
+    /// An object; of a write, its version without content.
+    Object(Object),
+    /// There is no object of that key.
+    Nothing,
+}
+
+pub(super) async fn read(key: &str, limit: u64, answer: Result<FetchResponse, FetchError>) -> Attempt {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return lost(key, limit, error),
+    };
+    let version = ObjectVersion::new(answer.header("etag").unwrap_or_default());
+    let status = answer.status;
+    let bytes = match whole(answer).await {
+        Ok(bytes) => bytes,
+        Err(error) => return lost(key, limit, error),
+    };
+    match status {
+        200..=299 if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) => {
+            Attempt::Final(Err(ObjectError::TooLarge { key: key.to_owned(), limit }))
+        }
+        200..=299 => Attempt::Final(Ok(Received::Object(Object { bytes, version }))),
+        _ => refused(key, status, &String::from_utf8_lossy(&bytes)),
+    }
+}
+
+async fn whole(answer: FetchResponse) -> Result<Vec<u8>, FetchError> {
+    let mut body = answer.body;
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend(piece?);
+    }
+    Ok(bytes)
+}
+
+/// Attempt whose answer is not known, or was not whole.
+fn lost(key: &str, limit: u64, error: FetchError) -> Attempt {
+    match error {
+        FetchError::TooLarge(_) => Attempt::Final(Err(ObjectError::TooLarge { key: key.to_owned(), limit })),
+        FetchError::Denied(reason) => Attempt::Final(Err(ObjectError::Rejected(reason))),
+        FetchError::Dns(_)
+        | FetchError::Connect(_)
+        | FetchError::Tls(_)
+        | FetchError::Timeout(_)
+        | FetchError::Closed(_) => Attempt::Again(ObjectError::Transient(error.to_string())),
+    }
+}
+
+fn refused(key: &str, status: u16, body: &str) -> Attempt {
+    let code = between(body, "<Code>", "</Code>").unwrap_or_default();
+    let sentence = || {
+        let message = between(body, "<Message>", "</Message>").unwrap_or("it says nothing");
+        format!("{key}: {status} {code}: {message}")
+    };
+    match (status, code) {
+        (404, "NoSuchBucket") => Attempt::Final(Err(ObjectError::Denied(format!("there is no such bucket: {key}")))),
+        (404, _) => Attempt::Final(Ok(Received::Nothing)),
+        (412, _) => Attempt::Final(Err(ObjectError::Conflict(key.to_owned()))),
+        // Of two conditional writes at the same time the second may be told to come again.
+        (409, "ConditionalRequestConflict") => Attempt::Again(ObjectError::Conflict(key.to_owned())),
+        (_, "SlowDown" | "RequestTimeout") => Attempt::Again(ObjectError::Transient(sentence())),
+        _ => match kind_of(code, status) {
+            Kind::Passing => Attempt::Again(ObjectError::Transient(sentence())),
+            Kind::Denied => Attempt::Final(Err(ObjectError::Denied(sentence()))),
+            Kind::Refused => Attempt::Final(Err(ObjectError::Rejected(sentence()))),
+        },
+    }
+}
+
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(before)?;
+    Some(rest.split_once(after)?.0)
+}

@@ -1,0 +1,228 @@
+//! `dormouse workspace publish`: makes a folder the bundle with which runs on AWS begin.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
+use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load, read};
+use dormouse_aws::S3Objects;
+use dormouse_local::{HttpFetch, WorkspaceFolder};
+use dormouse_ports::{FetchError, WorkspaceError};
+use dormouse_system::SystemClock;
+use serde_json::json;
+
+use super::tell_problems;
+use crate::target::{TargetError, access};
+use crate::terminal::plain;
+
+/// Bundle and place of a publication.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PublishArgs {
+    /// The folder.
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+    /// The bucket; an output of the stack says which (`WorkspaceBucket`).
+    #[arg(long)]
+    bucket: String,
+    /// Name of the workspace: lower-case letters, digits and `-`.
+    #[arg(long)]
+    name: String,
+    /// Beginning of the keys in the bucket, as the functions know it.
+    #[arg(long, default_value = "workspaces/")]
+    prefix: String,
+    /// Address of S3, if not that of the region; credentials and region come from the environment.
+    #[arg(long, value_name = "URL")]
+    endpoint_url: Option<String>,
+    /// Check, and say what would change; write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON document instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reason for which nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublishFailure {
+    #[error("the workspace cannot be read: {0}")]
+    Read(#[from] WorkspaceError),
+    #[error("the workspace cannot be published: {0}")]
+    Bundle(#[from] BundleError),
+    #[error("the workspace cannot be published: {0}")]
+    Store(#[from] BundleStoreError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("no request can go out: {0}")]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
+pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailure> {
+    let files = read(&WorkspaceFolder::open(&asked.folder)?).await?;
+    let platform = Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: false };
+    let workspace = load(&files, &platform);
+    let objections = objections(&workspace, &files);
+    let mut err = io::stderr();
+    tell_problems(&workspace, &mut err)?;
+    for objection in &objections {
+        writeln!(err, "{}", plain(objection))?;
+    }
+    if !workspace.is_sound() || !objections.is_empty() {
+        writeln!(err, "nothing was published: mend what is wrong first")?;
+        return Ok(ExitCode::from(3));
+    }
+    let bundle = Bundle::of(&files)?;
+    // A bundle that is too large is refused before anything is asked.
+    bundle.to_bytes()?;
+    let store = store(&asked)?;
+    let current = store.current(&asked.name).await?;
+    let before = match &current {
+        Some(current) if current.digest != bundle.digest() => store.load(&asked.name, &current.digest).await?,
+        Some(_) => Some(bundle.clone()),
+        None => None,
+    };
+    let done = match asked.dry_run {
+        true => None,
+        false => Some(store.publish(&asked.name, &bundle, current.as_ref()).await?),
+    };
+    let told = Told {
+        name: &asked.name,
+        bundle: bundle.digest(),
+        before: current.as_ref().map(|current| current.digest.as_str()),
+        changes: bundle.changes_from(before.as_ref()),
+        done,
+    };
+    tell(&told, asked.json, &mut io::stdout().lock())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn store(asked: &PublishArgs) -> Result<BundleStore, PublishFailure> {
+    let mut access = access(None)?;
+    access.endpoints.s3 = asked.endpoint_url.clone().or(access.endpoints.s3);
+    let (fetch, clock) = (Arc::new(HttpFetch::new()?), Arc::new(SystemClock::default()));
+    let objects = S3Objects::new(&access, &asked.bucket, fetch, clock);
+    Ok(BundleStore::new(Arc::new(objects), asked.prefix.clone()))
+}
+
+/// What works on this machine, and not in a function.
+fn objections(workspace: &Workspace, files: &Files) -> Vec<String> {
+    let mut found = Vec::new();
+    if workspace.enabled_agents().next().is_none() {
+        found.push("error: no agent can run: write one in `.openharness/agents/NAME.md`".to_owned());
+    }
+    for tool in workspace.tools.values().filter(|tool| tool.enabled) {
+        if let ToolSourceDefinition::Stdio { .. } = tool.source {
+            let name = &tool.name;
+            found.push(format!(
+                ".openharness/tools/settings.yaml: error: tool server `{name}` is a process, and no function starts one: \
+                 serve it over HTTP, or set `enabled: false`"
+            ));
+        }
+    }
+    for (path, content) in files.iter().filter(|(path, _)| path.ends_with(".yaml") || path.ends_with(".yml")) {
+        if let FileContent::Bytes(bytes) = content {
+            let text = String::from_utf8_lossy(bytes);
+            let lines = text.lines().enumerate().filter(|(_, line)| refers_to_environment(line));
+            found.extend(lines.map(|(number, _)| {
+                let line = number + 1;
+                format!("{path}:{line}: error: no function has `${{env.…}}`: use `${{secrets.…}}`")
+            }));
+        }
+    }
+    found
+}
+
+fn refers_to_environment(line: &str) -> bool {
+    !line.trim_start().starts_with('#') && line.replace("$${", "").contains("${env.")
+}
+
+/// What a publication did.
+struct Told<'t> {
+    name: &'t str,
+    bundle: &'t str,
+    before: Option<&'t str>,
+    changes: Vec<FileChange>,
+    /// `None` if it only looked.
+    done: Option<Publication>,
+}
+
+impl Told<'_> {
+    fn sentence(&self) -> String {
+        let is_current = self.before == Some(self.bundle);
+        let name = self.name;
+        match (self.done, is_current) {
+            (None, true) | (Some(Publication::Unchanged), _) => format!("`{name}` has this bundle already"),
+            (None, false) => format!("`{name}` would begin with this bundle; nothing was written"),
+            (Some(Publication::Published), _) => {
+                format!("published: runs of `{name}` begin with this bundle; what sleeps goes on with its own")
+            }
+        }
+    }
+}
+
+fn tell(told: &Told<'_>, as_json: bool, out: &mut impl Write) -> io::Result<()> {
+    if as_json {
+        let change = |change: &FileChange| {
+            let what = match change {
+                FileChange::Added(_) => "added",
+                FileChange::Changed(_) => "changed",
+                FileChange::Removed(_) => "removed",
+            };
+            json!({ "change": what, "path": change.path() })
+        };
+        let document = json!({
+            "name": told.name,
+            "bundle": told.bundle,
+            "before": told.before,
+            "changes": told.changes.iter().map(change).collect::<Vec<_>>(),
+            "published": told.done == Some(Publication::Published),
+        });
+        return writeln!(out, "{}", crate::terminal::json(&document, true));
+    }
+    writeln!(out, "bundle {}", told.bundle)?;
+    for change in &told.changes {
+        writeln!(out, "  {}", plain(&change.to_string()))?;
+    }
+    writeln!(out, "{}", told.sentence())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(list: &[(&str, &str)]) -> Files {
+        let bytes = |text: &str| FileContent::Bytes(text.as_bytes().to_vec());
+        list.iter().map(|(path, text)| ((*path).to_owned(), bytes(text))).collect()
+    }
+
+    #[test]
+    fn what_no_function_can_do_is_named_with_its_place() {
+        let all = files(&[
+            (".openharness/agents/assistant.md", "---\nmodel: workspace/small\n---\nHelp.\n"),
+            (
+                ".openharness/models/m.yaml",
+                "# ${env.X}\nsmall:\n  provider: openai-compatible\n  name: tiny\n  url: http://127.0.0.1:9/v1\n  key: ${env.KEY}\n",
+            ),
+            (".openharness/tools/settings.yaml", "files:\n  command: run-files\n"),
+        ]);
+        let workspace = load(&all, &Platform::default());
+        let told = objections(&workspace, &all);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("`files` is a process"), "{told:?}");
+        assert!(told[1].starts_with(".openharness/models/m.yaml:6: error"), "{told:?}");
+        assert_eq!(objections(&load(&files(&[]), &Platform::default()), &files(&[])).len(), 1);
+    }
+
+    #[test]
+    fn each_outcome_has_its_sentence() {
+        let told = |before: Option<&'static str>, done| Told { name: "w", bundle: "b", before, changes: Vec::new(), done };
+        assert!(told(None, None).sentence().contains("would begin"));
+        assert!(told(Some("b"), None).sentence().contains("already"));
+        assert!(told(Some("b"), Some(Publication::Unchanged)).sentence().contains("already"));
+        assert!(told(Some("a"), Some(Publication::Published)).sentence().starts_with("published"));
+    }
+}

@@ -1,0 +1,229 @@
+//! The agents of published bundles.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError};
+use dormouse_agent::workspace::{Platform, load};
+use dormouse_api::{AgentSource, Outside, PersonaSpec};
+use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_harness::{GraphSource, VersionedGraph};
+use dormouse_ports::{Category, ObjectError};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+
+use crate::{DeclaredPorts, agents};
+
+/// How long a process takes a bundle for the current one before it looks again.
+const FRESH: Duration = Duration::from_secs(10);
+/// Bundles that a process keeps; the one that was used longest ago goes first.
+const KEPT: usize = 8;
+
+/// What published agents are made of.
+#[derive(Clone, Debug)]
+pub struct PublishedFrom {
+    /// Where bundles are.
+    pub store: BundleStore,
+    /// Workspaces whose agents are served; of two agents with one name that of the first workspace.
+    pub workspaces: Vec<String>,
+    /// What the platform brings to every workspace.
+    pub platform: Platform,
+    /// What agents need from outside.
+    pub ports: DeclaredPorts,
+    /// What their graphs need from outside.
+    pub outside: Outside,
+}
+
+/// The agents of published bundles. Nothing is loaded before it is asked for; what was loaded stays in the process.
+///
+/// The version of a graph is `WORKSPACE@DIGEST`. A new run begins with the current bundle, which a process looks up
+/// again after ten seconds; a run that sleeps goes on with the bundle that it began with, for which no process has to
+/// look anything up but the bundle itself, once.
+pub struct PublishedAgents {
+    from: PublishedFrom,
+    current: Mutex<BTreeMap<String, Seen>>,
+    loaded: Mutex<IndexMap<String, Arc<LoadedBundle>>>,
+    prepare: OnceLock<Box<dyn Fn(&CompiledGraph) + Send + Sync>>,
+}
+
+/// The digest of a current bundle, none where nothing is published, and when it was looked up.
+#[derive(Clone, Debug)]
+struct Seen {
+    digest: Option<String>,
+    at: Timestamp,
+}
+
+/// A bundle whose graphs are made.
+#[derive(Debug)]
+struct LoadedBundle {
+    version: String,
+    graphs: Vec<Arc<CompiledGraph>>,
+    personas: Vec<PersonaSpec>,
+}
+
+impl LoadedBundle {
+    fn graph(&self, name: &str) -> Option<&Arc<CompiledGraph>> {
+        self.graphs.iter().find(|graph| graph.name() == name)
+    }
+}
+
+impl PublishedAgents {
+    /// The agents that `from` describes.
+    pub fn new(from: PublishedFrom) -> Self {
+        Self { from, current: Mutex::default(), loaded: Mutex::default(), prepare: OnceLock::new() }
+    }
+
+    /// The digest of the current bundle of `workspace`; `None` where none is published.
+    async fn current_of(&self, workspace: &str) -> Result<Option<String>, BundleStoreError> {
+        let now = self.from.ports.clock.now();
+        let seen = locked(&self.current).get(workspace).cloned();
+        if let Some(seen) = &seen
+            && now.duration_since(seen.at).unsigned_abs() < FRESH
+        {
+            return Ok(seen.digest.clone());
+        }
+        let digest = match self.from.store.current(workspace).await {
+            Ok(found) => found.map(|current| current.digest),
+            // Whoever may not list a bucket is not told that there is no such object.
+            Err(BundleStoreError::Objects(ObjectError::Denied(reason))) if seen.is_none() => {
+                tracing::warn!(
+                    workspace,
+                    reason,
+                    "nothing is published of the workspace, or the role may not read it; publish it or allow that"
+                );
+                None
+            }
+            Err(error) => match seen {
+                Some(seen) => {
+                    tracing::warn!(workspace, %error, "the current bundle cannot be looked up; the last one counts");
+                    seen.digest
+                }
+                None => return Err(error),
+            },
+        };
+        let looked = Seen { digest: digest.clone(), at: now };
+        locked(&self.current).insert(workspace.to_owned(), looked);
+        Ok(digest)
+    }
+
+    /// The bundle `digest` of `workspace`.
+    async fn bundle(&self, workspace: &str, digest: &str) -> Result<Arc<LoadedBundle>, EngineError> {
+        let version = format!("{workspace}@{digest}");
+        if let Some(found) = self.kept(&version) {
+            return Ok(found);
+        }
+        let found = self.from.store.load(workspace, digest).await.map_err(|error| away(&error))?;
+        let bundle = found.ok_or_else(|| away(&format!("there is no bundle {version}; publish it again")))?;
+        let made = Arc::new(self.make(version.clone(), &bundle).await?);
+        let mut loaded = locked(&self.loaded);
+        while loaded.len() >= KEPT {
+            loaded.shift_remove_index(0);
+        }
+        // Of two that were made at the same time the first one stays: its graphs may run already.
+        Ok(loaded.entry(version).or_insert(made).clone())
+    }
+
+    /// A bundle that was loaded before; it counts as used.
+    fn kept(&self, version: &str) -> Option<Arc<LoadedBundle>> {
+        let mut loaded = locked(&self.loaded);
+        let at = loaded.get_index_of(version)?;
+        let last = loaded.len() - 1;
+        loaded.move_index(at, last);
+        loaded.get(version).cloned()
+    }
+
+    async fn make(&self, version: String, bundle: &Bundle) -> Result<LoadedBundle, EngineError> {
+        let workspace = load(&bundle.files(), &self.from.platform);
+        let declared = agents(&workspace, &self.from.ports).await;
+        for reason in &declared.left_out {
+            tracing::warn!(version, reason, "a part of a published workspace does not run here");
+        }
+        if declared.names.is_empty() {
+            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new() });
+        }
+        let compiled = declared.agents.compile(&self.from.outside).map_err(|error| away(&error))?;
+        let graphs: Vec<_> = compiled.graphs.iter().cloned().collect();
+        if let Some(prepare) = self.prepare.get() {
+            graphs.iter().for_each(|graph| prepare(graph));
+        }
+        tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
+        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec() })
+    }
+
+    /// The current bundles, in the order of the workspaces.
+    async fn bundles(&self) -> Result<Vec<Arc<LoadedBundle>>, EngineError> {
+        let mut bundles = Vec::new();
+        for workspace in &self.from.workspaces {
+            if let Some(digest) = self.current_of(workspace).await.map_err(|error| away(&error))? {
+                bundles.push(self.bundle(workspace, &digest).await?);
+            }
+        }
+        Ok(bundles)
+    }
+}
+
+impl fmt::Debug for PublishedAgents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublishedAgents").field("workspaces", &self.from.workspaces).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bundle that cannot be had now: the work is to be tried again.
+fn away(reason: &dyn fmt::Display) -> EngineError {
+    EngineError::new(Category::ProviderUnavailable, format!("a published workspace cannot be loaded: {reason}"))
+}
+
+#[async_trait]
+impl GraphSource for PublishedAgents {
+    async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError> {
+        for bundle in self.bundles().await? {
+            if let Some(graph) = bundle.graph(name) {
+                return Ok(Some(VersionedGraph { graph: graph.clone(), version: Some(bundle.version.clone()) }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError> {
+        let unknown = || EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}` in {version}"));
+        let (workspace, digest) = version.split_once('@').ok_or_else(unknown)?;
+        self.bundle(workspace, digest).await?.graph(name).cloned().ok_or_else(unknown)
+    }
+
+    fn made(&self) -> Vec<Arc<CompiledGraph>> {
+        locked(&self.loaded).values().flat_map(|bundle| bundle.graphs.iter().cloned()).collect()
+    }
+}
+
+#[async_trait]
+impl AgentSource for PublishedAgents {
+    async fn personas(&self) -> Result<Vec<PersonaSpec>, String> {
+        let mut personas: Vec<PersonaSpec> = Vec::new();
+        for bundle in self.bundles().await.map_err(|error| error.to_string())? {
+            for spec in &bundle.personas {
+                match personas.iter().any(|known| known.graph == spec.graph) {
+                    true => tracing::warn!(
+                        agent = spec.graph,
+                        bundle = bundle.version,
+                        "an agent of this name is in a workspace before; this one is not served"
+                    ),
+                    false => personas.push(spec.clone()),
+                }
+            }
+        }
+        Ok(personas)
+    }
+
+    fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>) {
+        if self.prepare.set(prepare).is_err() {
+            tracing::warn!("graphs of published workspaces are prepared already; the second preparation does not count");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The agents of published workspaces, as a function serves them.
+
+mod tools;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_agent::bundle::BundleStore;
+use dormouse_agent::workspace::Platform;
+use dormouse_api::Outside;
+use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, S3Objects};
+use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom};
+use dormouse_fetch::NetworkFetch;
+use dormouse_ports::{Fetch, Secret, SecretError, Secrets};
+use dormouse_system::RandomIds;
+use dormouse_tools::Values;
+
+use crate::config::WorkspaceConfig;
+use tools::CloudTools;
+
+/// The agents of the workspaces of `config`. Nothing is asked before one of them is.
+pub(crate) fn published(
+    config: WorkspaceConfig,
+    access: &AwsAccess,
+    parameters: &Parameters,
+    outside: Outside,
+) -> PublishedAgents {
+    let clock = outside.clock.clone();
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
+    let objects = S3Objects::new(access, &config.bucket, fetch.clone(), clock.clone());
+    let env: Arc<dyn Secrets> = Arc::new(NoVariables);
+    let secrets: Arc<dyn Secrets> = match config.secrets {
+        Some(path) => Arc::new(ParameterSecrets::new(parameters.clone(), path, clock.clone())),
+        None => Arc::new(NoSecrets),
+    };
+    let values = Values::new(env.clone(), secrets.clone());
+    let ports = DeclaredPorts {
+        tools: Arc::new(CloudTools::new(fetch.clone(), values)),
+        fetch,
+        clock,
+        ids: Arc::new(RandomIds),
+        env,
+        secrets,
+        deltas: None,
+        callbacks: None,
+    };
+    PublishedAgents::new(PublishedFrom {
+        store: BundleStore::new(Arc::new(objects), config.prefix),
+        workspaces: config.names,
+        platform: Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: false },
+        ports,
+        outside,
+    })
+}
+
+/// The environment of a function holds the credentials of its role: no workspace reads it.
+struct NoVariables;
+
+#[async_trait]
+impl Secrets for NoVariables {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        Err(SecretError::Missing(format!("env.{name} (on AWS there is no `${{env.…}}`: use `${{secrets.{name}}}`)")))
+    }
+}
+
+/// Where the deployment names no path of parameters.
+struct NoSecrets;
+
+#[async_trait]
+impl Secrets for NoSecrets {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        Err(SecretError::Missing(format!("{name} (DORMOUSE_AGENT_SECRETS names no path of parameters)")))
+    }
+}
