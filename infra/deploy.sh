@@ -22,6 +22,9 @@
 #   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
 #   STREAMING      disabled: without the function stream, where there are no function addresses
 #
+#   WORKSPACES     names of published workspaces whose agents are served, separated by commas; there is a bucket for their
+#                  bundles then (`dormouse workspace publish`)
+#
 #   Addresses:
 #   DOMAIN, CERTIFICATE_ARN, HOSTED_ZONE_ID   the name of the API, its certificate in this region, and its zone in Route 53
 #   BASE_URL       what addresses that are given out begin with, for a proxy in front
@@ -160,6 +163,7 @@ deploy() {
         given WarmReads "${WARM_READS:-}"
         given WarmWrites "${WARM_WRITES:-}"
         given Streaming "${STREAMING:-}"
+        given Workspaces "${WORKSPACES:-}"
         given DomainName "${DOMAIN:-}"
         given CertificateArn "${CERTIFICATE_ARN:-}"
         given HostedZoneId "${HOSTED_ZONE_ID:-}"

@@ -12,6 +12,7 @@ output() {
 }
 bus=$(output BusName) || fail "there is no stack $stack in account $account, region $region"
 table=$(output TableName)
+bundles=$(output WorkspaceBucket)
 parameter() {
     aws cloudformation describe-stacks --stack-name "$stack" --output text \
         --query "Stacks[0].Parameters[?ParameterKey=='$1'].ParameterValue | [0]"
@@ -45,6 +46,16 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
+if [ "$bundles" != None ]; then
+    say "removing the bundles in $bundles"
+    # Every version of them: a bucket with one left cannot be removed.
+    for kind in Versions DeleteMarkers; do
+        while read -r object version; do
+            [ -z "$version" ] || aws s3api delete-object --bucket "$bundles" --key "$object" --version-id "$version" >/dev/null
+        done < <(aws s3api list-object-versions --bucket "$bundles" --output text --query "$kind[].[Key, VersionId]" | sed '/^None/d')
+    done
+    aws s3 rb "s3://$bundles" >/dev/null
+fi
 say "removing the secrets of $STAGE"
 remove_secrets
 aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"

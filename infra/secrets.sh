@@ -67,10 +67,19 @@ secrets_changed() {
     fi
 }
 
+# agent_secrets: names of the secrets of agents, which people put below the stage.
+agent_secrets() {
+    if [ "$store" = secrets-manager ]; then
+        aws secretsmanager list-secrets --filters "Key=name,Values=dormouse/$STAGE/agents/" --query 'SecretList[].Name' --output text
+    else
+        aws ssm get-parameters-by-path --path "$secrets/agents" --query 'Parameters[].Name' --output text
+    fi | tr '\t' '\n' | sed 's,.*/agents/,agents/,; /^None$/d; /^$/d'
+}
+
 # remove_secrets: all of them, wherever they are. A name of Secrets Manager is free again at once.
 remove_secrets() {
     local name
-    for name in callback-secret callback-secret-second signal-key signal-key-second; do
+    for name in callback-secret callback-secret-second signal-key signal-key-second $(agent_secrets); do
         if [ "$store" = secrets-manager ]; then
             aws secretsmanager delete-secret --secret-id "$(secret_name "$name")" --force-delete-without-recovery >/dev/null 2>&1 || true
         else

@@ -165,6 +165,12 @@ export interface DormouseParameters {
   readonly rollout?: "AtOnce" | "LambdaAllAtOnce" | "LambdaCanary10Percent5Minutes" | "LambdaCanary10Percent10Minutes" | "LambdaCanary10Percent15Minutes" | "LambdaCanary10Percent30Minutes" | "LambdaLinear10PercentEvery1Minute" | "LambdaLinear10PercentEvery2Minutes" | "LambdaLinear10PercentEvery3Minutes" | "LambdaLinear10PercentEvery10Minutes";
 
   /**
+   * Names of published workspaces whose agents the functions serve, separated by commas. With a name there is a
+   * bucket for their bundles, which stays when none is named any more.
+   */
+  readonly workspaces?: string;
+
+  /**
    * How long logs are kept. Default: 30.
    */
   readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
@@ -218,6 +224,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   warmReads: "WarmReads",
   warmWrites: "WarmWrites",
   rollout: "Rollout",
+  workspaces: "Workspaces",
   logRetentionDays: "LogRetentionDays",
   alarmEmail: "AlarmEmail",
   alarms: "Alarms",
@@ -232,6 +239,7 @@ export const OUTPUTS = {
   streamUrl: "StreamUrl",
   busName: "BusName",
   tableName: "TableName",
+  workspaceBucket: "WorkspaceBucket",
   failedQueueUrl: "FailedQueueUrl",
   undeliveredQueueUrl: "UndeliveredQueueUrl",
 } as const;

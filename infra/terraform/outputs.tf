@@ -30,6 +30,11 @@ output "table_name" {
   value       = lookup(aws_cloudformation_stack.this.outputs, "TableName", null)
 }
 
+output "workspace_bucket" {
+  description = "Where `dormouse workspace publish` puts bundles."
+  value       = lookup(aws_cloudformation_stack.this.outputs, "WorkspaceBucket", null)
+}
+
 output "failed_queue_url" {
   description = "Events that a function took and failed on."
   value       = lookup(aws_cloudformation_stack.this.outputs, "FailedQueueUrl", null)

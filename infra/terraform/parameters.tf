@@ -31,6 +31,7 @@ locals {
     WarmReads            = var.warm_reads
     WarmWrites           = var.warm_writes
     Rollout              = var.rollout
+    Workspaces           = var.workspaces
     LogRetentionDays     = var.log_retention_days
     AlarmEmail           = var.alarm_email
     Alarms               = var.alarms

@@ -294,6 +294,17 @@ variable "rollout" {
   }
 }
 
+variable "workspaces" {
+  description = "Names of published workspaces whose agents the functions serve, separated by commas. With a name there is a bucket for their bundles, which stays when none is named any more."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.workspaces == null ? true : can(regex("^([a-z][a-z0-9-]{0,63}(,[a-z][a-z0-9-]{0,63})*)?$", var.workspaces))
+    error_message = "It has to match ([a-z][a-z0-9-]{0,63}(,[a-z][a-z0-9-]{0,63})*)?"
+  }
+}
+
 variable "log_retention_days" {
   description = "How long logs are kept. The template's default: 30."
   type        = number
