@@ -46,7 +46,7 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
-if [ "$bundles" != None ]; then
+if [ "$bundles" != None ] && aws s3api head-bucket --bucket "$bundles" >/dev/null 2>&1; then
     say "removing the bundles in $bundles"
     # Every version of them: a bucket with one left cannot be removed.
     for kind in Versions DeleteMarkers; do

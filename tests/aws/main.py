@@ -113,7 +113,10 @@ class Stack:
         }
         reads = {"ssm:GetParameters": "*"}
         granted = {
-            "InboundRole": waits | reads, "SignalRole": waits | reads, "WakeupRole": waits, "StreamRole": reads
+            "InboundRole": waits | reads,
+            "SignalRole": waits | reads,
+            "WakeupRole": waits | reads,
+            "StreamRole": reads,
         }
         for resource in self.stacks.list_stack_resources(StackName=self.name)["StackResourceSummaries"]:
             actions = granted.get(resource["LogicalResourceId"], {})
@@ -146,6 +149,17 @@ class Stack:
         command = [os.environ["DORMOUSE_BIN"], "letters", "--stack", self.name, "--json", *arguments]
         done = subprocess.run(command, env=given, capture_output=True, text=True)
         tour.same((done.returncode, done.stderr), (0, ""), f"dormouse letters {' '.join(arguments)}")
+        return json.loads(done.stdout)
+
+    def publish(self, folder, name, *options):
+        """What `dormouse workspace publish` tells; its exit code where that is not 0."""
+        (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
+        (bucket,) = [one["OutputValue"] for one in described["Outputs"] if one["OutputKey"] == "WorkspaceBucket"]
+        given = self.emulator.environment() | {"AWS_REGION": REGION}
+        command = [os.environ["DORMOUSE_BIN"], "workspace", "publish", str(folder), "--bucket", bucket, "--name", name]
+        done = subprocess.run([*command, "--json", *options], env=given, capture_output=True, text=True)
+        if done.returncode != 0:
+            return done.returncode
         return json.loads(done.stdout)
 
     def what_is_left(self):

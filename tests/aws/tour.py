@@ -30,9 +30,11 @@ What the emulator does not do as AWS does, and which step is narrower for it:
 
 import concurrent.futures
 import json
+import pathlib
 import uuid
 
 from emulator import until
+from model import KEY, Model, write_workspace
 
 EXPENSE = {"state": {"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}}
 GRACE = {"decision": "approved", "decided_by": "Grace"}
@@ -531,6 +533,78 @@ def signed_callers(stack):
     stack.deploy(AUTHORIZATION="KEYS")
 
 
+def published_agent(stack):
+    """a workspace is published; model and tool are called once each, the approval wakes another sandbox, a run keeps its bundle"""
+    stack.deploy(WORKSPACES="front-desk")
+    name = f"{stack.secrets}/agents/MODEL_KEY"
+    stack.parameters.put_parameter(Name=name, Value=KEY, Type="SecureString")
+    model, folder = Model(), pathlib.Path(stack.emulator.folder) / "front-desk"
+    try:
+        agent_works(stack, model, folder)
+    finally:
+        model.stop()
+    stack.parameters.delete_parameters(Names=[name])
+
+
+def agent_works(stack, model, folder):
+    write_workspace(folder, model, "Rules of the first day.")
+    looked = stack.publish(folder, "front-desk", "--dry-run")
+    same((looked["published"], len(looked["changes"])), (False, 4), f"a look: {looked}")
+    first = stack.publish(folder, "front-desk")
+    same((first["published"], first["bundle"]), (True, looked["bundle"]), f"the publication: {first}")
+    same(stack.publish(folder, "front-desk")["published"], False, "the same again")
+    headers = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"} | stack.bearer
+
+    def ask(path, body):
+        answer = patiently(
+            lambda: stack.door.post(path, body, headers=headers | {"idempotency-key": str(uuid.uuid4())})
+        )
+        same(answer.status in (200, 201, 202), True, f"{path}: {answer}")
+        return answer.json
+
+    def task_is(task, status):
+        found = stack.door.get(f"/v1/tasks/{task['id']}", headers=headers)
+        same(found.json.get("status") in ("FAILED", "CANCELED"), False, f"the task: {found}")
+        return found.json if found.json.get("status") == status else None
+
+    personas = [one["name"] for one in stack.door.get("/v1/personas", headers=headers).json["data"]]
+    same(personas[0], "clerk", f"the agents: {personas}")
+    workspace = ask("/v1/workspaces", {"name": "desk", "root": "/"})
+    session = ask("/v1/sessions", {"workspace_id": workspace["id"]})
+
+    def submit():
+        said = {"role": "user", "parts": [{"type": "text", "text": "Book the blue room for nine."}]}
+        return ask(f"/v1/sessions/{session['id']}/tasks", {"persona_id": "persona_clerk", "input": said})
+
+    def approve(task):
+        said = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}}]}
+        ask(f"/v1/tasks/{task['id']}/messages", {"kind": "tool_confirmation", "message": said})
+
+    task = submit()
+    until(lambda: task_is(task, "AUTH_REQUIRED"), 60, "the model calls the tool, and the run waits for the approval")
+    same((len(model.calls), model.bookings), (1, []), "calls of the model, and bookings before anybody approved")
+    same(stack.emulator.kill_functions() > 0, True, "every sandbox is gone")
+    until(lambda: not stack.emulator.functions(), 10, "no function runs")
+    # What was published meanwhile counts for the next run, and not for the one that sleeps.
+    (folder / "AGENTS.md").write_text("Rules of the second day.\n")
+    second = stack.publish(folder, "front-desk")
+    same(second["changes"], [{"change": "changed", "path": "AGENTS.md"}], f"the second publication: {second}")
+    approve(task)
+    until(lambda: task_is(task, "COMPLETED"), 60, "the approval wakes another sandbox, which completes the run")
+    same(len(model.calls), 2, "calls of the model")
+    same([body for _, body in model.bookings], [{"room": "blue", "hour": 9}], "bookings")
+    same(bool(model.bookings[0][0]), True, "a booking has an idempotency key")
+    told = model.instructions()
+    same(["first day" in said for said in told], [True, True], f"the run keeps its bundle: {told}")
+    stack.emulator.kill_functions()
+    later = submit()
+    until(lambda: task_is(later, "COMPLETED") or task_is(later, "AUTH_REQUIRED"), 60, "a new run")
+    same("second day" in model.instructions()[2], True, f"a new run begins with the new bundle: {model.instructions()}")
+    same(model.refused, [], "requests without the key")
+    (folder / ".openharness/agents/clerk.md").write_text("---\nmodel: workspace/nothing\n---\n")
+    same(stack.publish(folder, "front-desk"), 3, "a workspace that is wrong")
+
+
 def nothing_was_denied(stack):
     """no function asked for anything that its role does not grant"""
     same(stack.gate.denied, [], "denied requests")
@@ -562,5 +636,6 @@ STEPS = [
     sweep_repairs,
     hundred_sessions,
     signed_callers,
+    published_agent,
     nothing_was_denied,
 ]
