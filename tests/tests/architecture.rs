@@ -29,7 +29,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-agent", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
     (
         "dormouse-declared",
-        &["dormouse-agent", "dormouse-api", "dormouse-protocol", "dormouse-providers", "dormouse-ports"],
+        &[
+            "dormouse-agent",
+            "dormouse-api",
+            "dormouse-protocol",
+            "dormouse-providers",
+            "dormouse-harness",
+            "dormouse-engine",
+            "dormouse-ports",
+        ],
     ),
     ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
@@ -42,6 +50,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-lambda",
         &[
+            "dormouse-agent",
+            "dormouse-declared",
+            "dormouse-fetch",
+            "dormouse-tools",
             "dormouse-http",
             "dormouse-api",
             "dormouse-protocol",

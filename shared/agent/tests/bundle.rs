@@ -17,7 +17,10 @@ fn sound() -> Files {
     files(&[
         ("AGENTS.md", b"Be kind.\n"),
         (AGENT, b"---\nmodel: workspace/small\n---\nHelp.\n"),
-        (".openharness/models/models.yaml", b"small: {provider: openai-compatible, name: tiny, url: 'http://127.0.0.1:9/v1'}\n"),
+        (
+            ".openharness/models/models.yaml",
+            b"small: {provider: openai-compatible, name: tiny, url: 'http://127.0.0.1:9/v1'}\n",
+        ),
         (".openharness/skills/logo.png", &[0x89, 0xff, 0x00]),
         (".openharness/data/history.db", b"not a definition"),
     ])

@@ -223,7 +223,9 @@ impl AgentSource for PublishedAgents {
 
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>) {
         if self.prepare.set(prepare).is_err() {
-            tracing::warn!("graphs of published workspaces are prepared already; the second preparation does not count");
+            tracing::warn!(
+                "graphs of published workspaces are prepared already; the second preparation does not count"
+            );
         }
     }
 }

@@ -127,6 +127,11 @@ impl GraphRegistry {
         }
     }
 
+    /// True if `paused` began with a version of a graph that stays: it goes on with that, whatever else changes.
+    pub fn is_versioned(paused: &PausedInvocation) -> bool {
+        paused.metadata.contains_key(VERSION)
+    }
+
     /// The shapes of the events that any of the linked graphs declares. A graph of a source relies on its own before any
     /// node of it runs.
     pub fn declared_events(&self) -> BTreeMap<ShapeId, EventShape> {

@@ -120,6 +120,9 @@ fn upgrade_of_row(
 
 /// Outcome for `paused` with `graphs`.
 pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> PauseUpgrade {
+    if GraphRegistry::is_versioned(&paused) {
+        return same(paused);
+    }
     let graph = graphs.get(&paused.graph);
     let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
     let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
@@ -136,6 +139,12 @@ pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> Pa
     let generation = paused.generation;
     let graph = paused.graph;
     PauseUpgrade { invocation_id, generation, graph, fate, outcome }
+}
+
+/// Outcome for a pause that goes on with the version of its graph with which it began.
+fn same(paused: PausedInvocation) -> PauseUpgrade {
+    let PausedInvocation { invocation_id, generation, graph, .. } = paused;
+    PauseUpgrade { invocation_id, generation, graph, fate: MigrationOutcome::Same, outcome: Ok(Upgrade::Same) }
 }
 
 fn sleeps(record: &InvocationRecord) -> bool {

@@ -48,7 +48,9 @@ pub enum Publication {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleStoreError {
     /// The name of the workspace cannot be part of a key.
-    #[error("{0:?} is no name of a workspace: it has up to 64 lower-case letters, digits and `-`, and begins with a letter")]
+    #[error(
+        "{0:?} is no name of a workspace: it has up to 64 lower-case letters, digits and `-`, and begins with a letter"
+    )]
     Name(String),
     /// The bundle is broken.
     #[error(transparent)]
@@ -96,8 +98,7 @@ impl BundleStore {
         let key = self.pointer_key(name)?;
         let Some(object) = self.objects.get(&key, POINTER_LIMIT).await? else { return Ok(None) };
         let broken = |reason: String| BundleStoreError::Pointer(key.clone(), reason);
-        let pointer: Pointer =
-            dormouse_json::read(&object.bytes, BOUNDS).map_err(|error| broken(error.to_string()))?;
+        let pointer: Pointer = dormouse_json::read(&object.bytes, BOUNDS).map_err(|error| broken(error.to_string()))?;
         if pointer.format != FORMAT || !is_digest(&pointer.bundle) {
             return Err(broken("it names no bundle of this version".to_owned()));
         }

@@ -53,7 +53,10 @@ async fn an_object_is_read_with_a_signature() {
     assert_eq!(request.url, "https://s3.eu-central-1.amazonaws.com/agents/w/current.json");
     assert_eq!(header(request, "x-amz-date").as_deref(), Some("20270115T080000Z"));
     let signature = header(request, "authorization").expect("a signature");
-    assert!(signature.ends_with("Signature=c70e1d4c684664a1afb3e4bfab084d41589efcc7641dfdeb571bf8fc774a2594"), "{signature}");
+    assert!(
+        signature.ends_with("Signature=c70e1d4c684664a1afb3e4bfab084d41589efcc7641dfdeb571bf8fc774a2594"),
+        "{signature}"
+    );
 }
 
 #[tokio::test]

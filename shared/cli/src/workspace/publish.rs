@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_sentence() {
-        let told = |before: Option<&'static str>, done| Told { name: "w", bundle: "b", before, changes: Vec::new(), done };
+        let told =
+            |before: Option<&'static str>, done| Told { name: "w", bundle: "b", before, changes: Vec::new(), done };
         assert!(told(None, None).sentence().contains("would begin"));
         assert!(told(Some("b"), None).sentence().contains("already"));
         assert!(told(Some("b"), Some(Publication::Unchanged)).sentence().contains("already"));

@@ -42,7 +42,9 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             !["", ".", ".."].contains(&part) && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         };
         if !prefix.strip_suffix('/').is_some_and(|parts| parts.split('/').all(is_part)) {
-            self.0.fault(format!("{PREFIX} must be like workspaces/: letters, digits, `-`, `_`, `.`, and a slash at its end"));
+            self.0.fault(format!(
+                "{PREFIX} must be like workspaces/: letters, digits, `-`, `_`, `.`, and a slash at its end"
+            ));
         }
         let secrets = self.parameter_path(SECRETS);
         Some(WorkspaceConfig { names, bucket, prefix, secrets })

@@ -28,7 +28,11 @@ impl CloudTools {
         Self { fetch, values, servers }
     }
 
-    fn http(&self, definition: &ToolDefinition, http: &HttpDefinition) -> Result<HttpTools, dormouse_tools::HttpToolError> {
+    fn http(
+        &self,
+        definition: &ToolDefinition,
+        http: &HttpDefinition,
+    ) -> Result<HttpTools, dormouse_tools::HttpToolError> {
         let effect = if http.safe { Effect::Safe } else { Effect::Manual };
         let tool = HttpTool::new(&definition.name, method(&http.method), http.url.clone())?;
         let mut tool = tool.describe(&http.description).effect(effect).input_schema(http.input_schema.clone())?;
@@ -56,9 +60,7 @@ fn method(name: &str) -> Method {
 impl ToolSources for CloudTools {
     fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String> {
         match &definition.source {
-            ToolSourceDefinition::Stdio { .. } => {
-                Err("no function starts a process: serve it over HTTP".to_owned())
-            }
+            ToolSourceDefinition::Stdio { .. } => Err("no function starts a process: serve it over HTTP".to_owned()),
             ToolSourceDefinition::Server { oauth: Some(_), .. } => {
                 Err("its `oauth` is not read here: put an access token into `headers`".to_owned())
             }

@@ -1,0 +1,221 @@
+//! Agents of published bundles: a run keeps the bundle that it began with, and a process asks for no more than it needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_agent::bundle::{Bundle, BundleStore};
+use dormouse_agent::workspace::{FileContent, Files, Platform, ToolDefinition};
+use dormouse_api::{AgentSource, Outside, RecordingEngine, RecordingStore};
+use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom, ToolSources};
+use dormouse_harness::{
+    DescriptorWakes, FreshTurn, GraphRegistry, GraphSource, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
+};
+use dormouse_ports::tool::{ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::{Category, Map, Secret};
+use dormouse_testkit::{
+    CountingIds, ManualClock, MemoryBus, MemoryObjects, MemoryStore, MemorySubscriptions, ScriptedAnswer,
+    ScriptedFetch, TokioSpawner,
+};
+use futures::executor::block_on;
+use serde_json::{Value, json};
+
+const NAME: &str = "support";
+const CURRENT: &str = "get workspaces/support/current.json";
+
+/// Everything that outlives a process.
+struct World {
+    objects: Arc<MemoryObjects>,
+    store: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    fetch: ScriptedFetch,
+    ids: Arc<CountingIds>,
+}
+
+/// A process that serves the workspace.
+struct Sandbox {
+    agents: Arc<PublishedAgents>,
+    harness: Harness,
+}
+
+#[derive(Debug)]
+struct Booking;
+
+#[async_trait]
+impl ToolSource for Booking {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        Ok(vec![ToolSpec::new("book")])
+    }
+
+    async fn call(&self, _: &ToolCall) -> Result<ToolReply, ToolError> {
+        Ok(ToolReply::Done(ToolOutput::text("booked")))
+    }
+}
+
+impl ToolSources for Booking {
+    fn source(&self, _: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String> {
+        Ok(Arc::new(Self))
+    }
+}
+
+fn bundle(rules: &str) -> Bundle {
+    let bytes = |text: &str| FileContent::Bytes(text.as_bytes().to_vec());
+    let agent = "---\nmodel: workspace/m\npolicy:\n  approval:\n    external: ['*']\n---\nYou book.\n";
+    let model = "m:\n  provider: openai-compatible\n  name: tiny\n  url: http://models.test/v1\n  key: ${secrets.K}\n";
+    let files = Files::from([
+        ("AGENTS.md".to_owned(), bytes(rules)),
+        (".openharness/agents/clerk.md".to_owned(), bytes(agent)),
+        (".openharness/models/m.yaml".to_owned(), bytes(model)),
+        (".openharness/tools/settings.yaml".to_owned(), bytes("desk:\n  url: http://desk.test/mcp\n")),
+    ]);
+    Bundle::of(&files).expect("a bundle")
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            objects: Arc::default(),
+            store: Arc::default(),
+            clock: Arc::default(),
+            fetch: ScriptedFetch::default(),
+            ids: Arc::default(),
+        }
+    }
+
+    fn bundles(&self) -> BundleStore {
+        BundleStore::new(self.objects.clone(), "workspaces/")
+    }
+
+    fn publish(&self, rules: &str) -> String {
+        let made = bundle(rules);
+        block_on(async {
+            let seen = self.bundles().current(NAME).await.expect("an answer");
+            self.bundles().publish(NAME, &made, seen.as_ref()).await.expect("published");
+        });
+        self.objects.take_asked();
+        made.digest().to_owned()
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let agents = Arc::new(PublishedAgents::new(PublishedFrom {
+            store: self.bundles(),
+            workspaces: vec![NAME.to_owned()],
+            platform: Platform::default(),
+            ports: DeclaredPorts {
+                fetch: Arc::new(self.fetch.clone()),
+                clock: self.clock.clone(),
+                ids: self.ids.clone(),
+                env: Arc::new(Secret::new("none")),
+                secrets: Arc::new(Secret::new("hush")),
+                tools: Arc::new(Booking),
+                deltas: None,
+                callbacks: None,
+            },
+            outside: Outside::new(bus.clone(), self.clock.clone()),
+        }));
+        let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
+        let (spawner, planner) = (Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let engine = RecordingEngine::new(recording, self.ids.clone(), spawner, planner);
+        let graphs = GraphRegistry::default().with_source(agents.clone());
+        let config = HarnessConfig::new(Mode::Sessioned);
+        let harness = Harness::new(engine.engine().clone(), graphs, subscriptions, bus, config);
+        Sandbox { agents, harness }
+    }
+
+    /// What the model was told in its request number `index`.
+    fn instructions(&self, index: usize) -> String {
+        self.fetch.bodies()[index]["messages"][0]["content"].to_string()
+    }
+}
+
+fn object(value: Value) -> Map {
+    value.as_object().cloned().expect("an object")
+}
+
+fn asks_for_the_tool() -> ScriptedAnswer {
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "book", "arguments": "{}" } });
+    completion(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls")
+}
+
+fn says(text: &str) -> ScriptedAnswer {
+    completion(json!({ "role": "assistant", "content": text }), "stop")
+}
+
+fn completion(message: Value, finish: &str) -> ScriptedAnswer {
+    let choice = json!({ "index": 0, "message": message, "finish_reason": finish });
+    let usage = json!({ "prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10 });
+    ScriptedAnswer::json(200, &json!({ "id": "1", "model": "tiny", "choices": [choice], "usage": usage }))
+}
+
+fn book() -> FreshTurn {
+    let forged = object(json!({ "dormouse.graph_version": "support@forged" }));
+    let state = object(json!({ "messages": [{ "role": "user", "content": "book" }] }));
+    FreshTurn { metadata: forged, ..FreshTurn::new("clerk", state) }
+}
+
+#[tokio::test]
+async fn what_sleeps_goes_on_with_its_own_bundle_and_what_begins_has_the_new_one() {
+    let world = World::new();
+    let first = world.publish("Rules of the first day.");
+    world.fetch.answer(asks_for_the_tool()).answer(says("done")).answer(says("hello"));
+    let sandbox = world.sandbox();
+    assert_eq!(world.objects.take_asked(), [] as [&str; 0], "nothing is loaded before it is asked for");
+    let TurnOutcome::Suspended(asleep) = sandbox.harness.turn(book()).await.outcome else { panic!("it waits") };
+    let loaded = format!("get workspaces/support/bundles/{first}.json");
+    assert_eq!(world.objects.take_asked(), [CURRENT, &loaded]);
+
+    world.publish("Rules of the second day.");
+    let other = world.sandbox();
+    let answer = object(json!({ "decision": "approve" }));
+    let done = other.harness.turn(Transmission::callback(asleep.invocation_id, None, answer)).await.outcome;
+    assert!(matches!(done, TurnOutcome::Completed(_)), "{done:?}");
+    assert_eq!(world.objects.take_asked(), [loaded.as_str()], "the pinned bundle, and no look at the current one");
+    let begun = other.harness.turn(book()).await.outcome;
+    assert!(matches!(begun, TurnOutcome::Completed(_)), "{begun:?}");
+    let told = [0, 1, 2].map(|index| world.instructions(index).contains("first day"));
+    assert_eq!(told, [true, true, false]);
+    assert!(world.instructions(2).contains("second day"));
+}
+
+#[tokio::test]
+async fn a_process_looks_again_after_ten_seconds_and_does_without_where_it_cannot() {
+    let world = World::new();
+    world.publish("One.");
+    let sandbox = world.sandbox();
+    let names = async || -> Vec<String> {
+        let personas = sandbox.agents.personas().await.expect("personas");
+        personas.into_iter().map(|spec| spec.graph).collect()
+    };
+    assert_eq!(names().await, ["clerk"]);
+    assert_eq!(world.objects.take_asked().len(), 2);
+    world.clock.advance(Duration::from_secs(9));
+    assert_eq!(names().await, ["clerk"]);
+    assert_eq!(world.objects.take_asked(), [] as [&str; 0]);
+    world.clock.advance(Duration::from_secs(2));
+    assert_eq!(names().await, ["clerk"]);
+    assert_eq!(world.objects.take_asked(), [CURRENT], "the bundle is in the process");
+    world.objects.set_away(true);
+    world.clock.advance(Duration::from_secs(11));
+    assert_eq!(names().await, ["clerk"], "the last known one counts");
+    let cold = world.sandbox();
+    let refused = cold.agents.current("clerk").await.expect_err("it knows of none");
+    assert_eq!(*refused.category(), Category::ProviderUnavailable);
+}
+
+#[tokio::test]
+async fn a_bundle_that_was_changed_is_not_run() {
+    let world = World::new();
+    let digest = world.publish("One.");
+    let other = bundle("Two.").to_bytes().expect("bytes");
+    world.objects.overwrite(&format!("workspaces/support/bundles/{digest}.json"), &other);
+    let refused = world.sandbox().agents.current("clerk").await.expect_err("refused");
+    assert!(refused.message().contains("was changed after it was published"), "{refused}");
+}
+
+#[tokio::test]
+async fn without_a_publication_there_is_no_such_graph() {
+    let world = World::new();
+    let TurnOutcome::Errored(error) = world.sandbox().harness.turn(book()).await.outcome else { panic!("refused") };
+    assert_eq!(error.category, Category::GraphUnknown);
+}
