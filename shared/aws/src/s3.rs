@@ -41,22 +41,23 @@ impl S3Objects {
         Self { fetch, signer, clock, address }
     }
 
-    /// Sends what `request` makes until an attempt is final.
+    /// Sends what `request` makes until an attempt is final. A write that is repeated may meet its own first attempt, which
+    /// is a conflict then.
     async fn send(&self, limit: u64, request: impl Fn() -> FetchRequest) -> Result<Received, ObjectError> {
         let mut pause = PAUSE;
-        for attempt in 1.. {
-            let sent = self.once(limit, request()).await;
-            match sent {
+        let mut attempt = 1;
+        loop {
+            match self.once(limit, request()).await {
                 Attempt::Final(received) => return received,
                 Attempt::Again(error) if attempt >= ATTEMPTS => return Err(error),
                 Attempt::Again(error) => {
                     tracing::debug!(%error, attempt, "the request to S3 is repeated");
                     self.clock.sleep(pause).await;
                     pause *= 2;
+                    attempt += 1;
                 }
             }
         }
-        unreachable!("the loop has an attempt that is the last")
     }
 
     async fn once(&self, limit: u64, mut request: FetchRequest) -> Attempt {
