@@ -46,8 +46,11 @@ pub struct PublishedAgents {
     from: PublishedFrom,
     current: Mutex<BTreeMap<String, Seen>>,
     loaded: Mutex<IndexMap<String, Arc<LoadedBundle>>>,
-    prepare: OnceLock<Box<dyn Fn(&CompiledGraph) + Send + Sync>>,
+    prepare: OnceLock<PrepareGraph>,
 }
+
+/// What a process does with a graph before it serves it.
+type PrepareGraph = Box<dyn Fn(&CompiledGraph) + Send + Sync>;
 
 /// The digest of a current bundle, none where nothing is published, and when it was looked up.
 #[derive(Clone, Debug)]
@@ -221,7 +224,7 @@ impl AgentSource for PublishedAgents {
         Ok(personas)
     }
 
-    fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>) {
+    fn prepare(&self, prepare: PrepareGraph) {
         if self.prepare.set(prepare).is_err() {
             tracing::warn!(
                 "graphs of published workspaces are prepared already; the second preparation does not count"

@@ -48,7 +48,7 @@ pub(crate) fn turn(turn: &Turn) {
             tracing::info!(%signal_id, path, %expires_at, outcome = "buffered", "the signal came before its wait and was kept");
         }
         TurnOutcome::Stale { invocation_id } => {
-            tracing::info!(%invocation_id, path, outcome = "stale", "the turn found its pause over")
+            tracing::info!(%invocation_id, path, outcome = "stale", "the turn found its pause over");
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcom
     let path = path.map(DispatchPath::as_str);
     match outcome {
         ChatTurnOutcome::Completed { .. } => {
-            tracing::info!(%session_id, path, outcome = "completed", "the message was answered")
+            tracing::info!(%session_id, path, outcome = "completed", "the message was answered");
         }
         ChatTurnOutcome::Suspended { invocation_id, generation, .. } => {
             tracing::info!(%session_id, %invocation_id, generation, path, outcome = "suspended", "the message suspended its turn");

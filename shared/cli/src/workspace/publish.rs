@@ -8,8 +8,9 @@ use std::sync::Arc;
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
 use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load, read};
 use dormouse_aws::S3Objects;
-use dormouse_local::{HttpFetch, WorkspaceFolder};
-use dormouse_ports::{FetchError, WorkspaceError};
+use dormouse_fetch::NetworkFetch;
+use dormouse_local::WorkspaceFolder;
+use dormouse_ports::WorkspaceError;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
@@ -54,8 +55,6 @@ pub(crate) enum PublishFailure {
     Store(#[from] BundleStoreError),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("no request can go out: {0}")]
-    Fetch(#[from] FetchError),
     #[error(transparent)]
     Write(#[from] io::Error),
 }
@@ -103,7 +102,7 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
 fn store(asked: &PublishArgs) -> Result<BundleStore, PublishFailure> {
     let mut access = access(None)?;
     access.endpoints.s3 = asked.endpoint_url.clone().or(access.endpoints.s3);
-    let (fetch, clock) = (Arc::new(HttpFetch::new()?), Arc::new(SystemClock::default()));
+    let (fetch, clock) = (Arc::new(NetworkFetch::new()), Arc::new(SystemClock::default()));
     let objects = S3Objects::new(&access, &asked.bucket, fetch, clock);
     Ok(BundleStore::new(Arc::new(objects), asked.prefix.clone()))
 }
