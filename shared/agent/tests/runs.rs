@@ -55,7 +55,9 @@ fn asleep(bed: &TestBed, run: &Invocation) -> (Map, Map) {
         dormouse::testing::Status::Asleep { state, waiting_for, .. } => {
             (state, waiting_for.metadata.unwrap_or_default())
         }
-        other => panic!("it sleeps, and not {other:?}"),
+        other @ (dormouse::testing::Status::Completed(_) | dormouse::testing::Status::Failed(_)) => {
+            panic!("it sleeps, and not {other:?}")
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Deployment {
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let meter = Meter::with_units();
         let config = embedded.config().interceptor(meter.clone());
-        let config = watcher.into_iter().fold(config, |config, watcher| config.interceptor(watcher));
+        let config = watcher.into_iter().fold(config, aws_sdk_dynamodb::config::Builder::interceptor);
         let client = Client::from_conf(config.build());
         let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
         let (clock, notifier): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), AppendNotifier::default());

@@ -55,7 +55,7 @@ impl Tasks {
             records: store.clone(),
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
-            personas: vec![PersonaSpec::new("sleeps", "Sleeps.", AutonomyTier::ActWithApproval)],
+            personas: vec![PersonaSpec::new("sleeps", "Sleeps.", AutonomyTier::ActWithApproval)].into(),
         });
         Arc::new(Self { api, harness, records: store, clock, bus })
     }
