@@ -166,9 +166,7 @@ pub struct Suspended {
     pub carried: Map,
     /// The signal had arrived before the pause: the pause is claimed already, and the caller goes on at once with
     /// [`Engine::resume_claimed`](crate::Engine::resume_claimed). Or its time was over at a durable step: the rest is
-    /// [accepted](InvocationStatus::Accepted) work, and the caller calls for a worker.
-    ///
-    /// [`InvocationStatus::Accepted`]: dormouse_ports::InvocationStatus::Accepted
+    /// [accepted](dormouse_ports::InvocationStatus::Accepted) work, and the caller calls for a worker.
     pub arrived: Option<Box<InvocationRecord>>,
 }
 
