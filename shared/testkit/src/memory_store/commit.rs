@@ -188,6 +188,7 @@ impl Tables {
             }
             Some(InvocationWrite::Release { invocation_id, .. }) => {
                 self.survived(invocation_id);
+                self.accepted.remove(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Suspended);
             }
             Some(InvocationWrite::Conclude { paused, state }) => {
