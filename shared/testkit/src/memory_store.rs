@@ -127,10 +127,12 @@ impl Commits for MemoryStore {
         let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
             return Ok(ClaimOutcome::NotFound);
         };
-        if matches!(record.status, InvocationStatus::Suspended) {
+        let slept = matches!(record.status, InvocationStatus::Suspended);
+        let outcome = claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request);
+        if slept && matches!(outcome, ClaimOutcome::Granted(_)) {
             tables.accepted.insert(request.invocation_id.clone(), request.now);
         }
-        Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
+        Ok(outcome)
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
