@@ -1,6 +1,7 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
 everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip, stream.zip and wakeup.zip;
-DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps."""
+DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps, some of
+which no tour goes by itself (tour.ASKED_FOR)."""
 
 import json
 import os
@@ -214,9 +215,9 @@ def go(emulator):
     tour.same([name for name in ("callback-secret", "signal-key") if stack.secret(name) in said], [], "secrets told")
     print("ok    the template is deployed", flush=True)
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
-    unknown = set(only) - {step.__name__ for step in tour.STEPS}
-    tour.same(unknown, set(), "steps that there are not")
-    for step in [step for step in tour.STEPS if not only or step.__name__ in only]:
+    steps = {step.__name__: step for step in [*tour.ASKED_FOR, *tour.STEPS]}
+    tour.same(set(only) - set(steps), set(), "steps that there are not")
+    for step in [step for name, step in steps.items() if name in only] if only else tour.STEPS:
         began = time.monotonic()
         try:
             step(stack)
