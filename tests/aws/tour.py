@@ -31,6 +31,7 @@ What the emulator does not do as AWS does, and which step is narrower for it:
 import concurrent.futures
 import json
 import pathlib
+import time
 import uuid
 
 from emulator import until
