@@ -1,7 +1,7 @@
 //! The body of a request: what the mapping produces, and what the caller adds (§6, managed-field collision).
 
 use dormouse_ports::Map;
-use dormouse_ports::model::{ModelError, ModelErrorCategory, RuntimeConfig};
+use dormouse_ports::model::{Message, ModelError, ModelErrorCategory, RuntimeConfig};
 use serde_json::Value;
 
 use crate::canonical::same;
@@ -93,6 +93,18 @@ pub(crate) fn without_stream(extras: &Map, stream: bool) -> Result<Map, ModelErr
         }
         Some(_) => Err(conflict("stream")),
     }
+}
+
+/// The text of all system messages, for wires on which these are no messages.
+pub(crate) fn system_text(messages: &[Message]) -> Option<String> {
+    let texts: Vec<_> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::System { content } => Some(content.as_str()),
+            Message::User { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+        })
+        .collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{Body, Sampling, without_stream};
+use crate::body::{Body, Sampling, system_text, without_stream};
 use crate::check::{invalid, unsupported_fields};
 
 /// The body of `POST /v1/messages` (§8.2.1).
@@ -18,7 +18,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     }
     let mut body = Body::default();
     body.set("model", Some(model));
-    body.set("system", system(&request.messages));
+    body.set("system", system_text(&request.messages));
     body.set("messages", Some(messages(&request.messages)));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
@@ -28,18 +28,6 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
     body.set("stream", request.stream.then_some(true));
     let extras = without_stream(&config.extras, request.stream)?;
     Ok(Value::Object(body.with_extras(&extras, false)?))
-}
-
-/// The text of all system messages, which are no messages here.
-fn system(messages: &[Message]) -> Option<String> {
-    let texts: Vec<_> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System { content } => Some(content.as_str()),
-            Message::User { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
-        })
-        .collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 fn messages(messages: &[Message]) -> Vec<Value> {

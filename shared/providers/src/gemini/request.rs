@@ -7,7 +7,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{Body, Sampling};
+use crate::body::{Body, Sampling, system_text};
 
 /// The body of `generateContent` (§8.3.1).
 pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
@@ -37,14 +37,7 @@ fn generation(request: &CompletionRequest) -> Result<Map, ModelError> {
 }
 
 fn system(messages: &[Message]) -> Option<Value> {
-    let texts: Vec<_> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System { content } => Some(content.as_str()),
-            Message::User { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
-        })
-        .collect();
-    (!texts.is_empty()).then(|| json!({ "parts": [{ "text": texts.join("\n\n") }] }))
+    system_text(messages).map(|text| json!({ "parts": [{ "text": text }] }))
 }
 
 fn contents(messages: &[Message]) -> Vec<Value> {
