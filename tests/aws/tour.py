@@ -469,14 +469,16 @@ def secrets_taken_over(stack):
 
 def sweep_repairs(stack):
     """a schedule is lost -> the sweep registers it again"""
+    # What a step before left: a restored table knows nothing of what came later, whose schedule stands till it fires.
+    others = schedules(stack)
     pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1H"}})
-    (lost,) = schedules(stack)
+    (lost,) = schedules(stack) - others
     stack.scheduler.delete_schedule(GroupName=stack.name, Name=lost)
     # A sweep goes on where one before it was killed, and may be through at once; the next one begins at the beginning.
     swept = [wake(stack, {"dormouse_sweep": "everything"}) for _ in range(2)]
     same([(one["status"], one["failed"]) for one in swept], [("swept", 0)] * 2, f"the sweeps: {swept}")
     same(any(one["registered"] for one in swept), True, f"one of the sweeps registers: {swept}")
-    same(schedules(stack), {lost}, "the schedule is back")
+    same(lost in schedules(stack), True, "the schedule is back")
     same(stack.door.post(pause["callback_url"], {}).status, 200, "the reminder ends early")
 
 
