@@ -133,7 +133,8 @@ impl ChatCase<'_> {
     }
 
     fn listener(&self, name: &str) -> Listener {
-        let (heard, name) = (self.heard.clone(), name.to_owned());
+        let heard = self.heard.clone();
+        let name = name.to_owned();
         Arc::new(move |outcome| {
             heard.lock().unwrap_or_else(PoisonError::into_inner).push((name.clone(), outcome));
             futures::future::ready(()).boxed()

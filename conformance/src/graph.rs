@@ -186,7 +186,8 @@ impl GraphSpec {
             for layer in &node.layers {
                 graph = graph.wrap(node_name, layer.middleware(stage));
             }
-            let (ledger, holds_graph) = (stage.ledger.clone(), !matches!(node.work, Work::Actions(_)));
+            let ledger = stage.ledger.clone();
+            let holds_graph = !matches!(node.work, Work::Actions(_));
             let body = trace::Body { ledger, depth: scope.depth(), node: node_name.clone(), holds_graph };
             graph = graph.wrap(node_name, Arc::new(body));
         }

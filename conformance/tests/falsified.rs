@@ -24,7 +24,8 @@ fn fixtures() -> Vec<Case> {
 fn an_expectation_that_is_false_fails_its_case() {
     let all: Vec<Case> = fixtures().iter().flat_map(Case::falsified).collect();
     assert!(all.len() > 2000, "only {} expectations were falsified", all.len());
-    let (left, unnoticed) = (Mutex::new(all.iter()), Mutex::new(Vec::new()));
+    let left = Mutex::new(all.iter());
+    let unnoticed = Mutex::new(Vec::new());
     let next = || left.lock().expect("nobody panics with it").next();
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

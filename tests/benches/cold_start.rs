@@ -95,8 +95,8 @@ fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subjec
     for program in variants.into_iter().flat_map(|folder| folder.read_dir().unwrap()).map(|entry| entry.unwrap().path())
     {
         if program.extension().is_none() {
-            let (label, zip) =
-                (program.file_name().unwrap().to_string_lossy().into_owned(), program.with_extension("zip"));
+            let label = program.file_name().unwrap().to_string_lossy().into_owned();
+            let zip = program.with_extension("zip");
             subjects.push(Subject { label, program, zip, event: due.clone(), status: Value::Null, has_goals: false });
         }
     }

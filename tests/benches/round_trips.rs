@@ -85,7 +85,9 @@ async fn measure(sessioned: bool, place: &str, inline_limit: usize, fields: Vec<
             total = Cost { spent: total.spent + cost.spent, ..cost };
         }
         let mean = total.spent.as_secs_f64() * 1000.0 / f64::from(u32::try_from(ROUNDS).unwrap_or(u32::MAX));
-        let (requests, writes, reads) = (total.requests, total.writes, total.reads);
+        let requests = total.requests;
+        let writes = total.writes;
+        let reads = total.reads;
         let session = if sessioned { "yes" } else { "no" };
         println!(
             "{session:<7}  {place:<11}  {name:<24}  {requests:>11}  {goal:>4}  {writes:>11}  {reads:>10}  {mean:>12.2}"

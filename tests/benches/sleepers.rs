@@ -118,7 +118,8 @@ fn mean(rounds: Vec<Cost>) -> Cost {
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    let (requests, units) = (mean(|one| one.requests), mean(|one| one.units));
+    let requests = mean(|one| one.requests);
+    let units = mean(|one| one.units);
     Cost {
         requests,
         units,
@@ -181,7 +182,8 @@ impl Bench {
             planner: Arc::new(DescriptorWakes),
         });
         let graphs = GraphRegistry::new([Arc::new(graph())]);
-        let (subscriptions, bus) = (Arc::new(MemorySubscriptions::default()), Arc::new(MemoryBus::default()));
+        let subscriptions = Arc::new(MemorySubscriptions::default());
+        let bus = Arc::new(MemoryBus::default());
         let harness = Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Stateless));
         let bench = Self { _threads: Threads(Some(threads)), embedded, harness, maintenance: store.into(), meter };
         bench.suspend(MODEL).await;
@@ -206,9 +208,11 @@ impl Bench {
 
     async fn count(&self, path: impl Future<Output = ()>) -> Cost {
         self.meter.reset();
-        let (began, (ours, stores)) = (Instant::now(), processor_times());
+        let began = Instant::now();
+        let (ours, stores) = processor_times();
         path.await;
-        let (passed, after) = (began.elapsed().as_secs_f64() * 1000.0, processor_times());
+        let passed = began.elapsed().as_secs_f64() * 1000.0;
+        let after = processor_times();
         let usage = self.meter.snapshot();
         let requests = usage.values().map(|usage| usage.requests as f64).sum();
         let units = usage.values().map(|usage| usage.units).sum();

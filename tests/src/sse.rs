@@ -18,7 +18,8 @@ pub async fn read_in_pieces(
     while !told.last().is_some_and(&is_last) {
         let after = told.last().map(|block| block.id.clone());
         let Some(mut pieces) = open(after.as_deref()).await else { continue };
-        let (cut, mut bytes) = (rng.usize(0..LONGEST), Vec::new());
+        let cut = rng.usize(0..LONGEST);
+        let mut bytes = Vec::new();
         while bytes.len() < cut
             && !blocks(&bytes).last().is_some_and(&is_last)
             && let Some(piece) = pieces.next().await

@@ -74,7 +74,8 @@ impl Stage {
         graphs: impl IntoIterator<Item = Arc<CompiledGraph>>,
     ) -> Harness {
         let registry = GraphRegistry::new(graphs);
-        let (subscriptions, bus) = (self.subscriptions.clone(), self.bus.clone());
+        let subscriptions = self.subscriptions.clone();
+        let bus = self.bus.clone();
         Harness::new(self.engine_on(store), registry, subscriptions, bus, HarnessConfig::new(mode))
     }
 

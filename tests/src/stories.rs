@@ -198,7 +198,8 @@ impl Story {
     /// # Panics
     /// When that is not so.
     pub async fn check(&self, stage: &Stage, store: &Arc<dyn StateStore>) {
-        let (name, worker) = (self.name, self.worker(stage, store.clone()));
+        let name = self.name;
+        let worker = self.worker(stage, store.clone());
         let first = self.ending(&worker.look_up(&id()).await.expect("the invocation is known"));
         let events = stage.bus.events();
         let told = events.iter().filter_map(|event| event.detail.get("id")?.as_str().map(str::to_owned));

@@ -73,7 +73,8 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let (stage, runs) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let runs = Arc::new(AtomicUsize::new(0));
     let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [job(runs.clone()), talk()]);
     Scene { stage, harness, runs }
 }
@@ -111,8 +112,10 @@ impl Scene {
     }
 
     async fn commit(&self, id: &str, write: InvocationWrite) {
-        let (now, growing) = (self.stage.clock.now(), GrowingLists::default());
-        let (invocation, journal) = (Some(write), Journal::default());
+        let now = self.stage.clock.now();
+        let growing = GrowingLists::default();
+        let invocation = Some(write);
+        let journal = Journal::default();
         let commit = Commit { id: id.to_owned(), now, session: None, invocation, journal, growing };
         self.stage.store.commit(&commit).await.unwrap();
     }

@@ -36,7 +36,8 @@ fn is_in(entering: &mut Entering<'_>) -> Option<Admitted<&'static str>> {
 async fn each_key_is_served_in_the_order_of_coming_and_one_at_a_time() {
     let (admission, _clock) = admission(LIMITS);
     let first = comes(&admission, "a").await.unwrap();
-    let (mut second, mut third) = (comes(&admission, "a"), comes(&admission, "a"));
+    let mut second = comes(&admission, "a");
+    let mut third = comes(&admission, "a");
     assert!(is_in(&mut second).is_none() && is_in(&mut third).is_none());
     drop(first);
     assert!(is_in(&mut third).is_none(), "the second came before");
@@ -85,7 +86,8 @@ async fn what_is_accepted_already_is_not_refused() {
 async fn who_waits_too_long_is_refused_and_leaves_the_line() {
     let (admission, clock) = admission(LIMITS);
     let busy = comes(&admission, "a").await.unwrap();
-    let (late, mut patient) = (comes(&admission, "a"), comes(&admission, "a"));
+    let late = comes(&admission, "a");
+    let mut patient = comes(&admission, "a");
     // The clock wakes both; the second one looks only after the first has gone.
     clock.advance(Duration::from_secs(30));
     let mut fresh = comes(&admission, "a");
@@ -100,7 +102,8 @@ async fn who_waits_too_long_is_refused_and_leaves_the_line() {
 async fn who_goes_away_holds_nothing() {
     let (admission, _clock) = admission(LIMITS);
     let busy = comes(&admission, "a").await.unwrap();
-    let (gone, mut next) = (comes(&admission, "a"), comes(&admission, "a"));
+    let gone = comes(&admission, "a");
+    let mut next = comes(&admission, "a");
     // Called, and gone before it could hear so.
     drop(busy);
     drop(gone);

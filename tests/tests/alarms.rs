@@ -149,7 +149,8 @@ async fn accepted_input_whose_call_is_lost_is_told() {
     let scene = scene();
     let paused = scene.asleep(expense()).await;
     let payload = scene.worker.input(&paused, approval()).await.unwrap();
-    let (invocation_id, generation) = ("i".into(), 1);
+    let invocation_id = "i".into();
+    let generation = 1;
     scene.commit("input", InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }).await;
     assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
 }

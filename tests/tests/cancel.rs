@@ -57,15 +57,18 @@ fn gated(
     work: Work,
     sleeps_first: bool,
 ) -> (Arc<CompiledGraph>, Arc<Gate>, oneshot::Receiver<()>, oneshot::Sender<()>) {
-    let ((arrived, arrives), (open, opened)) = (oneshot::channel(), oneshot::channel());
+    let (arrived, arrives) = oneshot::channel();
+    let (open, opened) = oneshot::channel();
     let gate =
         Arc::new(Gate { arrived: Mutex::new(Some(arrived)), opened: Mutex::new(Some(opened)), behind: Arc::default() });
-    let (inside, behind) = (gate.clone(), gate.behind.clone());
+    let inside = gate.clone();
+    let behind = gate.behind.clone();
     let schema = StateSchema::new().field("n", Field::new(FieldType::Int, 0));
     let node = move |_: State| {
         let gate = inside.clone();
         async move {
-            let (arrived, opened) = (gate.arrived.lock().unwrap().take(), gate.opened.lock().unwrap().take());
+            let arrived = gate.arrived.lock().unwrap().take();
+            let opened = gate.opened.lock().unwrap().take();
             let (Some(arrived), Some(opened)) = (arrived, opened) else {
                 gate.behind.fetch_add(1, Ordering::Relaxed);
                 return Ok(Update::none());

@@ -92,7 +92,8 @@ async fn a_turn_without_messages_is_completed_and_empty() {
 
 #[tokio::test]
 async fn sends_to_one_session_run_one_after_the_other_on_all_machines_together() {
-    let (stage, graph) = (Arc::new(Stage::default()), counting("chat"));
+    let stage = Arc::new(Stage::default());
+    let graph = counting("chat");
     let sends = (0..10).map(|_| {
         let machine = chat(&stage, &graph);
         tokio::spawn(async move { machine.send(&"c".into(), hello()).await })
@@ -119,7 +120,8 @@ async fn sends_to_one_session_run_one_after_the_other_on_all_machines_together()
 
 #[tokio::test]
 async fn a_listener_hears_each_resumed_turn_once() {
-    let (stage, graph) = (Stage::default(), asking());
+    let stage = Stage::default();
+    let graph = asking();
     let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [graph.clone()]);
     let chat = ChatHarness::new(harness.clone(), "chat").unwrap();
     let heard: Arc<Mutex<Vec<ChatTurnOutcome>>> = Arc::default();
@@ -139,7 +141,8 @@ async fn a_listener_hears_each_resumed_turn_once() {
 
 #[tokio::test]
 async fn a_message_sent_while_a_turn_is_paused_is_not_lost_when_that_one_goes_on() {
-    let (stage, graph) = (Stage::default(), asking());
+    let stage = Stage::default();
+    let graph = asking();
     let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [graph, counting("counting")]);
     let asking = ChatHarness::new(harness.clone(), "chat").unwrap();
     let counting = ChatHarness::new(harness.clone(), "counting").unwrap();
@@ -177,7 +180,8 @@ async fn errors_become_messages_that_can_be_shown() {
 
 #[tokio::test]
 async fn bad_input_is_refused_before_anything_is_loaded() {
-    let (stage, graph) = (Stage::default(), counting("chat"));
+    let stage = Stage::default();
+    let graph = counting("chat");
     let chat = chat(&stage, &graph);
     for (session, message, expected) in [
         ("c", ChatMessage::unchecked(json!({ "role": "tool", "content": "x" })), Category::ChatMessageShapeInvalid),

@@ -235,7 +235,8 @@ async fn a_signal_that_leads_elsewhere_has_no_remedy() {
 async fn the_lease_of_its_session_is_told() {
     let scene = asleep().await;
     let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
-    let (id, session) = (InvocationId::from("j"), SessionId::from("session"));
+    let id = InvocationId::from("j");
+    let session = SessionId::from("session");
     let descriptor = SignalDescriptor::new("t");
     let paused = PausedInvocation { invocation_id: id, session_id: Some(session.clone()), descriptor, ..record.paused };
     let write =
@@ -304,8 +305,9 @@ async fn accepted_work_whose_session_is_busy_says_so() {
     let mut paused = scene.harness.accept(start).await.unwrap();
     paused.session_id = Some("session".into());
     let write = InvocationWrite::Accept { paused: Box::new(paused) };
-    let (now, growing, journal) =
-        (scene.harness.engine().ports().clock.now(), GrowingLists::default(), Journal::default());
+    let now = scene.harness.engine().ports().clock.now();
+    let growing = GrowingLists::default();
+    let journal = Journal::default();
     let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), journal, growing };
     scene.stage.store.commit(&commit).await.unwrap();
     let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30), past: None };

@@ -33,7 +33,8 @@ fn pages_in(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let (root, mut found) = (root(), Vec::new());
+    let root = root();
+    let mut found = Vec::new();
     for folder in FOLDERS {
         pages_in(&root.join(folder), *folder != ".", &mut found);
     }
@@ -78,7 +79,9 @@ fn spelled_out(path: &str) -> Vec<String> {
 
 #[test]
 fn every_file_that_a_page_names_exists() {
-    let (root, mut wrong, mut seen) = (root(), Vec::new(), 0);
+    let root = root();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
     for place in pages() {
         let page = read(&place);
         for name in page.split('`').skip(1).step_by(2).filter(|name| !name.contains(char::is_whitespace)) {
@@ -118,8 +121,8 @@ fn the_code_map_has_a_row_for_each_crate() {
 #[test]
 fn the_readme_is_two_pages_and_its_code_is_that_of_the_example() {
     let root = root();
-    let (example, readme) =
-        (read(root.join("shared/dormouse/examples/own-agent/src/lib.rs")), read(root.join("README.md")));
+    let example = read(root.join("shared/dormouse/examples/own-agent/src/lib.rs"));
+    let readme = read(root.join("README.md"));
     assert!(readme.lines().count() < LONGEST_README, "{} lines", readme.lines().count());
     let blocks: Vec<&str> = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(!blocks.is_empty(), "the README shows code");

@@ -45,7 +45,8 @@ async fn cost_of_a_step(count: u64, session: bool) -> (f64, f64) {
         planner: Arc::new(DescriptorWakes),
     };
     let marks: Arc<Mutex<Vec<(f64, f64)>>> = Arc::default();
-    let (seen, counts) = (marks.clone(), meter.clone());
+    let seen = marks.clone();
+    let counts = meter.clone();
     let graph = Graph::<Talk>::new("talk")
         .reducer(Talk::messages, Reducer::Append)
         .sessions(SessionPolicy::keeping(Talk::messages))
@@ -68,7 +69,8 @@ async fn cost_of_a_step(count: u64, session: bool) -> (f64, f64) {
     let ended = Engine::new(ports).invoke(&Arc::new(graph), call).await;
     assert!(matches!(ended, Ok(Outcome::Completed(_))), "{ended:?}");
     let marks = marks.lock().expect("not poisoned");
-    let (first, last) = (marks[3], marks[marks.len() - 1]);
+    let first = marks[3];
+    let last = marks[marks.len() - 1];
     let steps = (marks.len() - 4) as f64;
     ((last.0 - first.0) / steps, (last.1 - first.1) / steps)
 }
@@ -95,7 +97,8 @@ async fn only_the_step_that_was_lost_is_made_again() {
     use futures::FutureExt;
     use std::time::Duration;
 
-    let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+    let store = Arc::new(MemoryStore::default());
+    let clock = Arc::new(ManualClock::default());
     let ports = Ports {
         store: store.clone().into(),
         clock: clock.clone(),
@@ -121,7 +124,8 @@ async fn only_the_step_that_was_lost_is_made_again() {
         .route("step", |talk| if talk.steps < 6 { Target::from("step") } else { END })
         .compile()
         .expect("a graph");
-    let (engine, graph) = (Engine::new(ports), Arc::new(graph));
+    let engine = Engine::new(ports);
+    let graph = Arc::new(graph);
     let call = Invocation { invocation_id: Some("i1".into()), ..Invocation::default() };
     assert!(engine.invoke(&graph, call).now_or_never().is_none(), "the worker hangs at its fourth step, and is gone");
     clock.advance(Duration::from_secs(60));

@@ -46,7 +46,8 @@ fn answer(text: &str) -> Map {
 
 /// What the rule for events of `of` makes of an event that `sender` sent.
 fn event(of: Option<&str>, sender: &str) -> Signal {
-    let (source, detail_type) = (Some(sender.to_owned()), Some("Finished".to_owned()));
+    let source = Some(sender.to_owned());
+    let detail_type = Some("Finished".to_owned());
     let origin = SignalOrigin::Event(EventOrigin { shape: of.map(shape_of), source, detail_type });
     Signal { origin, ..Signal::new("s", answer(sender)) }
 }

@@ -394,7 +394,8 @@ impl Notes for Interrupted {
 /// A sweep that removes a rule, while somebody pauses before its call number `at`; `None` when it has fewer calls.
 async fn interrupted(at: usize, is_blind: bool) -> Option<Scene> {
     let scene = Scene::new().with_a_ripe_rule().await;
-    let (inner, sleeper) = (scene.stage.store.clone(), scene.another_worker());
+    let inner = scene.stage.store.clone();
+    let sleeper = scene.another_worker();
     let store = Arc::new(Interrupted { inner, sleeper, calls: AtomicUsize::new(0), at, is_blind });
     dormouse_maintenance::sweep(
         &worker(&scene.stage, store.clone().turns()),
@@ -520,7 +521,8 @@ async fn a_warm_process_asks_nothing_more_and_looks_again_after_a_while() {
     for (id, later) in [("cold", Duration::ZERO), ("warm", Duration::ZERO), ("later", TRUSTED), ("again", TRUSTED / 2)]
     {
         stage.clock.advance(later);
-        let (calls, rules) = (store.calls(), stage.subscriptions.rule_calls());
+        let calls = store.calls();
+        let rules = stage.subscriptions.rule_calls();
         begin(&worker, "job", id).await;
         let now = stage.subscriptions.rule_calls();
         costs.push((store.calls() - calls, now.0 - rules.0, now.1 - rules.1));
@@ -583,7 +585,8 @@ async fn a_pause_is_not_written_before_its_rule_stands() {
 /// Waits for one event as declared; its first node notes whether a rule stands.
 fn declaring(stage: &Stage, seen: &Arc<AtomicUsize>) -> Arc<CompiledGraph> {
     let wait = EventWait { pattern: map(json!({ "source": ["jobs"] })), correlation: "$.detail.id".to_owned() };
-    let (seen, subscriptions) = (seen.clone(), stage.subscriptions.clone());
+    let seen = seen.clone();
+    let subscriptions = stage.subscriptions.clone();
     let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));
     let graph = GraphBuilder::new("declaring", schema).events([wait]).entry("request");
     let graph = graph.function("request", move |_: State| {
@@ -595,7 +598,8 @@ fn declaring(stage: &Stage, seen: &Arc<AtomicUsize>) -> Arc<CompiledGraph> {
 
 #[tokio::test]
 async fn the_rules_that_a_graph_declares_stand_before_its_first_node_runs() {
-    let (stage, seen) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let seen = Arc::new(AtomicUsize::new(0));
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
     stage.subscriptions.fail_unavailable("throttled");
     let outcome = worker.turn(Transmission::start("declaring", map(json!({})))).await.outcome;
@@ -609,7 +613,8 @@ async fn the_rules_that_a_graph_declares_stand_before_its_first_node_runs() {
 
 #[tokio::test]
 async fn the_first_sweep_makes_what_graphs_declare_and_later_ones_keep_it() {
-    let (stage, seen) = (Stage::default(), Arc::default());
+    let stage = Stage::default();
+    let seen = Arc::default();
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
     for _ in 0..5 {
         let summary = dormouse_maintenance::sweep(&worker, &stage.maintenance(), SweepScope::Everything).await.unwrap();
@@ -623,14 +628,16 @@ async fn the_first_sweep_makes_what_graphs_declare_and_later_ones_keep_it() {
 /// A rule that was taken may not take effect for a while.
 #[tokio::test]
 async fn a_node_runs_when_a_new_rule_has_had_time_to_take_effect() {
-    let (stage, seen) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let stage = Stage::default();
+    let seen = Arc::new(AtomicUsize::new(0));
     let worker = || {
         let rules = RulePolicy { settling: Duration::from_secs(5), ..RulePolicy::default() };
         let config = HarnessConfig { rules, ..HarnessConfig::new(Mode::Stateless) };
         let graphs = GraphRegistry::new([declaring(&stage, &seen)]);
         Harness::new(stage.engine(), graphs, stage.subscriptions.clone(), stage.bus.clone(), config)
     };
-    let (first, second) = (worker(), worker());
+    let first = worker();
+    let second = worker();
     let start = || Transmission::start("declaring", map(json!({})));
     let mut turn = Box::pin(first.turn(start()));
     assert!(futures::poll!(&mut turn).is_pending());

@@ -182,7 +182,9 @@ async fn answers_that_were_given_back_are_taken_up_by_a_duplicate() {
     // As after an early answer that decided, and a worker that could not take the pause up.
     let answer = PartAnswer { part: "b".to_owned(), payload: map(json!({ "vote": "yes" })), at: scene.worker_now() };
     let write = InvocationWrite::Answer { paused: Box::new(paused), answer };
-    let (id, now, growing) = ("given-back".to_owned(), scene.worker_now(), GrowingLists::default());
+    let id = "given-back".to_owned();
+    let now = scene.worker_now();
+    let growing = GrowingLists::default();
     scene
         .stage
         .store

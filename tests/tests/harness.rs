@@ -44,7 +44,8 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let (stage, allowed) = (Stage::default(), Arc::new(AtomicBool::new(true)));
+    let stage = Stage::default();
+    let allowed = Arc::new(AtomicBool::new(true));
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting(allowed.clone())]);
     Scene { stage, harness, allowed }
 }

@@ -140,9 +140,10 @@ async fn a_state_is_bounded_whatever_the_store_would_take() {
         .entry("note")
         .function("note", async |_: State| Ok(Update::none().with("note", "x".repeat(100))))
         .edge("note", END);
-    let (engine, registry) =
-        (scene.stage.engine().limited(most), GraphRegistry::new([Arc::new(graph.compile().unwrap())]));
-    let (subscriptions, bus) = (scene.stage.subscriptions.clone(), scene.stage.bus.clone());
+    let engine = scene.stage.engine().limited(most);
+    let registry = GraphRegistry::new([Arc::new(graph.compile().unwrap())]);
+    let subscriptions = scene.stage.subscriptions.clone();
+    let bus = scene.stage.bus.clone();
     let worker = Harness::new(engine, registry, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
     let start = FreshTurn { session_id: Some("session".into()), ..FreshTurn::new("notes", Map::new()) };
     let outcome = worker.turn(start).await.outcome;

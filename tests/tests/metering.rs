@@ -106,7 +106,8 @@ async fn looking_at_many_takes_few_requests() {
     assert_eq!((asked("BatchGetItem"), asked("GetItem")), (8, 0));
 
     meter.reset();
-    let (mut examined, mut cursor) = (0, None);
+    let mut examined = 0;
+    let mut cursor = None;
     loop {
         let page = dormouse_maintenance::migration_report(&harness, &maintenance, cursor.as_deref())
             .await

@@ -160,7 +160,8 @@ impl<'ast> Visit<'ast> for Paths {
 
 /// The modules that can be reached from `from`.
 fn reached(needs: &BTreeMap<Place, BTreeSet<Place>>, from: &Place) -> BTreeSet<Place> {
-    let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from];
     while let Some(module) = open.pop() {
         open.extend(needs[module].iter().filter(|next| reached.insert((*next).clone())));
     }

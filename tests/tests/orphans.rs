@@ -66,7 +66,9 @@ impl Scene {
     }
 
     async fn collected_by(&self, client: &Client) -> usize {
-        let (store, mut cursor, mut removed) = (store(client), None, 0);
+        let store = store(client);
+        let mut cursor = None;
+        let mut removed = 0;
         loop {
             let collected =
                 store.collect_garbage(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
@@ -103,7 +105,8 @@ async fn the_state_of_a_pause_goes_after_it_and_that_of_another_stays() {
     scene.stage.clock.advance(DAY / 2);
     assert_eq!(scene.collected().await, 0, "whoever wrote it may be about to refer to it");
     scene.stage.clock.advance(DAY);
-    let (before, removed) = (scene.apart().await, scene.collected().await);
+    let before = scene.apart().await;
+    let removed = scene.collected().await;
     assert_eq!(removed, 1, "the paused state; its end has another one");
     assert_eq!(scene.apart().await.len(), before.len() - 1);
     assert_eq!(scene.collected().await, 0);
@@ -146,7 +149,8 @@ async fn what_was_said_in_a_deleted_session_goes_with_the_last_who_sleeps_on_it(
         let home = format!("SESSION#{session}");
         scene.apart().await.into_iter().filter(|(pk, _)| *pk == home).count()
     };
-    let (before, of_another) = (said("s").await, said("another").await);
+    let before = said("s").await;
+    let of_another = said("another").await;
     assert!(before > 0 && of_another > 0, "what was said is a piece of the session");
     store(&scene.embedded.client()).delete_session(&"s".into()).await.unwrap();
     let mut place = None;

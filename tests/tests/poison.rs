@@ -140,9 +140,10 @@ async fn what_kills_its_process_is_put_aside_and_goes_on_once_it_is_mended() {
     let port = process.port;
     let poison = process.asleep("poison", json!({})).await;
     let expense = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
-    let (first, last) =
-        (process.asleep("expense-approval", expense.clone()).await, process.asleep("expense-approval", expense).await);
-    let (id, approval) = (text(&poison, "invocation_id"), json!({"decision": "approved", "decided_by": "Grace"}));
+    let first = process.asleep("expense-approval", expense.clone()).await;
+    let last = process.asleep("expense-approval", expense).await;
+    let id = text(&poison, "invocation_id");
+    let approval = json!({"decision": "approved", "decided_by": "Grace"});
 
     // Whoever brings the answer is the first to die of it.
     let answered = process.post(text(&poison, "callback_url"), &json!({ "answer": "yes" })).await;

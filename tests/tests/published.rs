@@ -95,17 +95,21 @@ struct Walk {
 
 impl Walk {
     async fn begin() -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(ManualClock::default());
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let token = KeyToken::generate([7; CHANCE]);
-        let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+        let actor = "ada".to_owned();
+        let tenant = "acme".to_owned();
         let scopes = Scope::ALL.iter().copied().collect();
         let now = clock.now();
         let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
         store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let (ids, spawner, planner) =
-            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(CountingIds::default());
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let base_url = Some("https://agents.example.com".to_owned());
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
@@ -148,7 +152,8 @@ impl Walk {
             ("authorization".to_owned(), format!("Bearer {}", self.key)),
             ("harn-agents-protocol-version".to_owned(), PROTOCOL_VERSION.to_owned()),
         ];
-        let (method, path) = (method.to_owned(), path.to_owned());
+        let method = method.to_owned();
+        let path = path.to_owned();
         let response =
             self.server.http(Request { method, path, headers: headers.to_vec(), ..Request::default() }).await;
         let allow = response.headers.iter().find(|(name, _)| name == "allow").map(|(_, value)| value.clone());

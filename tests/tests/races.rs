@@ -65,7 +65,8 @@ fn doomed() -> Arc<CompiledGraph> {
 }
 
 fn begin(graph: &str, id: &str, session: Option<&str>) -> FreshTurn {
-    let (invocation_id, session_id) = (Some(id.into()), session.map(Into::into));
+    let invocation_id = Some(id.into());
+    let session_id = session.map(Into::into);
     FreshTurn { invocation_id, session_id, ..FreshTurn::new(graph, Map::new()) }
 }
 
@@ -124,7 +125,8 @@ async fn a_turn_that_is_delivered_twice_at_once_is_answered_twice_alike() {
 #[tokio::test]
 async fn of_turns_that_name_one_id_one_runs_and_the_others_hear_what_came_of_it() {
     for (session, sleeps) in [(None, true), (None, false), (Some("s"), true), (Some("s"), false)] {
-        let (stage, runs) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+        let stage = Stage::default();
+        let runs = Arc::new(AtomicUsize::new(0));
         let counted = runs.clone();
         let graph = Graph::<Work>::new("counted")
             .entry("count")

@@ -60,7 +60,8 @@ impl Past {
     }
 
     async fn reports_that_all_go_on(&self) {
-        let (mut fates, mut cursor) = (Vec::new(), None);
+        let mut fates = Vec::new();
+        let mut cursor = None;
         loop {
             let page = dormouse_maintenance::migration_report(&self.alone, &self.maintenance(), cursor.as_deref())
                 .await

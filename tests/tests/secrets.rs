@@ -185,7 +185,8 @@ async fn secrets_are_replaced_and_no_address_is_lost() {
     lambda::build_functions().await;
     let (_table, endpoint) = table().await;
     let secure = |name, value| (name, "SecureString", value);
-    let (new_secret, new_key) = ("new-new-new-new-new-new-new-new-new-new", "new-sesame-new-sesame");
+    let new_secret = "new-new-new-new-new-new-new-new-new-new";
+    let new_key = "new-sesame-new-sesame";
     let before = Store::with(&[
         secure(CALLBACK_NAME, CALLBACK_SECRET),
         secure(CALLBACK_SECOND, new_secret),
@@ -296,7 +297,8 @@ async fn a_busy_parameter_store_is_asked_again_for_as_long_as_a_function_may_tak
 async fn a_variable_counts_before_a_parameter_and_the_log_says_so() {
     lambda::build_functions().await;
     let (_table, endpoint) = table().await;
-    let (store, folder) = (Store::complete(), tempfile::tempdir().expect("a folder"));
+    let store = Store::complete();
+    let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     let (signal, key) = logging(&endpoint, &store, &log, |command| {
         command.env("DORMOUSE_SIGNAL_KEY", "the-key-of-the-environment").env("DORMOUSE_LOG", "warn");
@@ -318,7 +320,8 @@ async fn a_variable_counts_before_a_parameter_and_the_log_says_so() {
 async fn no_log_is_so_detailed_that_it_tells_secrets() {
     lambda::build_functions().await;
     let (_table, endpoint) = table().await;
-    let (store, folder) = (Store::complete(), tempfile::tempdir().expect("a folder"));
+    let store = Store::complete();
+    let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     let (signal, ()) = logging(&endpoint, &store, &log, |command| {
         command.env("DORMOUSE_LOG", "trace");

@@ -28,7 +28,8 @@ struct Bench {
 async fn bench(config: StoreConfig) -> Bench {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
-    let (meter, faults) = (Meter::with_units(), Faults::default());
+    let meter = Meter::with_units();
+    let faults = Faults::default();
     let config_of_client = embedded.config().interceptor(meter.clone()).interceptor(faults.clone());
     let store = DynamoDbStateStore::new(&Client::from_conf(config_of_client.build()), TABLE, config);
     Bench { embedded, meter, faults, store }
@@ -117,7 +118,8 @@ async fn appending_costs_the_same_however_long_the_list_is() {
 #[tokio::test]
 async fn tails_are_written_again_as_blocks_and_read_no_more() {
     let bench = bench(StoreConfig::default()).await;
-    let (mut stored, mut tails_read) = (Vec::new(), 0);
+    let mut stored = Vec::new();
+    let mut tails_read = 0;
     for version in 0..100 {
         let count = 20 + 3 * usize::try_from(version).expect("a small number");
         bench.store.commit(&save(&version.to_string(), version, talk(count), &stored)).await.expect("it is saved");

@@ -15,7 +15,8 @@ const UNTIL_FOUND: u64 = 1_000;
 
 /// What `work` makes of each number below `count`, in no particular order.
 fn on_all_cores<T: Send>(count: u64, work: impl Fn(&Simulation, u64) -> T + Sync) -> Vec<T> {
-    let (next, results) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -63,7 +64,8 @@ fn show_the_first_violation(reports: &[Report], store: Store) {
     let options = Options { store, readable: true, ..Options::default() };
     let replayed = Simulation::default().run(report.seed, &options);
     let violation = replayed.violation.as_ref().or(report.violation.as_ref()).expect("a violation");
-    let (seed, trace) = (report.seed, replayed.trace.join("\n"));
+    let seed = report.seed;
+    let trace = replayed.trace.join("\n");
     let where_it_was = if store == Store::DynamoDb { " --store dynamodb" } else { "" };
     panic!("{trace}\n\nseed {seed}: {violation}\nreplay it with: make simulate ARGS='--seed {seed}{where_it_was}'");
 }
@@ -75,7 +77,8 @@ fn a_seed_repeats_itself() {
         let fresh = Simulation::default().run(seed, &Options { readable: true, ..Options::default() });
         let readable = used.run(seed, &Options { readable: true, ..Options::default() });
         assert_eq!(fresh.trace, readable.trace);
-        let (once, again) = (used.run(seed, &Options::default()), used.run(seed, &Options::default()));
+        let once = used.run(seed, &Options::default());
+        let again = used.run(seed, &Options::default());
         assert_eq!((once.digest, once.steps), (again.digest, again.steps));
         assert_eq!((once.digest, once.steps), (fresh.digest, fresh.steps), "reading along changes nothing");
         assert_ne!(once.digest, used.run(seed + 1, &Options::default()).digest);

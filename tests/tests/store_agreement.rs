@@ -108,7 +108,8 @@ impl History {
             payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
             answered: self.dice.one_in(3).then(|| usize::from(self.dice.one_in(2))),
         };
-        let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
+        let memory = self.memory.claim(&request).await;
+        let mut durable = self.durable.claim(&request).await;
         if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::NotClaimable(record)) = &mut durable {
             self.stored.append(&mut record.stored);
         }
@@ -122,8 +123,8 @@ impl History {
         let expires_at = self.now + SignedDuration::from_secs(40);
         let signal = BufferedSignal { payload: self.payload(), received_at: self.now, expires_at };
         let id = self.signal().into();
-        let (memory, durable) =
-            (self.memory.buffer_signal(&id, &signal).await, self.durable.buffer_signal(&id, &signal).await);
+        let memory = self.memory.buffer_signal(&id, &signal).await;
+        let durable = self.durable.buffer_signal(&id, &signal).await;
         agree(self.step, &signal, &memory, &durable);
     }
 
@@ -145,7 +146,9 @@ impl History {
     }
 
     async fn look(&mut self) {
-        let (session, invocation, signal) = (self.session().into(), self.invocation().into(), self.signal().into());
+        let session = self.session().into();
+        let invocation = self.invocation().into();
+        let signal = self.signal().into();
         let memory = self.memory.load_session(&session, None).await;
         let mut durable = self.durable.load_session(&session, None).await;
         if let Ok(loaded) = &mut durable {
@@ -166,7 +169,8 @@ impl History {
 
     async fn forget(&mut self) {
         let id = self.session().into();
-        let (memory, durable) = (self.memory.delete_session(&id).await, self.durable.delete_session(&id).await);
+        let memory = self.memory.delete_session(&id).await;
+        let durable = self.durable.delete_session(&id).await;
         agree(self.step, &id, &memory, &durable);
         // A deleted head begins its fences anew: leases of before would be compared with those of after.
         self.leases.clear();
@@ -174,7 +178,8 @@ impl History {
     }
 
     async fn same_rows(&self) {
-        let (memory, durable) = (rows(&self.memory).await, rows(&self.durable).await);
+        let memory = rows(&self.memory).await;
+        let durable = rows(&self.durable).await;
         agree(self.step, &"what sleeps", &memory, &durable);
     }
 
@@ -188,7 +193,8 @@ impl History {
     }
 
     async fn commit(&mut self, commit: Commit) {
-        let (memory, durable) = (self.memory.commit(&commit).await, self.durable.commit(&commit).await);
+        let memory = self.memory.commit(&commit).await;
+        let durable = self.durable.commit(&commit).await;
         agree(self.step, &commit, &memory, &durable);
         self.last = Some(commit);
     }
@@ -231,26 +237,32 @@ impl History {
     }
 
     async fn look_at_journals(&mut self) {
-        let (memory, durable, step) = (&self.memory, &self.durable, self.step);
+        let memory = &self.memory;
+        let durable = &self.durable;
+        let step = self.step;
         for number in 0..3 {
             let key = DocumentKey::new("kind", format!("d{number}"));
-            let (left, right) = (memory.document(&key, self.now).await, durable.document(&key, self.now).await);
+            let left = memory.document(&key, self.now).await;
+            let right = durable.document(&key, self.now).await;
             agree(step, &key, &left, &right);
         }
         let after = if self.dice.one_in(2) { Some(self.dice.roll(3).to_string()) } else { None };
-        let (limit, newest_first) = (1 + usize::from(self.dice.one_in(2)), self.dice.one_in(2));
+        let limit = 1 + usize::from(self.dice.one_in(2));
+        let newest_first = self.dice.one_in(2);
         let request =
             ListRequest { list: "all".to_owned(), after, limit, newest_first, now: self.now, breadth: Breadth::Narrow };
         // A store may believe that a page follows where none does: what was refused may have left its place.
         let items = |page: Result<Page<Document>, StoreError>| page.map(|page| page.items);
-        let (left, right) = (items(memory.documents(&request).await), items(durable.documents(&request).await));
+        let left = items(memory.documents(&request).await);
+        let right = items(durable.documents(&request).await);
         agree(step, &request, &left, &right);
         for stream in ["x", "y", "z"] {
             agree(step, &stream, &memory.last_position(stream).await, &durable.last_position(stream).await);
             let known = |tip: Result<StreamTip, StoreError>| tip.map(|tip| (tip.position, tip.known));
             agree(step, &stream, &known(memory.tip(stream).await), &known(durable.tip(stream).await));
             let after = self.dice.roll(memory.last_position(stream).await.expect("an answer") + 2);
-            let (left, right) = (memory.entries(stream, after, 5).await, durable.entries(stream, after, 5).await);
+            let left = memory.entries(stream, after, 5).await;
+            let right = durable.entries(stream, after, 5).await;
             agree(step, &(stream, after), &left, &right);
         }
         let after = format!("{:05}", self.dice.roll(STEPS as u64));
@@ -260,9 +272,11 @@ impl History {
             let told = |one: FedAppend| (one.row.stream, one.row.first, one.row.count, one.entries);
             appends.map(|appends| appends.into_iter().map(told).collect::<Vec<_>>())
         };
-        let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+        let feed = "feed".to_owned();
+        let until = Timestamp::MAX;
         let request = FeedRequest { feed, labels: None, after: None, until, limit: 1000 };
-        let (left, right) = (told(memory.feed(&request).await), told(durable.feed(&request).await));
+        let left = told(memory.feed(&request).await);
+        let right = told(durable.feed(&request).await);
         agree(step, &after, &left, &right);
     }
 
@@ -303,7 +317,8 @@ impl History {
             }
             6 => InvocationWrite::Cancel { paused, cancellation: self.cancellation() },
             7 => {
-                let (invocation_id, cancellation) = (paused.invocation_id, self.cancellation());
+                let invocation_id = paused.invocation_id;
+                let cancellation = self.cancellation();
                 InvocationWrite::CancelBeforeStart { invocation_id, cancellation }
             }
             8 => self.answer(*paused),
@@ -313,7 +328,8 @@ impl History {
                 // Sometimes one more than it knows of, which may be right by chance.
                 let known = |fan_in: &FanIn| fan_in.answers.len() + usize::from(self.dice.one_in(2));
                 let answered = paused.fan_in.as_ref().map(known);
-                let (invocation_id, payload) = (paused.invocation_id, self.payload());
+                let invocation_id = paused.invocation_id;
+                let payload = self.payload();
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
             13 => InvocationWrite::AssertClaimed { invocation_id: paused.invocation_id, generation, owner },
@@ -340,7 +356,8 @@ impl History {
             return InvocationWrite::Conclude { paused: Box::new(paused), state: Map::new() };
         };
         let of = |part: &str| {
-            let (part, at) = (part.to_owned(), Timestamp::constant(1_800_000_000, 0));
+            let part = part.to_owned();
+            let at = Timestamp::constant(1_800_000_000, 0);
             PartAnswer { payload: Map::from_iter([("from".to_owned(), part.as_str().into())]), part, at }
         };
         let answer = if self.dice.one_in(2) {
@@ -388,7 +405,8 @@ impl History {
 
     /// A state with a list that is one of a few, some of which are the beginnings of others.
     fn state(&mut self) -> Map {
-        let (branch, count) = (self.dice.roll(2), self.dice.roll(40));
+        let branch = self.dice.roll(2);
+        let count = self.dice.roll(40);
         let item = |n: u64| format!("item {n} of branch {}, long enough to count", if n < 20 { 0 } else { branch });
         let mut state = self.payload();
         state.insert("log".to_owned(), (0..count).map(item).collect::<Vec<_>>().into());

@@ -372,7 +372,8 @@ async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
         Commit { id: format!("tell-{first}"), invocation: None, journal, ..suspend("i") }
     };
     let sent = async || {
-        let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+        let feed = "feed".to_owned();
+        let until = Timestamp::MAX;
         let request = FeedRequest { feed, labels: None, after: None, until, limit: 10 };
         let page = store.feed(&request).await.expect("an answer");
         page.appends.into_iter().map(|append| append.row.at).collect::<Vec<_>>()
@@ -410,8 +411,10 @@ async fn what_a_busy_table_left_unread_is_asked_for_again() {
 
 /// All appends of the feed and all documents of the wide list, a page of `limit` after the other.
 async fn read_all(store: &DynamoDbStateStore, limit: usize) -> (Vec<u64>, Vec<String>) {
-    let (mut appends, mut documents) = (Vec::new(), Vec::new());
-    let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+    let mut appends = Vec::new();
+    let mut documents = Vec::new();
+    let feed = "feed".to_owned();
+    let until = Timestamp::MAX;
     let mut request = FeedRequest { feed, labels: None, after: None, until, limit };
     loop {
         let page = store.feed(&request).await.expect("an answer");
@@ -421,7 +424,8 @@ async fn read_all(store: &DynamoDbStateStore, limit: usize) -> (Vec<u64>, Vec<St
             break;
         }
     }
-    let (list, breadth) = ("all".to_owned(), Breadth::Wide { label: None });
+    let list = "all".to_owned();
+    let breadth = Breadth::Wide { label: None };
     let mut request = ListRequest { list, breadth, after: None, limit, newest_first: true, now: at(0) };
     loop {
         let page = store.documents(&request).await.expect("an answer");

@@ -42,7 +42,8 @@ impl Scene {
         ensure_table(&embedded.client(), TABLE).await.unwrap();
         let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
         let token = KeyToken::generate([7; CHANCE]);
-        let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+        let actor = "ada".to_owned();
+        let tenant = "acme".to_owned();
         let grant =
             Grant { actor, tenant, workspaces: None, scopes: Scope::ALL.iter().copied().collect(), expires_at: None };
         let now = SystemClock::default().now();
@@ -51,7 +52,8 @@ impl Scene {
         let endpoint = open_door(&embedded).await;
         let function =
             async |which| compose(which, config(which, &endpoint), None, &dormouse_app::agents()).await.unwrap();
-        let (inbound, stream) = (function(Function::Inbound).await, function(Function::Stream).await);
+        let inbound = function(Function::Inbound).await;
+        let stream = function(Function::Stream).await;
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }
 
@@ -190,7 +192,8 @@ async fn the_stream_of_a_task_is_told_once_and_to_its_end() {
 #[tokio::test]
 async fn a_cursor_from_elsewhere_gives_one_error_and_the_end() {
     let scene = Scene::new().await;
-    let (session, other) = (scene.session().await, scene.session().await);
+    let session = scene.session().await;
+    let other = scene.session().await;
     let foreign = scene.stored(&other, None).await.pop().unwrap();
     for by_header in [true, false] {
         let pieces = scene.open(&format!("{session}/events/stream"), Some(&foreign), by_header).await;

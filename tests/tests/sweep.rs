@@ -149,8 +149,10 @@ async fn what_fell_due_costs_a_glance_and_a_publication_for_a_hundred() {
     let stage = Stage::default();
     sleepers(&stage, 150).await;
     stage.clock.advance(Duration::from_secs(3600));
-    let (store, bus) = (Arc::new(FaultyStore::sound(stage.store.clone())), Arc::new(Asked::default()));
-    let (graphs, config) = (GraphRegistry::new([waiting()]), HarnessConfig::new(Mode::Stateless));
+    let store = Arc::new(FaultyStore::sound(stage.store.clone()));
+    let bus = Arc::new(Asked::default());
+    let graphs = GraphRegistry::new([waiting()]);
+    let config = HarnessConfig::new(Mode::Stateless);
     let engine = stage.engine_on(store.clone());
     let harness = Harness::new(engine, graphs, stage.subscriptions.clone(), bus.clone(), config);
     let summary = sweep(&harness, &store.clone().into(), SweepScope::Due, 1000).await;
@@ -236,7 +238,8 @@ async fn calls(count: usize) -> (usize, usize) {
 
 #[tokio::test]
 async fn a_sweep_costs_the_same_however_many_sleep() {
-    let (hundred, many) = (calls(101).await, calls(2000).await);
+    let hundred = calls(101).await;
+    let many = calls(2000).await;
     assert_eq!(hundred, many);
     // Position and rows of what is due, and dead claims; the same again, position, rows and one glance, which
     // rules are needed so far, the new position, what is parked, and a stretch of the ground with its position.

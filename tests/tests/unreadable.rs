@@ -58,7 +58,8 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let unreadable = store.load_invocation(&"damaged".into()).await;
     assert!(matches!(unreadable, Err(StoreError::Corrupt(_))), "{unreadable:?}");
     // The report names it beside the others.
-    let (mut named, mut cursor) = (Vec::new(), None);
+    let mut named = Vec::new();
+    let mut cursor = None;
     loop {
         let report =
             dormouse_maintenance::migration_report(&worker, &store.clone().into(), cursor.as_deref()).await.unwrap();
@@ -124,7 +125,8 @@ async fn lists_and_streams_pass_over_what_cannot_be_read() {
     let told: Vec<_> = entries.iter().map(|one| (one.position, one.entry.is_empty())).collect();
     assert_eq!(told, [(1, false), (2, false), (3, true), (4, true), (5, false), (6, false)], "no gap looks like none");
     assert_eq!(entries[2].entry, Map::new());
-    let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+    let feed = "feed".to_owned();
+    let until = Timestamp::MAX;
     let request = FeedRequest { feed, labels: None, after: None, until, limit: 10 };
     assert_eq!(store.feed(&request).await.unwrap().appends.len(), 3);
     embedded.stop().await.unwrap();

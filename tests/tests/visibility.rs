@@ -306,11 +306,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(ManualClock::default());
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let (ids, spawner, planner) =
-            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(CountingIds::default());
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let agents = dormouse_app::agents().graph(|_| Ok(quiet()));
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
@@ -543,7 +546,8 @@ async fn whoever_is_elsewhere_is_answered_as_if_nothing_were_there() {
             let makes_their_own = matches!(operation, CreateWorkspace);
             for (who, key) in [("of another tenant", &eve), ("of another workspace", &bob)] {
                 let before = format!("{:?}", world.store);
-                let (real, ghost) = (world.named(target), world.ghostly(target));
+                let real = world.named(target);
+                let ghost = world.ghostly(target);
                 let said = world.ask(key, &method, &real, &world.named(body)).await;
                 // What somebody has asked for is no news.
                 let words = theirs.iter().map(String::as_str).filter(|word| !format!("{real}{body}").contains(word));
@@ -590,7 +594,8 @@ async fn whoever_owns_things_sees_them_and_nothing_that_is_internal() {
         }
     }
     for (operation, _) in TABLE.iter().filter(|(_, row)| matches!(row, NotOffered)) {
-        let (spec, target) = (operation.spec(), operation.spec().path.replace(['{', '}'], ""));
+        let spec = operation.spec();
+        let target = operation.spec().path.replace(['{', '}'], "");
         assert_eq!(world.ask(&ada, spec.method.as_str(), &target, "{}").await.status, 501, "{}", spec.id);
     }
 }
@@ -608,7 +613,8 @@ async fn an_address_shows_what_it_is_for_and_no_other_way_leads_there() {
     for (method, _, targets) in ROUTES {
         for target in *targets {
             for key in [&eve, &bob, &ada] {
-                let (real, ghost) = (world.named(target), world.ghostly(target));
+                let real = world.named(target);
+                let ghost = world.ghostly(target);
                 let said = world.ask(key, method, &real, if *method == "POST" { HI } else { "" }).await;
                 let words = theirs.iter().map(String::as_str).filter(|word| !real.contains(word));
                 assert_eq!(said.holds(words), None, "{method} {real}: {said:?}");
@@ -623,7 +629,8 @@ async fn an_address_shows_what_it_is_for_and_no_other_way_leads_there() {
     let turn = r#"{"state": {"note": "marker-native"}, "invocation_id": "mine"}"#;
     let begun: Value = serde_json::from_str(&world.ask(&ada, "POST", "/graphs/quiet/turns", turn).await.body).unwrap();
     let path = |url: &Value| text(url).strip_prefix("https://agents.example.com").unwrap().to_owned();
-    let (callback, status) = (path(&begun["callback_url"]), path(&begun["status_url"]));
+    let callback = path(&begun["callback_url"]);
+    let status = path(&begun["status_url"]);
     let shown = world.ask(&eve, "GET", &callback.replace("/callback/", "/invocations/"), "").await;
     assert_eq!((shown.status, shown.holds(["marker-native"])), (200, None), "{shown:?}");
     assert_eq!(world.ask(&eve, "GET", &status, "").await.holds(["marker-native"]), Some("marker-native"));

@@ -166,11 +166,13 @@ fn denied<T: std::fmt::Debug>(outcome: Result<T, SubscriptionError>) -> String {
 
 #[tokio::test]
 async fn a_denied_call_names_action_and_resource() {
-    let (service, code) = (Service::default(), "AccessDeniedException");
+    let service = Service::default();
+    let code = "AccessDeniedException";
     for _ in 0..6 {
         service.fails(code);
     }
-    let (subscriptions, rule) = (subscriptions(&service), awaited());
+    let subscriptions = subscriptions(&service);
+    let rule = awaited();
     let said = |action: &str| format!("{action} on event bus main: {code}: scripted");
     let scheduled = denied(subscriptions.schedule(&timed()).await);
     assert_eq!(scheduled, format!("CreateSchedule on schedule group dormouse: {code}: scripted"));
@@ -188,7 +190,8 @@ async fn a_denied_call_names_action_and_resource() {
 
 #[tokio::test]
 async fn a_bus_that_is_not_there_is_no_passing_fault() {
-    let (service, code) = (Service::default(), "ResourceNotFoundException");
+    let service = Service::default();
+    let code = "ResourceNotFoundException";
     service.fails(code).fails(code).fails(code);
     let subscriptions = subscriptions(&service);
     denied(subscriptions.schedule(&timed()).await);
@@ -228,7 +231,8 @@ async fn a_target_that_was_not_taken_is_an_error() {
 
 #[tokio::test]
 async fn a_rule_is_put_with_its_target() {
-    let (service, rule) = (Service::default(), awaited());
+    let service = Service::default();
+    let rule = awaited();
     service.answers(200, json!({"RuleArn": "arn"})).answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));
     subscriptions(&service).put_rule(&rule).await.expect("the rule is made");
     let asked = service.asked();
@@ -252,7 +256,8 @@ async fn a_full_bus_is_said_clearly() {
 
 #[tokio::test]
 async fn rules_of_ours_are_listed_page_by_page() {
-    let (service, name) = (Service::default(), awaited().name);
+    let service = Service::default();
+    let name = awaited().name;
     let old = RuleName { edition: None, ..name.clone() };
     let mut first = rules(&["dormouse-dev-SignalRule-1A2B", &name.to_string()]);
     first["NextToken"] = "more".into();
@@ -267,7 +272,8 @@ async fn rules_of_ours_are_listed_page_by_page() {
 
 #[tokio::test]
 async fn a_rule_goes_after_its_target() {
-    let (service, name) = (Service::default(), awaited().name);
+    let service = Service::default();
+    let name = awaited().name;
     service.answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []})).answers(200, json!({}));
     subscriptions(&service).remove_rule(&name).await.expect("it goes");
     let asked = service.asked();

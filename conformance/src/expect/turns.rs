@@ -83,7 +83,8 @@ fn claimed_id(seen: &TurnEvidence) -> Value {
 /// What the engine was called with, as the session store, the claim and the nodes saw it.
 fn arguments(expected: &Value, seen: &TurnEvidence) -> Result<(), Failure> {
     let mut expected = Directives::new("invoke_args", expected)?;
-    let (used, given) = (seen.used_session.as_ref(), seen.given_session.as_ref());
+    let used = seen.used_session.as_ref();
+    let given = seen.given_session.as_ref();
     let facts = [
         ("session_id_present", used.is_some()),
         ("session_id_auto_generated", used.is_some() && given.is_none()),

@@ -128,7 +128,8 @@ impl FanOutSpec {
     }
 
     fn wrap(&self, mut fan_out: FanOut, stage: &Stage) -> FanOut {
-        let (ledger, item_field) = (stage.ledger.clone(), self.item_field.clone());
+        let ledger = stage.ledger.clone();
+        let item_field = self.item_field.clone();
         fan_out = fan_out.wrap(Arc::new(AroundInstance { ledger, item_field }));
         for layer in &self.layers {
             fan_out = fan_out.wrap(layer.middleware(stage));

@@ -73,7 +73,9 @@ fn split_parameters(text: &str) -> (&str, Vec<&str>) {
     let Some(open) = text.find(['<', '[']) else { return (text, Vec::new()) };
     let inner = &text[open + 1..];
     let inner = inner.strip_suffix(['>', ']']).unwrap_or(inner);
-    let (mut depth, mut start, mut parameters) = (0_i32, 0, Vec::new());
+    let mut depth = 0_i32;
+    let mut start = 0;
+    let mut parameters = Vec::new();
     for (index, character) in inner.char_indices() {
         match character {
             '<' | '[' => depth += 1,

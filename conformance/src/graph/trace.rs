@@ -39,7 +39,8 @@ impl Middleware for Body {
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
         let again = REACHED.try_with(|reached| reached.swap(true, Ordering::Relaxed)).unwrap_or_default();
         if !again {
-            let (node, pre_state) = (self.node.clone(), state.clone());
+            let node = self.node.clone();
+            let pre_state = state.clone();
             let ran = Ran { depth: self.depth, node, pre_state, holds_graph: self.holds_graph };
             self.ledger.write(|pages| pages.ran.push(ran));
         }

@@ -31,8 +31,10 @@ pub(super) async fn run(case: &ModelCase) -> Result<(), Failure> {
         let answered = fetch.requests().len().checked_sub(1).and_then(|last| case.answers.get(last)?.body());
         let messages = call.request.get("messages").and_then(|messages| messages.as_array()).map_or(0, Vec::len);
         let bodies = requests.iter().map(|request| case.described(request)).collect();
-        let (waits, left) = (clock.waits(), fetch.left());
-        let (attempts, tokens) = (record.attempts, record.tokens);
+        let waits = clock.waits();
+        let left = fetch.left();
+        let attempts = record.attempts;
+        let tokens = record.tokens;
         let seen = Seen { end, requests, bodies, messages, attempts, tokens, is_unmodified, waits, left, answered };
         let checked = [call.wire.check(&seen), call.expected.check(&seen), probed(case, call, &seen)];
         failures.extend(checked.into_iter().filter_map(|c| c.map_err(|f| f.within(&format!("call {index}"))).err()));
@@ -99,9 +101,15 @@ async fn in_a_node(
     clock: &Arc<StillClock>,
 ) -> Result<Response, ModelError> {
     let last = Arc::new(Mutex::new(None));
-    let (provider, request, options, kept) = (provider.clone(), request.clone(), options.clone(), last.clone());
+    let provider = provider.clone();
+    let request = request.clone();
+    let options = options.clone();
+    let kept = last.clone();
     let node = move |_| {
-        let (provider, request, options, kept) = (provider.clone(), request.clone(), options.clone(), kept.clone());
+        let provider = provider.clone();
+        let request = request.clone();
+        let options = options.clone();
+        let kept = kept.clone();
         async move {
             let result = provider.complete(&request, &options).await;
             let error = result

@@ -31,8 +31,8 @@ enum Effect {
 
 impl Migration {
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
-        let (from, to) =
-            (given.required_text("from_version")?.to_owned(), given.required_text("to_version")?.to_owned());
+        let from = given.required_text("from_version")?.to_owned();
+        let to = given.required_text("to_version")?.to_owned();
         let name = given.required_text("migrate")?;
         given.done()?;
         let effect = Effect::named(name).ok_or_else(|| Failure::missing(format!("migration function `{name}`")))?;
@@ -46,7 +46,8 @@ impl Migration {
 
     /// What it does to a state; that it ran is noted in `ledger`.
     pub(crate) fn noted_in(&self, ledger: &Arc<Ledger>) -> Migrate {
-        let (own, ledger) = (self.clone(), ledger.clone());
+        let own = self.clone();
+        let ledger = ledger.clone();
         Arc::new(move |state| {
             ledger.write(|pages| pages.migrations.push(format!("{}->{}", own.from, own.to)));
             own.effect.apply(state)

@@ -108,7 +108,8 @@ fn of_two_publishers_one_wins_and_what_was_published_stays() {
     block_on(async {
         let objects = Arc::new(MemoryObjects::new());
         let store = BundleStore::new(objects.clone(), "agents/");
-        let (first, second) = (bundle(&sound()), bundle(&with("AGENTS.md", b"Be strict.\n")));
+        let first = bundle(&sound());
+        let second = bundle(&with("AGENTS.md", b"Be strict.\n"));
         assert_eq!(store.current("support").await, Ok(None));
         assert_eq!(store.publish("support", &first, None).await, Ok(Publication::Published));
         let seen = store.current("support").await.expect("an answer").expect("a bundle");

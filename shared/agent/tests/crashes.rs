@@ -76,10 +76,13 @@ fn assistants(request: &CompletionRequest) -> usize {
 impl World {
     /// The agent sends two mails, looks something up, and is done. `each` happens at every model call.
     fn new(matter: &str, config: HarnessConfig, each: impl Fn(&ManualClock) + Send + Sync + 'static) -> Self {
-        let (store, clock, bus) =
-            (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()), Arc::new(MemoryBus::default()));
-        let (recorded, commits) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (known, time) = (recorded.clone(), clock.clone());
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(ManualClock::default());
+        let bus = Arc::new(MemoryBus::default());
+        let recorded = Arc::new(AtomicUsize::new(0));
+        let commits = Arc::new(AtomicUsize::new(0));
+        let known = recorded.clone();
+        let time = clock.clone();
         let model = ScriptedModel::new(move |request| {
             let answered = assistants(request);
             assert!(answered >= known.load(Ordering::Relaxed), "model call {answered} was recorded and is repeated");

@@ -25,7 +25,8 @@ fn bed_with(
     tools: &Arc<Toolbox>,
     change: impl Fn(&mut AgentParts) + Send + Sync + 'static,
 ) -> TestBed {
-    let (model, tools) = (model.clone(), tools.clone());
+    let model = model.clone();
+    let tools = tools.clone();
     TestBed::new(&Agents::new().graph(move |outside| {
         let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
         change(&mut parts);
@@ -63,7 +64,8 @@ fn asleep(bed: &TestBed, run: &Invocation) -> (Map, Map) {
 
 #[test]
 fn a_run_calls_a_tool_and_answers() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(MATTER, &model, &tools);
     let run = bed.start("helper", message("write to ada"));
     let state = bed.status(&run).completed();
@@ -83,7 +85,8 @@ fn a_run_calls_a_tool_and_answers() {
 
 #[test]
 fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write to ada"));
     let (_, wait) = asleep(&bed, &run);
@@ -100,7 +103,8 @@ fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
 
 #[test]
 fn arguments_can_be_edited_and_must_fit() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write"));
     bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "grace" } })).unwrap();
@@ -115,7 +119,8 @@ fn arguments_can_be_edited_and_must_fit() {
 
 #[test]
 fn an_approval_of_other_arguments_is_none() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write"));
     bed.answer(&run, json!({ "decision": "approve", "digest": "0".repeat(64) })).unwrap();
@@ -126,7 +131,8 @@ fn an_approval_of_other_arguments_is_none() {
 
 #[test]
 fn a_denial_goes_to_the_model_or_ends_the_run() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write"));
     bed.answer(&run, json!({ "decision": "deny", "reason": "not today" })).unwrap();
@@ -145,7 +151,8 @@ fn a_denial_goes_to_the_model_or_ends_the_run() {
 
 #[test]
 fn nobody_decides_for_three_days() {
-    let (model, tools) = (sender("send"), mailer());
+    let model = sender("send");
+    let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write"));
     bed.pass_days(2);

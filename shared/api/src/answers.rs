@@ -134,7 +134,8 @@ impl Api {
         let write = match part {
             Some(part) => harness.part_input(&paused, part, payload).await,
             None => harness.input(&paused, payload).await.map(|payload| {
-                let (invocation_id, generation) = (id.clone(), paused.generation);
+                let invocation_id = id.clone();
+                let generation = paused.generation;
                 InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }
             }),
         };

@@ -191,7 +191,9 @@ impl Api {
             return Ok(Some(CallAnswer::Json(status, body)));
         }
         let ports = self.0.harness.engine().ports();
-        let (id, now, growing) = (ports.ids.fresh(), call.now, GrowingLists::default());
+        let id = ports.ids.fresh();
+        let now = call.now;
+        let growing = GrowingLists::default();
         match ports.store.commits.commit(&Commit { id, now, session, invocation, journal, growing }).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(store(error)),

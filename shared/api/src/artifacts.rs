@@ -95,7 +95,8 @@ impl Api {
     /// Registers an artifact in what it belongs to: a task names its session, a session its workspace.
     pub(crate) async fn register_artifact(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: RegisterArtifactRequest = call.body.clone().decode()?;
-        let (mut session_id, mut workspace_id) = (request.session_id, request.workspace_id);
+        let mut session_id = request.session_id;
+        let mut workspace_id = request.workspace_id;
         if let Some(task) = &request.task_id {
             let of = self.see::<Task>(call, task).await?.kept.resource.session_id;
             session_id = Some(agreed("session_id", session_id, of)?);

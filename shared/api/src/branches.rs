@@ -35,8 +35,8 @@ impl Api {
             self.see::<Task>(call, task).await?;
         }
         let id: BranchId = self.fresh(call.now);
-        let (workspace_id, session_id) =
-            (session.kept.resource.workspace_id.clone(), session.kept.resource.envelope.id.clone());
+        let workspace_id = session.kept.resource.workspace_id.clone();
+        let session_id = session.kept.resource.envelope.id.clone();
         let branch = Branch {
             envelope: Envelope::new(id, call.now).with_metadata(request.metadata),
             workspace_id: workspace_id.clone(),

@@ -164,7 +164,8 @@ impl SessionChange {
     /// # Errors
     /// `internal_error` when it cannot be written.
     pub(crate) fn put_task(&mut self, task: &Stored<Task>) -> Result<(), ProtocolError> {
-        let (id, status) = (&task.kept.resource.envelope.id, task.kept.resource.status);
+        let id = &task.kept.resource.envelope.id;
+        let status = task.kept.resource.status;
         let open = &mut self.session.kept.own.open;
         if status.is_terminal() {
             open.remove(id);
@@ -207,7 +208,8 @@ impl SessionChange {
         let end = EndOfStream { known: object(&end)?, behind: self.session.told_at };
         let entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
         let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
-        let (stream, first) = (self.stream().to_owned(), self.first);
+        let stream = self.stream().to_owned();
+        let first = self.first;
         self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
         if !self.session.is_split || !is_same(&self.before, &self.session.kept.resource) {
             self.journal.documents.push(self.session.write()?);

@@ -141,7 +141,8 @@ impl<R: Resource> Stored<R> {
         if !id.is_well_formed() {
             return Ok(None);
         }
-        let (key, stream) = (key::<R>(id.as_ref()), id.as_ref());
+        let key = key::<R>(id.as_ref());
+        let stream = id.as_ref();
         if !R::HAS_STREAM {
             return records.document(&key, now).await?.map(Self::read).transpose();
         }
@@ -190,7 +191,8 @@ impl<R: Resource> Stored<R> {
     }
 
     fn listed(&self) -> Vec<Listed> {
-        let (tenant, order) = (&self.kept.tenant, self.kept.resource.envelope().id.as_ref());
+        let tenant = &self.kept.tenant;
+        let order = self.kept.resource.envelope().id.as_ref();
         let breadth = Breadth::Wide { label: self.kept.workspace.as_ref().map(ToString::to_string) };
         let whole = Listed { breadth, ..Listed::new(list::<R>(tenant, None), order) };
         let parents = self.kept.resource.parents().into_iter();
@@ -297,7 +299,8 @@ impl TaskProgress {
     /// That of `task`.
     pub(crate) fn of(task: &Kept<Task>) -> Self {
         let TaskIndex { sequence, published_messages, is_confidential, .. } = task.own;
-        let (status, updated_at) = (task.resource.status, task.resource.envelope.updated_at);
+        let status = task.resource.status;
+        let updated_at = task.resource.envelope.updated_at;
         Self { status, updated_at, sequence, published_messages, is_confidential }
     }
 }
@@ -414,7 +417,8 @@ impl Resource for Session {
         let id = kept.resource.envelope.id.clone();
         let end: SessionEnd = serde_json::from_value(Value::Object(known))
             .map_err(|error| StoreError::Corrupt(format!("the end of the stream of {id}: {error}")))?;
-        let (resource, position) = (&mut kept.resource, end.own.position);
+        let resource = &mut kept.resource;
+        let position = end.own.position;
         (resource.state, resource.envelope.updated_at) = (end.state, end.updated_at);
         resource.last_event_id = (position > 0).then(|| EventId::at(id.as_str(), position));
         kept.own = end.own;

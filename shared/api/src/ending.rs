@@ -166,7 +166,9 @@ fn failure_of(record: &FailureRecord) -> Failure {
 /// sentence stands for what is left out.
 fn shortened(parts: Vec<Part>) -> Result<Vec<Part>, ProtocolError> {
     let size = |part: &Part| dormouse_json::length(part).map_err(|error| internal(&error));
-    let (mut kept, mut bytes, mut missing) = (Vec::new(), 0, 0);
+    let mut kept = Vec::new();
+    let mut bytes = 0;
+    let mut missing = 0;
     for part in parts {
         let length = size(&part)?;
         let room = MESSAGE.saturating_sub(bytes);

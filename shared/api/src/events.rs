@@ -32,7 +32,8 @@ impl Api {
 
     pub(crate) async fn list_task_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let task = self.named::<Task>(call, "task_id").await?;
-        let (task, first) = (&task.kept.resource, task.kept.own.first);
+        let first = task.kept.own.first;
+        let task = &task.kept.resource;
         let id = task.envelope.id.as_str();
         let of_task = |entry: &Map| entry.get("task_id").and_then(Value::as_str) == Some(id);
         self.range(call, task.session_id.as_str(), first.saturating_sub(1), of_task).await
@@ -51,7 +52,9 @@ impl Api {
             Some(after) => self.behind(stream, after).await?.max(from),
             None => from,
         };
-        let (mut events, mut looked_at, mut more) = (Vec::new(), 0, true);
+        let mut events = Vec::new();
+        let mut looked_at = 0;
+        let mut more = true;
         while more && events.len() <= query.limit && looked_at < LOOKED_AT {
             let entries = self.records().entries(stream, position, PAGE.min(query.limit + 1)).await.map_err(store)?;
             more = entries.len() == PAGE.min(query.limit + 1);
@@ -85,7 +88,8 @@ impl Api {
     /// All events that the caller may see; those of one session or task are read from their own stream. A caller that
     /// `waits` is given all that was written before it asked, as soon as nothing can come to stand before it.
     pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<CallAnswer, ProtocolError> {
-        let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
+        let query = RangeQuery::read(&call.query)?;
+        let filters = Filters::read(&call.query);
         if let Some(stream) = self.stream_of(call, &filters).await? {
             let wanted = |entry: &Map| {
                 let is = |field: &str, id: Option<&str>| {
@@ -106,11 +110,15 @@ impl Api {
         {
             return Err(expired());
         }
-        let (records, clock) = (self.records(), &self.parts().harness.engine().ports().clock);
+        let records = self.records();
+        let clock = &self.parts().harness.engine().ports().clock;
         let asked_at = clock.now();
         let opened = FeedReader::open(records, &call.actor, query.after.as_ref()).await.map_err(store)?;
         let mut reader = opened.ok_or_else(expired)?;
-        let (mut after, mut events, mut looked_at, mut more) = (query.after.clone(), Vec::new(), 0, true);
+        let mut after = query.after.clone();
+        let mut events = Vec::new();
+        let mut looked_at = 0;
+        let mut more = true;
         while more && events.len() <= query.limit && looked_at < LOOKED_AT {
             let until = records.settled(clock.now());
             let stretch = reader.next(records, until).await.map_err(store)?;

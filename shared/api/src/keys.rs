@@ -125,7 +125,8 @@ impl Keys {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     pub async fn list(&self, after: Option<String>, limit: usize, now: Timestamp) -> Result<Page<KeyInfo>, StoreError> {
-        let (list, breadth) = (LIST.to_owned(), Breadth::Narrow);
+        let list = LIST.to_owned();
+        let breadth = Breadth::Narrow;
         let request = ListRequest { list, breadth, after, limit, newest_first: false, now };
         let page = self.0.documents(&request).await?;
         let info = |document: Document| {

@@ -29,7 +29,8 @@ impl Api {
             [stream, position] => position.parse().ok().map(|position| (stream.clone(), position)),
             _ => None,
         };
-        let (transcript, bounds) = (&session.kept.own.transcript, (query.limit + 1, LOOKED_AT));
+        let transcript = &session.kept.own.transcript;
+        let bounds = (query.limit + 1, LOOKED_AT);
         let mut reading = transcript::read(self.records(), transcript, after.as_ref(), bounds).await?;
         let fitting = fitting(reading.messages.iter().map(|(_, message)| message), query.limit)?;
         if reading.messages.len() > fitting {

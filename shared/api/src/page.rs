@@ -117,7 +117,8 @@ impl Api {
         if !self.sees_what_it_narrows_to(call).await? {
             return found(&List::page(Vec::<T>::new(), None));
         }
-        let (mut picked, mut kept) = (Vec::<String>::new(), Vec::new());
+        let mut picked = Vec::<String>::new();
+        let mut kept = Vec::new();
         for _ in 0..MOST_READS {
             let stretch = self.merged(call, sources, after.as_deref(), query.limit + 1).await?;
             let ids: Vec<String> = stretch.documents.iter().map(|document| document.key.id.clone()).collect();
@@ -154,12 +155,14 @@ impl Api {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Merged, ProtocolError> {
-        let (mut documents, mut upto) = (Vec::new(), None::<String>);
+        let mut documents = Vec::new();
+        let mut upto = None::<String>;
         for source in sources {
             match source {
                 PageSource::List { list, breadth, word } => {
                     let after = after.map(|after| ids::with_word(word, after));
-                    let (list, breadth) = (list.clone(), breadth.clone());
+                    let list = list.clone();
+                    let breadth = breadth.clone();
                     let request = ListRequest { list, breadth, after, limit, newest_first: true, now: call.now };
                     let page = self.records().documents(&request).await.map_err(store)?;
                     documents.extend(page.items);
@@ -181,7 +184,8 @@ impl Api {
     /// True if the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key
     /// that is bound to workspaces may not.
     async fn sees_what_it_narrows_to(&self, call: &Call) -> Result<bool, ProtocolError> {
-        let (Filters { workspace_id, session_id, task_id }, actor) = (Filters::read(&call.query), &call.actor);
+        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
+        let actor = &call.actor;
         if actor.workspaces.is_none() {
             return Ok(true);
         }
@@ -222,7 +226,8 @@ pub(crate) fn fitting<'e, T: Serialize + 'e>(
     elements: impl IntoIterator<Item = &'e T>,
     limit: usize,
 ) -> Result<usize, ProtocolError> {
-    let (mut count, mut bytes) = (0, 0);
+    let mut count = 0;
+    let mut bytes = 0;
     for element in elements.into_iter().take(limit) {
         bytes += dormouse_json::length(element).map_err(|error| internal(&error))?;
         if bytes > limits::PAGE {

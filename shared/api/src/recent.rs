@@ -25,7 +25,8 @@ impl RecentDocuments {
             return;
         }
         let document = |write: &DocumentWrite, version: u64| {
-            let (key, expires_at) = (write.key.clone(), write.expires_at);
+            let key = write.key.clone();
+            let expires_at = write.expires_at;
             Some(Document { key, version, body: write.body.clone()?, expires_at })
         };
         let written = commit.journal.documents.iter().filter_map(|write| document(write, write.expect + 1));

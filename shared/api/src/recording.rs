@@ -202,7 +202,8 @@ impl RecordingStore {
         }
         change.advance(&mut task, TaskStatus::Working, None, Map::new());
         let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
-        let (invocation_id, owner) = (request.invocation_id.clone(), request.owner.clone());
+        let invocation_id = request.invocation_id.clone();
+        let owner = request.owner.clone();
         let commit = Commit {
             invocation: Some(InvocationWrite::AssertClaimed { invocation_id, generation, owner }),
             journal,

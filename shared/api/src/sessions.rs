@@ -206,7 +206,8 @@ impl Api {
             return Err(ProtocolError::new(ErrorCode::ResourceLocked, "a task of the session has not ended"));
         }
         let id = stored.kept.resource.envelope.id.clone();
-        let (kept, before) = (request.keep_first.min(stored.kept.own.messages), stored.kept.own.messages);
+        let kept = request.keep_first.min(stored.kept.own.messages);
+        let before = stored.kept.own.messages;
         let read = self.first(&stored, kept).await?;
         let tip = read.last().map(|(_, message)| message.envelope.id.clone());
         let answer = |session: &Session| TruncateSessionResponse {

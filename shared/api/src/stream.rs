@@ -141,7 +141,8 @@ impl Streams {
         let permit = StreamLimiter::take(&self.0.limiter, &call.actor)?;
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
-        let (request_id, time_left) = (resume.request_id.to_owned(), resume.time_left);
+        let request_id = resume.request_id.to_owned();
+        let time_left = resume.time_left;
         let opened = match after {
             Ok(after) => EventSource::open(&self.0.records, operations, call, after).await?,
             Err(error) => Err(error),

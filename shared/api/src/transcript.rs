@@ -101,7 +101,8 @@ pub(crate) async fn read(
             (at, *position)
         }
     };
-    let (mut reading, mut looked_at) = (Reading::default(), 0);
+    let mut reading = Reading::default();
+    let mut looked_at = 0;
     for segment in transcript.iter().skip(from) {
         position = position.max(segment.first.saturating_sub(1));
         loop {

@@ -110,11 +110,14 @@ impl AwsAccess {
             retry(),
             timeouts.clone()
         );
-        let (access, shared, within) = (self.clone(), http.clone(), timeouts.clone());
+        let access = self.clone();
+        let shared = http.clone();
+        let within = timeouts.clone();
         let eventbridge = Lazy::new(move || {
             client!(aws_sdk_eventbridge, "events", access, access.endpoints.eventbridge, shared, retry(), within)
         });
-        let (access, shared) = (self.clone(), http.clone());
+        let access = self.clone();
+        let shared = http.clone();
         let scheduler = Lazy::new(move || {
             client!(aws_sdk_scheduler, "scheduler", access, access.endpoints.scheduler, shared, retry(), timeouts)
         });

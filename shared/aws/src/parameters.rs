@@ -87,7 +87,8 @@ fn failure<E>(names: &[&str], error: &SdkError<E, HttpResponse>) -> ParameterErr
 where
     E: aws_smithy_types::error::metadata::ProvideErrorMetadata + Error + 'static,
 {
-    let (action, names) = ("ssm:GetParameters", names.join(", "));
+    let action = "ssm:GetParameters";
+    let names = names.join(", ");
     if let SdkError::ResponseError(_) = error {
         // The message of the error might quote the secret.
         return ParameterError::Unavailable(format!("{action} on {names}: an answer that cannot be read"));

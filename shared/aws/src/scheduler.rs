@@ -42,7 +42,8 @@ impl PauseDeadline<'_> {
     /// The entry's name identifies the pause: making it again finds it there. Deadlines that follow the first one have
     /// names of their own, because an entry that has fired may be there for a moment still.
     fn schedule_name(self) -> String {
-        let (invocation, generation) = (self.invocation.as_str(), self.generation.to_string());
+        let invocation = self.invocation.as_str();
+        let generation = self.generation.to_string();
         match self.due.rung {
             0 => derived(&[invocation, &generation]),
             rung => derived(&[invocation, &generation, &rung.to_string()]),
@@ -169,7 +170,8 @@ mod tests {
 
     #[test]
     fn an_entry_fires_once_and_says_whom_to_wake() {
-        let (invocation, due) = ("i\"1".into(), due(0));
+        let invocation = "i\"1".into();
+        let due = due(0);
         let deadline = PauseDeadline { invocation: &invocation, generation: 3, due: &due };
         let entry = entry(&config(), deadline, "at(2027-01-01T00:00:00)".to_owned()).expect("an entry");
         assert_eq!(entry.name(), Some(deadline.schedule_name().as_str()));

@@ -232,7 +232,8 @@ async fn asleep(
     target: &StoreTarget,
 ) -> Result<(Vec<Row>, Option<String>), InspectError> {
     let store = opened.store();
-    let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
+    let mut rows = Vec::new();
+    let mut cursor = filter.cursor.clone();
     loop {
         let page = store.list_pending(filter.due_by, cursor.as_deref()).await?;
         for page in page.items.chunks(TOGETHER) {
@@ -371,8 +372,11 @@ async fn examine_one(
 
 /// Everything that sleeps or was put aside; prints only what is wrong, and the signals that no invocation waits for.
 async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<InspectOutcome, InspectError> {
-    let (store, printer) = (opened.store(), Printer::new(json));
-    let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
+    let store = opened.store();
+    let printer = Printer::new(json);
+    let mut examined = 0_usize;
+    let mut reports = Vec::new();
+    let mut cursor = None;
     let mut awaited = BTreeSet::new();
     loop {
         let page = store.list_pending(None, cursor.as_deref()).await?;

@@ -155,7 +155,8 @@ async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
     let opened = ask.target.open(agents, Purpose::Look, 1).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;
-    let (page, printer) = (page?, Printer::new(ask.json));
+    let page = page?;
+    let printer = Printer::new(ask.json);
     if ask.json {
         return Ok(printer.json(&json!({ "keys": page.items, "next": page.next }))?);
     }
@@ -187,7 +188,8 @@ fn cells(key: &KeyInfo) -> [String; 7] {
 }
 
 async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
-    let (now, opened) = (Timestamp::now(), ask.target.open(agents, Purpose::Change, 1).await?);
+    let now = Timestamp::now();
+    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
     let revoked = take_away(opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
     opened.close().await?;
     if !revoked? {

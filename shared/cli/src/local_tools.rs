@@ -70,7 +70,8 @@ impl ToolSources for LocalTools {
         match &definition.source {
             ToolSourceDefinition::Stdio { command, environment } => {
                 let folder = Some(self.folder.clone());
-                let (command, environment) = (command.clone(), environment.clone());
+                let command = command.clone();
+                let environment = environment.clone();
                 Ok(self.server(definition, McpTransport::Stdio { command, environment, folder }))
             }
             ToolSourceDefinition::Server { oauth: Some(_), .. } => {

@@ -205,7 +205,8 @@ pub(crate) fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError>
     let needed = |name| variable(name).ok_or(TargetError::NoVariable(name));
     let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
     let region = region.ok_or(TargetError::NoVariable("AWS_REGION"))?;
-    let (key, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
+    let key = needed("AWS_ACCESS_KEY_ID")?;
+    let secret = needed("AWS_SECRET_ACCESS_KEY")?;
     let credentials = Credentials::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment");
     let endpoints = Endpoints {
         all: variable("AWS_ENDPOINT_URL"),

@@ -97,7 +97,8 @@ impl World {
     }
 
     fn sandbox(&self) -> Sandbox {
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = Arc::new(PublishedAgents::new(PublishedFrom {
             store: self.bundles(),
             workspaces: vec![NAME.to_owned()],
@@ -115,7 +116,8 @@ impl World {
             outside: Outside::new(bus.clone(), self.clock.clone()),
         }));
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
-        let (spawner, planner) = (Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let engine = RecordingEngine::new(recording, self.ids.clone(), spawner, planner);
         let graphs = GraphRegistry::default().with_source(agents.clone());
         let config = HarnessConfig::new(Mode::Sessioned);

@@ -65,7 +65,8 @@ pub async fn compose(
     let outside = Outside::new(bus.clone(), clock.clone());
     let making = async { agents.compile(&outside) };
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
-    let (secrets, agents) = (secrets?, agents?);
+    let secrets = secrets?;
+    let agents = agents?;
     let agents = match (config.workspaces, access) {
         (Some(workspaces), Some(access)) => {
             agents.with_source(Arc::new(published(workspaces, &access, &clients.parameters, outside.clone())))
@@ -74,7 +75,9 @@ pub async fn compose(
     };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-    let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+    let ids = Arc::new(RandomIds);
+    let spawner = Arc::new(TokioSpawner);
+    let planner = Arc::new(DescriptorWakes);
     let schedules = SchedulerConfig {
         group_name: config.scheduler_group,
         role_arn: config.scheduler_role_arn,

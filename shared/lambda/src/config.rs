@@ -188,7 +188,8 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             Some(region) => region,
             None => self.0.needed("AWS_REGION"),
         };
-        let (key, secret) = (self.0.needed("AWS_ACCESS_KEY_ID"), self.0.needed("AWS_SECRET_ACCESS_KEY"));
+        let key = self.0.needed("AWS_ACCESS_KEY_ID");
+        let secret = self.0.needed("AWS_SECRET_ACCESS_KEY");
         let token = self.0.optional("AWS_SESSION_TOKEN");
         let endpoints = Endpoints {
             all: self.url("AWS_ENDPOINT_URL"),

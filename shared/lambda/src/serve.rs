@@ -92,7 +92,8 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
 }
 
 async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
-    let (app, deadline) = (server.app(), event.context.deadline);
+    let app = server.app();
+    let deadline = event.context.deadline;
     let left = time_left(app, deadline).saturating_sub(TO_DRAIN);
     let answer = match function {
         Function::Inbound | Function::Stream => http(server, event.payload, left).await,

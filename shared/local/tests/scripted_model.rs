@@ -56,7 +56,8 @@ async fn it_answers_the_same_in_one_piece_and_streamed() {
     assert_eq!(heard, Vec::<String>::new());
     let (streamed, heard) = ask(turn.paced(Duration::from_millis(1)), true).await;
     assert_eq!(heard, ["Hm, ", "numbers.", "I ", "will ", "add."]);
-    let (whole, streamed) = (whole.expect("an answer"), streamed.expect("an answer"));
+    let whole = whole.expect("an answer");
+    let streamed = streamed.expect("an answer");
     assert_eq!((whole.message, whole.usage), (streamed.message, streamed.usage));
     assert_eq!(whole.finish_reason, FinishReason::ToolCalls);
 }

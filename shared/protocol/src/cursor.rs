@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_second_secret_reads_and_does_not_make() {
-        let (old, new) = (Cursors::new(b"old"), Cursors::new(b"new").accepting(b"old"));
+        let old = Cursors::new(b"old");
+        let new = Cursors::new(b"new").accepting(b"old");
         let cursor = old.seal("ada listTasks", &position(), LATER);
         assert_eq!(new.open("ada listTasks", &cursor, NOW), Ok(position()));
         let cursor = new.seal("ada listTasks", &position(), LATER);

@@ -189,7 +189,9 @@ mod tests {
     }
 
     fn names(options: TelemetryOptions) -> (Vec<&'static str>, String) {
-        let (identity, request, response) = (identity(), request(), response());
+        let identity = identity();
+        let request = request();
+        let response = response();
         let record =
             AttemptRecord { identity: &identity, attempt: 0, reason: None, request: &request, result: Ok(&response) };
         let attributes = record.attributes(options);

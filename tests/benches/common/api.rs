@@ -78,8 +78,10 @@ impl Deployment {
         let config = watcher.into_iter().fold(config, aws_sdk_dynamodb::config::Builder::interceptor);
         let client = Client::from_conf(config.build());
         let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
-        let (clock, notifier): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), AppendNotifier::default());
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let notifier = AppendNotifier::default();
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let ports = Ports {
             store: RecordingStore::new(store.clone(), store.clone(), clock.clone())
                 .with_notifier(notifier.clone())

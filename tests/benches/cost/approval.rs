@@ -47,7 +47,8 @@ pub(crate) async fn incompressible() -> Costs {
 async fn costs(purpose: impl Fn(u64) -> Value) -> Costs {
     let deployment = Deployment::new().await;
     let session = deployment.new_session().await;
-    let (mut sums, mut sent) = ([Units::default(); 4], 0);
+    let mut sums = [Units::default(); 4];
+    let mut sent = 0;
     for number in 0..TASKS {
         let (costs, bytes) = task(&deployment, &session, purpose(number.into())).await;
         for (sum, cost) in sums.iter_mut().zip(costs) {
@@ -102,7 +103,8 @@ pub(crate) async fn agent_step() -> Units {
     let session = deployment.new_session().await;
     let task = submit(&deployment, &session, json!("a keyboard")).await;
     let id = InvocationId::from(task["id"].as_str().expect("an id"));
-    let (commits, clock) = (deployment.harness.engine().ports().store.commits.clone(), SystemClock::default());
+    let commits = deployment.harness.engine().ports().store.commits.clone();
+    let clock = SystemClock::default();
     let now = clock.now();
     let request = ClaimRequest {
         invocation_id: id.clone(),
@@ -120,7 +122,9 @@ pub(crate) async fn agent_step() -> Units {
     let InvocationStatus::Resuming(Claim { owner, .. }) = record.status else { panic!("{:?}", record.status) };
     let mut sum = Units::default();
     for number in 0..TASKS {
-        let (invocation_id, generation, owner) = (id.clone(), record.paused.generation, owner.clone());
+        let invocation_id = id.clone();
+        let generation = record.paused.generation;
+        let owner = owner.clone();
         let call = format!("call-{number}");
         let asked = JournalEntry::new(EntryKind::ToolRequested).with("tool", "search").with("call_id", call.clone());
         let told = JournalEntry::new(EntryKind::ToolCompleted).with("tool", "search").with("call_id", call);

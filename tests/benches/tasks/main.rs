@@ -75,7 +75,9 @@ impl Bench {
     fn server(&self, clock: Arc<dyn Clock>, notifier: AppendNotifier) -> Server {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), clock);
-        let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(RandomIds);
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let app = App::new(dormouse_http::Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: self.harness.graphs().clone().into(),
@@ -98,7 +100,8 @@ impl Bench {
     }
 
     async fn measure(&self, graph: &str, input: &Value, events: u64) {
-        let (mut submitted, mut done) = (Cost::default(), Cost::default());
+        let mut submitted = Cost::default();
+        let mut done = Cost::default();
         let session = self.session(events).await;
         for _ in 0..ROUNDS {
             let body = json!({ "input": input, "persona_id": format!("persona_{graph}") });
@@ -126,7 +129,8 @@ impl Bench {
         let mut tip = self.store.tip(&id).await.expect("an answer");
         while tip.position < events {
             let count = usize::try_from((events - tip.position).min(BATCH)).expect("a small number");
-            let (mut known, first) = (tip.known.expect("a session"), tip.position + 1);
+            let mut known = tip.known.expect("a session");
+            let first = tip.position + 1;
             known["own"]["position"] = (tip.position + count as u64).into();
             let end = StreamEnd::Append(EndOfStream { known, behind: tip.at });
             let append = Append { stream: id.clone(), end, first, entries: vec![event.clone(); count], fed: None };

@@ -38,7 +38,8 @@ impl Watched {
     /// As a line of the table, with how often longer it took than in `least`.
     pub(crate) fn line(&self, events: u64, least: &Self) -> String {
         let millis = |time: Duration| time.as_secs_f64() * 1000.0;
-        let (first, completed) = (millis(self.first), millis(self.completed));
+        let first = millis(self.first);
+        let completed = millis(self.completed);
         let times = |this: f64, least: Duration| this / millis(least);
         format!(
             "{events:>13}  {:>14}  {:>5}  {:>21}  {:>5}  {first:>9.2} ({:>4.2}x)  {completed:>8.2} ({:>4.2}x)",
@@ -67,7 +68,8 @@ pub(crate) struct Client<'b> {
 impl<'b> Client<'b> {
     pub(crate) async fn of(bench: &'b Bench) -> Self {
         let key = KeyToken::generate([7; CHANCE]);
-        let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+        let actor = "ada".to_owned();
+        let tenant = "acme".to_owned();
         let scopes = Scope::ALL.iter().copied().collect();
         let grant = Grant { actor, tenant, workspaces: None, scopes, expires_at: None };
         bench.commit(Keys::creation(&key, grant, SystemClock::default().now())).await;
@@ -81,7 +83,8 @@ impl<'b> Client<'b> {
         let server = self.bench.server(Arc::new(SystemClock::default()), self.bench.notifier.clone());
         let mut pieces = self.open(&server, session).await;
         let opened = self.bench.cost(began, &Cost::default());
-        let (mut first, mut completed) = (Duration::MAX, Duration::MAX);
+        let mut first = Duration::MAX;
+        let mut completed = Duration::MAX;
         for _ in 0..ROUNDS {
             let began = Instant::now();
             let task = async {

@@ -125,14 +125,17 @@ impl Totals {
 fn many(command: &Command) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = command.jobs.map_or(cores, NonZero::get);
-    let (next, stop) = (AtomicU64::new(command.from), AtomicBool::new(false));
+    let next = AtomicU64::new(command.from);
+    let stop = AtomicBool::new(false);
     let end = command.from.saturating_add(command.seeds);
     let options = command.options(false);
     let (sender, reports) = mpsc::channel();
     let began = Instant::now();
     let (totals, failed) = std::thread::scope(|threads| {
         for _ in 0..jobs {
-            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            let sender = sender.clone();
+            let next = &next;
+            let stop = &stop;
             threads.spawn(move || {
                 let simulation = Simulation::default();
                 while !stop.load(Ordering::Relaxed) {
@@ -158,7 +161,8 @@ fn many(command: &Command) -> bool {
 
 /// Gathers what threads report, with a line of progress every few seconds.
 fn collect(reports: mpsc::Receiver<Report>, seeds: u64, began: Instant, stop: &AtomicBool) -> (Totals, Option<Report>) {
-    let (mut totals, mut failed) = (Totals::default(), None::<Report>);
+    let mut totals = Totals::default();
+    let mut failed = None::<Report>;
     let mut told = began;
     for report in reports {
         totals.add(&report);

@@ -108,11 +108,13 @@ impl Clients {
         }
         let later = |chance: &mut fastrand::Rng| now + Duration::from_millis(chance.u64(0..5_000));
         if chance.u8(..4) == 0 {
-            let (invocation, address) = (told.invocation.to_owned(), told.status.to_owned());
+            let invocation = told.invocation.to_owned();
+            let address = told.status.to_owned();
             self.operation(later(chance), Operation::Status { invocation, address });
         }
         if chance.u8(..12) == 0 {
-            let (invocation, address) = (told.invocation.to_owned(), told.cancel.to_owned());
+            let invocation = told.invocation.to_owned();
+            let address = told.cancel.to_owned();
             self.operation(later(chance), Operation::Cancel { invocation, pause: Some((told.generation, address)) });
         }
         if told.graph == JURY {
@@ -130,11 +132,13 @@ impl Clients {
                 self.call_back(told, later(chance));
             }
             52..64 if by_signal => {
-                let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
+                let signal_id = told.signal_id.to_owned();
+                let payload = self.answer(told.graph);
                 self.operation(later(chance), Operation::Signal { signal_id, payload });
             }
             64..76 if by_signal => {
-                let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
+                let signal_id = told.signal_id.to_owned();
+                let payload = self.answer(told.graph);
                 self.operation(later(chance), Operation::Event { signal_id, payload });
             }
             76..92 => {
@@ -173,12 +177,14 @@ impl Clients {
             for _ in 0..times {
                 let payload = self.vote_of_one(if at_once { number == 0 } else { chance.u8(..6) == 0 });
                 let signal_id = format!("{}/{part}", told.signal_id);
-                let (invocation, generation) = (told.invocation.to_owned(), told.generation);
+                let invocation = told.invocation.to_owned();
+                let generation = told.generation;
                 let operation = match chance.u8(..4) {
                     0 => Operation::Signal { signal_id, payload },
                     1 => Operation::Event { signal_id, payload },
                     _ => {
-                        let (part, address) = ((*part).to_owned(), (*address).to_owned());
+                        let part = (*part).to_owned();
+                        let address = (*address).to_owned();
                         Operation::Answer { invocation, generation, part, address, payload }
                     }
                 };
@@ -213,7 +219,9 @@ impl Clients {
 }
 
 fn callback(told: &Told<'_>, payload: Map, fits: bool) -> Operation {
-    let (invocation, generation, address) = (told.invocation.to_owned(), told.generation, told.callback.to_owned());
+    let invocation = told.invocation.to_owned();
+    let generation = told.generation;
+    let address = told.callback.to_owned();
     Operation::Callback { invocation, generation, address, payload, fits }
 }
 

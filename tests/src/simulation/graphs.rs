@@ -191,7 +191,8 @@ fn twice(
     sim_ports: &Arc<SimPorts>,
     wait: impl Fn(&str, u8) -> SignalDescriptor + Send + Sync + 'static,
 ) -> Result<CompiledGraph, EngineError> {
-    let (wait, sim_ports) = (Arc::new(wait), sim_ports.clone());
+    let wait = Arc::new(wait);
+    let sim_ports = sim_ports.clone();
     let again = wait.clone();
     graph(graph_name)
         .entry("ask")
@@ -221,7 +222,8 @@ fn twice(
 
 /// Fails now and then, before the pause and behind it, so that trying again helps.
 fn shaky(sim_ports: &Arc<SimPorts>) -> Result<CompiledGraph, EngineError> {
-    let (before, behind) = (sim_ports.clone(), sim_ports.clone());
+    let before = sim_ports.clone();
+    let behind = sim_ports.clone();
     graph("shaky")
         .entry("try")
         .node("try", move |()| {
@@ -259,7 +261,8 @@ fn doomed() -> Result<CompiledGraph, EngineError> {
 
 /// Kills its process, before the pause or behind it.
 fn poisonous(sim_ports: &Arc<SimPorts>) -> Result<CompiledGraph, EngineError> {
-    let (before, behind) = (sim_ports.clone(), sim_ports.clone());
+    let before = sim_ports.clone();
+    let behind = sim_ports.clone();
     graph(POISON)
         .entry("ask")
         .node("ask", move |()| {

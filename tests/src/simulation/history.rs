@@ -393,7 +393,8 @@ pub(crate) fn stale_parked_rows(store: &dyn Truth, now: Timestamp) -> Vec<Parked
 
 /// All pages of a listing, as far as they can be read.
 fn pages<T>(list: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Vec<T> {
-    let (mut items, mut cursor) = (Vec::new(), None);
+    let mut items = Vec::new();
+    let mut cursor = None;
     while let Ok(page) = list(cursor.as_deref()) {
         items.extend(page.items);
         cursor = page.next;

@@ -86,7 +86,8 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
         return Ok(());
     }
     let paused = &record.paused;
-    let (id, generation) = (&paused.invocation_id, paused.generation);
+    let id = &paused.invocation_id;
+    let generation = paused.generation;
     let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
     for signal_id in paused.waits() {
         let wait = sight.history.signals.get(&signal_id);
@@ -145,7 +146,8 @@ fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
 
 fn pauses_end_once(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
-    let (id, now) = (&after.paused.invocation_id, after.paused.generation);
+    let id = &after.paused.invocation_id;
+    let now = after.paused.generation;
     let then = before.as_ref().map_or(0, |before| before.paused.generation);
     ensure(now == then || now == then + 1, || format!("{id} went from pause {then} to pause {now}"))?;
     let Some(before) = before else { return Ok(()) };
@@ -285,7 +287,8 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
 /// Also: a delivery that names a pause claims no other one, and who only takes over takes what was accepted.
 fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
-    let (id, generation) = (&after.paused.invocation_id, after.paused.generation);
+    let id = &after.paused.invocation_id;
+    let generation = after.paused.generation;
     if let Call::Claim { request, outcome: ClaimOutcome::Granted(_) } = sight.call {
         let meant = request.generation;
         ensure(meant.is_none_or(|meant| meant == generation), || {
@@ -327,12 +330,14 @@ fn one_writer(sight: &Sight<'_>) -> Result<(), String> {
 fn sessions_grow(sight: &Sight<'_>) -> Result<(), String> {
     if let Some(Changed { before: Some(before), after }) = &sight.session {
         let Some(after) = after else { return Err(format!("session {} is gone", before.session_id)) };
-        let (then, now) = (before.version, after.version);
+        let then = before.version;
+        let now = after.version;
         ensure(now == then || now == then + 1, || {
             format!("session {} went from version {then} to {now}", before.session_id)
         })?;
         for name in LISTS {
-            let (then, now) = (list(&before.state, name), list(&after.state, name));
+            let then = list(&before.state, name);
+            let now = list(&after.state, name);
             // A client that cuts its transcript has the conversation forgotten.
             let cut = name == "messages" && now.is_empty() && cuts(sight.call);
             ensure(cut || now.starts_with(then), || {
@@ -382,7 +387,8 @@ fn answers_stand(sight: &Sight<'_>) -> Result<(), String> {
         return Ok(());
     }
     let answers = |record: &InvocationRecord| record.paused.fan_in.clone().map(|all| all.answers).unwrap_or_default();
-    let (then, now) = (answers(before), answers(after));
+    let then = answers(before);
+    let now = answers(after);
     ensure(now.starts_with(&then) && now.len() <= then.len() + 1, || {
         format!("the answers of {} went from {then:?} to {now:?}", after.paused.invocation_id)
     })

@@ -20,7 +20,8 @@ pub(crate) struct Observed {
 
 impl From<Observed> for TurnStore {
     fn from(observed: Observed) -> Self {
-        let (store, observed) = (Arc::new(observed.store.clone()), Arc::new(observed));
+        let store = Arc::new(observed.store.clone());
+        let observed = Arc::new(observed);
         Self { sessions: observed.clone(), signals: observed.clone(), commits: observed, ..store.into() }
     }
 }
@@ -57,7 +58,8 @@ impl Commits for Observed {
             && let InvocationStatus::Resuming(claim) = &record.status
             && claim.owner != request.owner
         {
-            let (id, owner) = (&request.invocation_id, &claim.owner);
+            let id = &request.invocation_id;
+            let owner = &claim.owner;
             self.sim_ports
                 .accuse("one claim at a time", format!("{id} is claimed by {owner}, and was granted again"))
                 .await;

@@ -71,7 +71,8 @@ impl Outside {
         let database = self.database.as_ref().expect("a run on the database");
         let answer = database.serve(operation, body);
         let writes = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation);
-        let (done, truth) = (answer.0 == 200, self.truth.clone());
+        let done = answer.0 == 200;
+        let truth = self.truth.clone();
         // A transaction may hold references to what lies apart, but is never about that.
         let apart = operation != "TransactWriteItems" && planted::lies_apart(body);
         match intent {

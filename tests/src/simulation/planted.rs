@@ -254,9 +254,10 @@ pub(crate) fn torn(bug: Option<PlantedBug>, commit: &Commit) -> Option<(Commit, 
             Some((first(Journal::default()), told(journal.clone())))
         }
         Some(PlantedBug::EventApart) if !journal.appends.is_empty() => {
-            let (appends, documents) = (journal.appends.clone(), journal.documents.clone());
-            let (appends, documents) =
-                (Journal { appends, ..Journal::default() }, Journal { documents, ..Journal::default() });
+            let appends = journal.appends.clone();
+            let documents = journal.documents.clone();
+            let appends = Journal { appends, ..Journal::default() };
+            let documents = Journal { documents, ..Journal::default() };
             Some((first(documents), told(appends)))
         }
         Some(PlantedBug::KeyApart) if journal.documents.iter().any(|write| write.key.kind == KEYS) => {

@@ -90,7 +90,8 @@ impl Process {
 
     /// What a process does with `message`.
     pub(crate) fn serve(&self, message: Message) -> impl Future<Output = Reply> + Send + 'static {
-        let (server, sim_ports) = (self.server.clone(), self.sim_ports.clone());
+        let server = self.server.clone();
+        let sim_ports = self.sim_ports.clone();
         let time_left = Some(TURN + Duration::from_secs(1));
         async move {
             match message {

@@ -90,7 +90,8 @@ fn rows_are_of_sleepers(rest: &Quiescent<'_>) -> Result<(), String> {
 
 fn asides_are_listed(rest: &Quiescent<'_>) -> Result<(), String> {
     let aside = rest.history.invocations.iter().filter(|(_, record)| is_aside(record)).map(|(id, _)| id);
-    let (aside, mut listed): (Vec<_>, Vec<_>) = (aside.collect(), rest.listed_aside.iter().collect());
+    let aside: Vec<_> = aside.collect();
+    let mut listed: Vec<_> = rest.listed_aside.iter().collect();
     listed.sort();
     if aside == listed { Ok(()) } else { Err(format!("{aside:?} are put aside, and {listed:?} are listed")) }
 }

@@ -170,7 +170,8 @@ static STRANGER: LazyLock<KeyToken> = LazyLock::new(|| KeyToken::generate([9; CH
 /// What has to be written for both to be known.
 pub(crate) fn keys(now: Timestamp) -> [Journal; 2] {
     [("ada", "acme", &CLIENT), ("mallory", "elsewhere", &STRANGER)].map(|(actor, tenant, token)| {
-        let (actor, tenant) = (actor.to_owned(), tenant.to_owned());
+        let actor = actor.to_owned();
+        let tenant = tenant.to_owned();
         let scopes = Scope::ALL.iter().copied().collect();
         Keys::creation(token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now)
     })

@@ -135,9 +135,11 @@ impl SimPorts {
         let intent = self.world.lock().intent.clone();
         let about = intent.as_deref().map(about_intent).unwrap_or_default();
         let refusal = throttled(operation, &body);
-        let (world, asked) = (self.world.clone(), self.monotonic());
+        let world = self.world.clone();
+        let asked = self.monotonic();
         let effect = move |outside: &mut Outside| {
-            let (now, waited) = (world.now(), world.lock().elapsed.saturating_sub(asked));
+            let now = world.now();
+            let waited = world.lock().elapsed.saturating_sub(asked);
             if operation == "TransactWriteItems" && waited > DROPPED {
                 return Ok(dropped());
             }
@@ -199,7 +201,8 @@ impl SimPorts {
 #[async_trait]
 impl Records for SimPorts {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
-        let (about, key) = (key.to_string(), key.clone());
+        let about = key.to_string();
+        let key = key.clone();
         let effect = move |outside: &mut Outside| {
             let document = at_once(outside.store.document(&key, now))?;
             Ok(document.map(|document| outside.store.misread(document)))
@@ -208,31 +211,36 @@ impl Records for SimPorts {
     }
 
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
-        let (about, request) = (request.list.clone(), request.clone());
+        let about = request.list.clone();
+        let request = request.clone();
         let effect = move |outside: &mut Outside| at_once(outside.store.documents(&request));
         self.call("documents", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
-        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let about = stream.to_owned();
+        let stream = stream.to_owned();
         let effect = move |outside: &mut Outside| at_once(outside.store.entries(&stream, after, limit));
         self.call("entries", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let about = stream.to_owned();
+        let stream = stream.to_owned();
         let effect = move |outside: &mut Outside| at_once(outside.store.last_position(&stream));
         self.call("last_position", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
-        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let about = stream.to_owned();
+        let stream = stream.to_owned();
         let effect = move |outside: &mut Outside| at_once(outside.store.tip(&stream));
         self.call("tip", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
-        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let about = stream.to_owned();
+        let stream = stream.to_owned();
         let effect = move |outside: &mut Outside| at_once(outside.store.append_of(&stream, position));
         self.call("append_of", about, effect, |why| Err(unavailable(why))).await
     }
@@ -263,7 +271,8 @@ impl Sessions for SimPorts {
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        let (about, id) = (id.to_string(), id.clone());
+        let about = id.to_string();
+        let id = id.clone();
         let effect = move |outside: &mut Outside| outside.delete_session(&id);
         self.call("delete_session", about, effect, |why| Err(unavailable(why))).await
     }
@@ -273,7 +282,8 @@ impl Sessions for SimPorts {
         filter: &SessionFilter,
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError> {
-        let (filter, cursor) = (filter.clone(), cursor.map(str::to_owned));
+        let filter = filter.clone();
+        let cursor = cursor.map(str::to_owned);
         let effect = move |outside: &mut Outside| outside.list_sessions(&filter, cursor.as_deref());
         self.call("list_sessions", String::new(), effect, |why| Err(unavailable(why))).await
     }
@@ -282,13 +292,15 @@ impl Sessions for SimPorts {
 #[async_trait]
 impl Invocations for SimPorts {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        let (about, id) = (id.to_string(), id.clone());
+        let about = id.to_string();
+        let id = id.clone();
         let effect = move |outside: &mut Outside| outside.load_invocation(&id);
         self.call("load_invocation", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
-        let (about, ids) = (format!("{} invocations", ids.len()), ids.to_vec());
+        let about = format!("{} invocations", ids.len());
+        let ids = ids.to_vec();
         let effect = move |outside: &mut Outside| at_once(outside.store.glance(&ids));
         self.call("glance", about, effect, |why| Err(unavailable(why))).await
     }
@@ -297,13 +309,16 @@ impl Invocations for SimPorts {
 #[async_trait]
 impl Signals for SimPorts {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let (about, id) = (id.to_string(), id.clone());
+        let about = id.to_string();
+        let id = id.clone();
         let effect = move |outside: &mut Outside| outside.load_signal(&id, now);
         self.call("load_signal", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        let (about, id, signal) = (id.to_string(), id.clone(), signal.clone());
+        let about = id.to_string();
+        let id = id.clone();
+        let signal = signal.clone();
         let effect = move |outside: &mut Outside| outside.buffer_signal(&id, &signal);
         self.call("buffer_signal", about, effect, |why| Err(unavailable(why))).await
     }
@@ -343,7 +358,8 @@ impl Sleepers for SimPorts {
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
+        let about = paused.invocation_id.to_string();
+        let paused = paused.clone();
         let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));
         self.call("pending_row", about, effect, |why| Err(unavailable(why))).await
     }
@@ -379,7 +395,9 @@ impl RuleEntries for SimPorts {
         fresh: &RuleIncarnation,
         now: Timestamp,
     ) -> Result<RuleEntry, StoreError> {
-        let (about, shape, fresh) = (shape.to_string(), shape.clone(), fresh.clone());
+        let about = shape.to_string();
+        let shape = shape.clone();
+        let fresh = fresh.clone();
         let effect = move |outside: &mut Outside| at_once(outside.store.touch_rule(&shape, &fresh, now));
         self.call("touch_rule", about, effect, |why| Err(unavailable(why))).await
     }
@@ -399,13 +417,16 @@ impl RuleEntries for SimPorts {
 #[async_trait]
 impl Notes for SimPorts {
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
-        let (about, name) = (name.to_owned(), name.to_owned());
+        let about = name.to_owned();
+        let name = name.to_owned();
         let effect = move |outside: &mut Outside| at_once(outside.store.note(&name));
         self.call("note", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
-        let (about, name, text) = (name.to_owned(), name.to_owned(), text.map(str::to_owned));
+        let about = name.to_owned();
+        let name = name.to_owned();
+        let text = text.map(str::to_owned);
         let effect = move |outside: &mut Outside| at_once(outside.store.keep_note(&name, text.as_deref(), until));
         self.call("keep_note", about, effect, |why| Err(unavailable(why))).await
     }
@@ -456,7 +477,8 @@ impl Spawner for SimPorts {
 #[async_trait]
 impl Timers for SimPorts {
     async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
-        let (about, subscription) = (about_subscription(subscription), subscription.clone());
+        let about = about_subscription(subscription);
+        let subscription = subscription.clone();
         let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
         let is_overlooked = self.planted == Some(PlantedBug::OverlookRefusal);
         let lost = move |why: &str| match is_overlooked {
@@ -467,7 +489,8 @@ impl Timers for SimPorts {
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
-        let (about, subscription) = (about_subscription(subscription), subscription.clone());
+        let about = about_subscription(subscription);
+        let subscription = subscription.clone();
         let effect = move |outside: &mut Outside| {
             outside.services.cancel(&subscription);
             Ok(())
@@ -479,7 +502,8 @@ impl Timers for SimPorts {
 #[async_trait]
 impl EventRules for SimPorts {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
-        let (about, rule) = (rule.name.to_string(), rule.clone());
+        let about = rule.name.to_string();
+        let rule = rule.clone();
         let effect = move |outside: &mut Outside| {
             outside.services.put_rule(rule);
             Ok(())
@@ -494,7 +518,8 @@ impl EventRules for SimPorts {
     }
 
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
-        let (about, name) = (name.to_string(), name.clone());
+        let about = name.to_string();
+        let name = name.clone();
         let effect = move |outside: &mut Outside| {
             outside.remove_rule(&name);
             Ok(())

@@ -130,11 +130,13 @@ impl Simulator {
     pub(crate) fn run(mut self, seed: u64) -> Report {
         let violation = self.storm().and_then(|()| self.calm_down()).err();
         let struck = self.world.lock().fault_plan.struck();
-        let (digest, steps) = (self.trace.digest(), self.trace.steps());
+        let digest = self.trace.digest();
+        let steps = self.trace.steps();
         let pauses = self.outside.history.pauses.len();
         let tasks = self.outside.history.published.outcomes.len();
         let aside = self.outside.history.aside.len();
-        let (calls, deepest) = (self.calls, self.deepest);
+        let calls = self.calls;
+        let deepest = self.deepest;
         let trace = self.trace.into_lines();
         Report { seed, digest, steps, calls, pauses, tasks, aside, deepest, struck, violation, trace }
     }
@@ -165,7 +167,8 @@ impl Simulator {
     }
 
     fn come_to_rest(&mut self) -> Result<(), Violation> {
-        let (mut sweeps_without_change, mut before) = (0, None);
+        let mut sweeps_without_change = 0;
+        let mut before = None;
         for _ in 0..CALM_STEPS {
             self.settle_tasks()?;
             self.post();
@@ -193,7 +196,8 @@ impl Simulator {
 
     fn check_rest(&mut self) -> Result<(), Violation> {
         let now = self.world.now();
-        let (history, services) = (&self.outside.history, &self.outside.services);
+        let history = &self.outside.history;
+        let services = &self.outside.services;
         let rows = history::rows(&*self.outside.truth);
         let stale_parked_rows = history::stale_parked_rows(&*self.outside.truth, now);
         let listed_aside = at_once(self.outside.truth.put_aside()).unwrap_or_default();

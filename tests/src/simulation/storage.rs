@@ -40,7 +40,9 @@ pub(crate) fn holds_no_orphans(outside: &mut Outside, now: Timestamp) -> Result<
 
 /// A whole round, and another one for what the first had only noted.
 fn collect(engine: &Engine, now: Timestamp) -> Result<(), String> {
-    let (store, mut cursor, mut rounds) = (engine.truth(), None, 0);
+    let store = engine.truth();
+    let mut cursor = None;
+    let mut rounds = 0;
     for _ in 0..MOST_STRETCHES {
         let collected = at_once(store.collect_garbage(now, cursor.as_deref())).map_err(|error| error.to_string())?;
         cursor = collected.next;
@@ -58,7 +60,8 @@ fn orphans(items: &[Value]) -> impl Iterator<Item = &str> {
     let attributes = items.iter().filter_map(Value::as_object).flat_map(|item| item.values());
     let references: BTreeSet<String> = attributes.filter_map(|value| address(value["S"].as_str()?)).collect();
     items.iter().filter_map(move |item| {
-        let (pk, sk) = (text(item, "pk"), text(item, "sk"));
+        let pk = text(item, "pk");
+        let sk = text(item, "sk");
         let is_used = match pk.strip_prefix("BLOB#") {
             Some(address) => references.contains(address),
             None => !sk.starts_with("SEGMENT#") || keys.contains(&(pk, "HEAD")) || keys.contains(&(pk, "PAUSED")),
@@ -86,7 +89,8 @@ fn expire(engine: &Engine, now: Timestamp) {
 
 /// Everything that is in the table.
 fn items(engine: &Engine) -> Vec<Value> {
-    let (mut items, mut request) = (Vec::new(), json!({ "TableName": TABLE }));
+    let mut items = Vec::new();
+    let mut request = json!({ "TableName": TABLE });
     loop {
         let answer = ask(engine, "Scan", &request);
         items.extend(answer["Items"].as_array().cloned().unwrap_or_default());

@@ -254,7 +254,8 @@ fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
             _ => {
                 for part in 0..chance.u8(1..=3) {
                     let asks = if chance.u8(..3) == 0 { " needs approval" } else { "" };
-                    let (session, text) = (format!("chat-{}", chance.u8(1..=2)), format!("m-{story}-{part}{asks}"));
+                    let session = format!("chat-{}", chance.u8(1..=2));
+                    let text = format!("m-{story}-{part}{asks}");
                     let keyed = chance.bool();
                     plan.push((
                         due + Duration::from_millis(chance.u64(0..3_000)),
@@ -332,10 +333,12 @@ fn early_signals(
         "again" | REMINDER => return Vec::new(),
         _ => signal_of(invocation),
     };
-    let (times, at) = ([0, 0, 1, 3][chance.usize(..4)], around(chance, due));
+    let times = [0, 0, 1, 3][chance.usize(..4)];
+    let at = around(chance, due);
     let payload = answer(graph, &format!("early-{invocation}"));
     let signal = |over_http: bool| {
-        let (signal_id, payload) = (signal_id.clone(), payload.clone());
+        let signal_id = signal_id.clone();
+        let payload = payload.clone();
         if over_http { Operation::Signal { signal_id, payload } } else { Operation::Event { signal_id, payload } }
     };
     (0..times).map(|_| (at, signal(chance.bool()))).collect()

@@ -19,7 +19,8 @@ async fn writers_at_once_leave_no_gap() {
 
 pub(crate) async fn writers_at_once(world: &Arc<World>, session: &str) {
     let writers = (0..12).map(|n| {
-        let (world, session) = (world.clone(), session.to_owned());
+        let world = world.clone();
+        let session = session.to_owned();
         tokio::spawn(async move {
             if n % 3 == 0 {
                 world.post(&format!("{session}/tasks"), says("Hello")).await;
@@ -61,7 +62,8 @@ async fn ranges_go_on_behind_a_cursor() {
     let all = world.get(&format!("{session}/events")).await;
     assert_eq!((ids(&all).len(), &all["page"]["has_more"]), (11, &json!(false)));
     for target in ["/v1/events".to_owned(), format!("{session}/events")] {
-        let (mut read, mut after) = (Vec::new(), String::new());
+        let mut read = Vec::new();
+        let mut after = String::new();
         loop {
             let page = world.get(&format!("{target}?limit=3{after}")).await;
             read.extend(ids(&page));
@@ -100,7 +102,8 @@ async fn a_task_has_its_own_events() {
 #[tokio::test]
 async fn a_cursor_that_leads_nowhere_has_expired() {
     let (world, session) = World::with_session().await;
-    let (other, foreign) = (World::with_session().await, "event_session_x_0000000000000001");
+    let other = World::with_session().await;
+    let foreign = "event_session_x_0000000000000001";
     let next = text(&world.get(&format!("{session}/events")).await["data"][0]["id"]).replace("0001", "0002");
     drop(other);
     for target in ["/v1/events".to_owned(), format!("{session}/events")] {
@@ -127,7 +130,9 @@ async fn the_events_of_a_tenant_are_its_own() {
 #[tokio::test]
 async fn a_bound_key_reads_the_feed_of_its_workspaces() {
     let world = World::new();
-    let (mine, other, theirs) = (world.workspace().await, world.workspace().await, world.workspace().await);
+    let mine = world.workspace().await;
+    let other = world.workspace().await;
+    let theirs = world.workspace().await;
     let bob = actor("bob", "acme", Some(&[&mine, &other]));
     let mut wanted = Vec::new();
     for n in 0..60 {
@@ -144,7 +149,8 @@ async fn a_bound_key_reads_the_feed_of_its_workspaces() {
         }
     }
     for limit in [1, 7, 100] {
-        let (mut read, mut after) = (Vec::new(), String::new());
+        let mut read = Vec::new();
+        let mut after = String::new();
         loop {
             let target = format!("/v1/events?limit={limit}{after}");
             let page = body(world.call(bob.clone(), "GET", &target, &Value::Null, None).await.unwrap());
@@ -199,7 +205,9 @@ async fn pages_of_large_elements_are_cut_by_their_bytes() {
         ("/v1/events".to_owned(), "after_event_id", 1 + 2 * sent),
         ("/v1/artifacts".to_owned(), "cursor", sent),
     ] {
-        let (mut found, mut pages, mut more) = (Vec::new(), 0, String::new());
+        let mut found = Vec::new();
+        let mut pages = 0;
+        let mut more = String::new();
         loop {
             let page = world.while_time_passes(world.get(&format!("{path}?limit=200{more}"))).await;
             assert!(page.to_string().len() < limits::PAGE + 1000, "{path}");

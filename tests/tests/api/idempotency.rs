@@ -56,7 +56,8 @@ async fn an_answer_stays_what_it_was() {
 #[tokio::test]
 async fn the_workspace_is_part_of_what_a_key_is_good_for() {
     let world = World::new();
-    let (one, two) = (world.workspace().await, world.workspace().await);
+    let one = world.workspace().await;
+    let two = world.workspace().await;
     let session = |workspace: &str| json!({"workspace_id": workspace});
     for workspace in [&one, &two] {
         let made = world.keyed("/v1/sessions", &session(workspace), "k").await;
@@ -75,10 +76,12 @@ async fn twenty_parallel_submits_make_one_task() {
 
 pub(crate) async fn twenty_submits(world: &Arc<World>, session: &str) {
     let submits = (0..20).map(|_| {
-        let (world, path) = (world.clone(), format!("{session}/tasks"));
+        let world = world.clone();
+        let path = format!("{session}/tasks");
         tokio::spawn(async move { world.keyed(&path, &says("Hello"), "k").await.unwrap() })
     });
-    let (mut firsts, mut tasks) = (0, Vec::new());
+    let mut firsts = 0;
+    let mut tasks = Vec::new();
     for submit in submits.collect::<Vec<_>>() {
         match submit.await.unwrap() {
             CallAnswer::Json(202, task) => {

@@ -50,7 +50,8 @@ impl Stalls {
         let heir = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
         let taken = heir.claim(&self.claim("heir")).await.unwrap();
         assert!(matches!(taken, ClaimOutcome::Granted(_)), "{taken:?}");
-        let (invocation_id, owner) = (self.id.clone(), "heir".into());
+        let invocation_id = self.id.clone();
+        let owner = "heir".into();
         let commit = Commit {
             id: "release".to_owned(),
             now: self.clock.now(),
@@ -93,7 +94,8 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
     let body = json!({"persona_id": "persona_expense-approval", "input": state});
     let task = world.post(&format!("{session}/tasks"), body).await;
     world.work().await.unwrap();
-    let (store, clock) = (world.memory.clone().unwrap(), world.clock.clone());
+    let store = world.memory.clone().unwrap();
+    let clock = world.clock.clone();
     let id = InvocationId::from(text(&task["id"]));
     let stalls = Arc::new(Stalls { store: store.clone(), clock: clock.clone(), id, stalled: AtomicBool::new(false) });
     let slow = RecordingStore::new(stalls.clone().turns(), store, clock);
@@ -224,7 +226,8 @@ async fn a_task_that_ends_while_somebody_interrupts_it_is_told_of_no_more() {
     let task = world.post(&format!("{session}/tasks"), body).await;
     world.work().await.unwrap();
     let path = format!("/v1/tasks/{}", text(&task["id"]));
-    let (clients, cancel) = (world.clone(), format!("{path}/cancel"));
+    let clients = world.clone();
+    let cancel = format!("{path}/cancel");
     *store.happens.lock().unwrap() = Some(async move { clients.post(&cancel, json!({})).await }.boxed());
     let message = json!({"role": "user", "parts": [{"type": "text", "text": "wait", "visibility": "public"}]});
     let interruption = json!({"kind": "interrupt", "message": message});

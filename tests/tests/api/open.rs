@@ -70,7 +70,8 @@ async fn a_session_knows_of_few_open_tasks_and_has_as_many_as_it_likes() {
     }
     assert_eq!(statuses(&world, &session).await, counted([("AUTH_REQUIRED", MANY)]));
     let tasks = ids(&world.get(&format!("{session}/tasks?limit=100")).await);
-    let (newest, oldest) = (version(&world, &tasks[0]).await, version(&world, &tasks[MANY - 1]).await);
+    let newest = version(&world, &tasks[0]).await;
+    let oldest = version(&world, &tasks[MANY - 1]).await;
     assert_eq!((newest, oldest), (2, 1), "beyond some the document tells");
     for (done, task) in tasks.iter().enumerate() {
         world.post(&format!("/v1/tasks/{task}/messages"), approved()).await;
@@ -88,12 +89,14 @@ async fn a_session_knows_of_few_open_tasks_and_has_as_many_as_it_likes() {
 /// Earlier versions wrote all of a session to its document, and each step of a task to the document of the task.
 #[tokio::test]
 async fn a_session_and_a_task_of_an_earlier_version_go_on() {
-    let (now, before) = (World::with_session().await, World::new());
+    let now = World::with_session().await;
+    let before = World::new();
     let (world, session) = now;
     let id = session.rsplit('/').next().unwrap().to_owned();
     let task = world.post(&format!("{session}/tasks"), expense()).await;
     world.work().await.unwrap();
-    let (memory, earlier) = (world.memory.clone().unwrap(), before.memory.clone().unwrap());
+    let memory = world.memory.clone().unwrap();
+    let earlier = before.memory.clone().unwrap();
     let read = async |kind: &str, id: &str| {
         let key = DocumentKey::new(kind, id);
         memory.document(&key, jiff::Timestamp::UNIX_EPOCH).await.unwrap().unwrap()
@@ -122,7 +125,8 @@ async fn a_session_and_a_task_of_an_earlier_version_go_on() {
     let append = Append { stream: id.clone(), end: StreamEnd::Store, first: 1, entries, fed: None };
     let journal = Journal::new([kept, of_task, workspace].map(put).into(), vec![append]);
     let record = memory.load_invocation(&task_id.into()).await.unwrap().unwrap();
-    let (paused, from) = (Box::new(record.paused), SuspendFrom::Fresh);
+    let paused = Box::new(record.paused);
+    let from = SuspendFrom::Fresh;
     let invocation = Some(InvocationWrite::Suspend { paused, from, claim: None, early: Vec::new() });
     let commit = Commit { journal, invocation, ..Commit::new("earlier", jiff::Timestamp::UNIX_EPOCH) };
     earlier.commit(&commit).await.unwrap();

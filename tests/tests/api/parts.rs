@@ -116,7 +116,8 @@ async fn of_answers_at_once_each_counts_once() {
 pub(crate) async fn answers_at_once(world: &Arc<World>, session: &str) {
     let path = waiting(world, session).await;
     let votes = ["ada", "grace", "linus"].into_iter().cycle().take(9).map(|name| {
-        let (world, path) = (world.clone(), format!("{path}/messages"));
+        let world = world.clone();
+        let path = format!("{path}/messages");
         tokio::spawn(async move { world.call(ada(), "POST", &path, &input(name, "yes"), None).await })
     });
     let mut taken = 0;

@@ -67,7 +67,8 @@ async fn what_belongs_to_another_tenant_is_not_there() {
 #[tokio::test]
 async fn namesakes_of_other_tenants_share_neither_keys_nor_cursors() {
     let world = World::new();
-    let (ada, eve) = (ada(), actor("ada", "evil", None));
+    let ada = ada();
+    let eve = actor("ada", "evil", None);
     let body = json!({"name": "desk", "root": "/"});
     let mut made = Vec::new();
     for who in [&ada, &eve, &ada] {
@@ -86,7 +87,8 @@ async fn namesakes_of_other_tenants_share_neither_keys_nor_cursors() {
 #[tokio::test]
 async fn a_key_for_one_workspace_works_in_it() {
     let world = World::new();
-    let (one, two) = (world.workspace().await, world.workspace().await);
+    let one = world.workspace().await;
+    let two = world.workspace().await;
     let bob = actor("bob", "acme", Some(&[&one]));
     let made = world.call(bob.clone(), "POST", "/v1/sessions", &json!({"workspace_id": one}), None).await;
     assert!(made.is_ok(), "{made:?}");

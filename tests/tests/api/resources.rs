@@ -133,7 +133,8 @@ async fn what_a_new_resource_names_must_be_there_for_its_maker() {
     let artifact =
         |key, id: &Value| naming(json!({"kind": "log", "mime_type": "a/b", "visibility": "public"}), key, id);
     let new_branch = |key, id: &Value| naming(json!({"kind": "task", "base_ref": "main"}), key, id);
-    let (branches, fork) = (format!("{session}/branches"), format!("{session}/fork"));
+    let branches = format!("{session}/branches");
+    let fork = format!("{session}/fork");
     let nobody = |kind: &str| json!(format!("{kind}_x"));
     for (target, body) in [
         ("/v1/artifacts", artifact("workspace_id", &task["workspace_id"])),
@@ -191,9 +192,11 @@ async fn a_list_shows_what_its_filters_say_and_nothing_else() {
     }
     world.while_time_passes(world.work()).await;
     let [(session, task, artifact), (_, other, _)] = &made[..] else { panic!("{made:?}") };
-    let (of_workspace, of_session) = (text(&session["workspace_id"]), text(&session["id"]));
+    let of_workspace = text(&session["workspace_id"]);
+    let of_session = text(&session["id"]);
     let of_task = text(&task["id"]);
-    let (mine, tasks) = (vec![of_task.to_owned()], format!("/v1/sessions/{of_session}/tasks"));
+    let mine = vec![of_task.to_owned()];
+    let tasks = format!("/v1/sessions/{of_session}/tasks");
     let cases = [
         (format!("/v1/sessions?workspace_id={of_workspace}"), vec![of_session.to_owned()]),
         (format!("/v1/tasks?workspace_id={of_workspace}"), mine.clone()),

@@ -71,7 +71,8 @@ async fn a_long_transcript_is_told_to_its_end() {
     for n in 0..230 {
         world.post(&path, message(&format!("{n}"))).await;
     }
-    let (mut told, mut target) = (Vec::new(), format!("{path}?limit=200"));
+    let mut told = Vec::new();
+    let mut target = format!("{path}?limit=200");
     loop {
         let page = world.get(&target).await;
         told.extend(words(&page));

@@ -43,7 +43,8 @@ impl World {
         memory: Option<Arc<MemoryStore>>,
     ) -> Arc<Self> {
         let clock = Arc::new(ManualClock::default());
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let recording = RecordingStore::new(store.clone(), records.clone(), clock.clone());
         let ports = Ports {
             store: recording.into(),

@@ -32,7 +32,8 @@ async fn key(world: &World, number: u8, grant: Grant) -> KeyToken {
 }
 
 fn grant(actor: &str, scopes: &[Scope]) -> Grant {
-    let (actor, tenant) = (actor.to_owned(), "acme".to_owned());
+    let actor = actor.to_owned();
+    let tenant = "acme".to_owned();
     Grant { actor, tenant, workspaces: None, scopes: scopes.iter().copied().collect(), expires_at: None }
 }
 
@@ -155,7 +156,8 @@ async fn a_session_belongs_to_who_began_it() {
 #[tokio::test]
 async fn a_session_without_a_name_belongs_to_who_began_it_too() {
     let world = World::asking_for(Authorization::Keys);
-    let (ada, grace) = (key(&world, 1, grant("ada", &WORK)).await, key(&world, 2, grant("grace", &WORK)).await);
+    let ada = key(&world, 1, grant("ada", &WORK)).await;
+    let grace = key(&world, 2, grant("grace", &WORK)).await;
     let begin = json!({ "state": { "messages": [says("hi")] } });
     let begun = post(&world, CHAT_TURNS, &ada, &begin).await;
     let name = begun.body["session_id"].as_str().expect("a session");
@@ -176,7 +178,8 @@ async fn no_answer_shows_how_a_session_is_kept() {
     let ada = key(&world, 1, grant("ada", &WORK)).await;
     let asleep = post(&world, MESSAGES, &ada, &says("it needs approval")).await;
     assert_eq!(asleep.status, 202, "{}", asleep.body);
-    let (status, callback) = (path_of(&asleep.body["status_url"]), path_of(&asleep.body["callback_url"]));
+    let status = path_of(&asleep.body["status_url"]);
+    let callback = path_of(&asleep.body["callback_url"]);
     let seen = [world.get(&status).await, world.post(&callback, &json!({ "allowed": true })).await];
     let seen = [asleep].into_iter().chain(seen).chain([world.get(&status).await]);
     for answer in seen {
@@ -188,7 +191,8 @@ async fn no_answer_shows_how_a_session_is_kept() {
 #[tokio::test]
 async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
     let world = World::asking_for(Authorization::Keys);
-    let (ada, grace) = (key(&world, 1, grant("ada", &WORK)).await, key(&world, 2, grant("grace", &WORK)).await);
+    let ada = key(&world, 1, grant("ada", &WORK)).await;
+    let grace = key(&world, 2, grant("grace", &WORK)).await;
     let begun = post(&world, TURNS, &ada, &order("o1")).await;
     assert_eq!(begun.status, 202);
     let again = post(&world, TURNS, &ada, &order("o1")).await;
@@ -204,7 +208,8 @@ async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
         request.headers.push(("idempotency-key".to_owned(), "k1".to_owned()));
         request
     };
-    let (hers, theirs) = (world.http(keyed(&ada)).await, world.http(keyed(&grace)).await);
+    let hers = world.http(keyed(&ada)).await;
+    let theirs = world.http(keyed(&grace)).await;
     assert_eq!(hers.status, 202, "{}", hers.body);
     assert_ne!(hers.body["invocation_id"], theirs.body["invocation_id"], "{}", theirs.body);
 }
@@ -216,7 +221,8 @@ async fn a_signed_request_is_its_callers() {
         let request = request("POST", path, body.to_string().as_bytes());
         world.http(Request { caller: caller.map(str::to_owned), ..request }).await
     };
-    let (ada, grace) = (Some("arn:aws:iam::123456789012:user/ada"), Some("arn:aws:iam::123456789012:user/grace"));
+    let ada = Some("arn:aws:iam::123456789012:user/ada");
+    let grace = Some("arn:aws:iam::123456789012:user/grace");
     let unsigned = post(None, TURNS, &order("o1")).await;
     refused(&unsigned, 401, &Category::Unauthorized);
     assert_eq!(header(&unsigned, "www-authenticate"), Some("AWS4-HMAC-SHA256"));

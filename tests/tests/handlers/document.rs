@@ -78,7 +78,8 @@ impl Described {
         let of_method = of_path.filter(|(_, of, _)| of.eq_ignore_ascii_case(method));
         // An invocation may be called what ends like a cancellation.
         let (_, _, operation) = of_method.max_by_key(|(template, _, _)| template.len())?;
-        let (id, status) = (text(&operation["operationId"]), answer.status.to_string());
+        let id = text(&operation["operationId"]);
+        let status = answer.status.to_string();
         let response = &operation["responses"][&status];
         assert!(response.is_object(), "{id} answers {status}, which no document has: {}", answer.body);
         for name in ["retry-after", "www-authenticate", "location"] {
@@ -192,10 +193,12 @@ const NOT_WALKED: [(&str, u16, &str); 7] = [
 #[tokio::test]
 async fn every_answer_of_the_routes_is_documented() {
     let world = World::new();
-    let (turns, messages) = ("/graphs/approval/turns", "/chat/chat/sessions/s1/messages");
+    let turns = "/graphs/approval/turns";
+    let messages = "/chat/chat/sessions/s1/messages";
     let callback = world.asleep("o1").await;
     let begun = world.begun("o1").await;
-    let (status, cancel) = (path_of(&begun["status_url"]), path_of(&begun["cancel_url"]));
+    let status = path_of(&begun["status_url"]);
+    let cancel = path_of(&begun["cancel_url"]);
     let large = vec![b' '; crate::world::BODY + 1];
     let plain =
         |target: &str, body: &[u8]| dormouse_http::Request { headers: Vec::new(), ..request("POST", target, body) };

@@ -46,7 +46,8 @@ async fn each_approver_has_an_address() {
 async fn when_it_is_decided_another_answer_of_the_same_part_is_refused_and_the_same_is_repeated() {
     let world = World::new();
     let (_, [ada, grace, _]) = asleep(&world).await;
-    let (yes, no) = (json!({ "vote": "yes" }), json!({ "vote": "no" }));
+    let yes = json!({ "vote": "yes" });
+    let no = json!({ "vote": "no" });
     assert_eq!(world.post(&ada, &yes).await.status, 202);
     let decides = world.post(&grace, &yes).await;
     assert_eq!((decides.status, &decides.body["repeated"]), (200, &json!(false)), "{}", decides.body);

@@ -168,7 +168,8 @@ async fn the_answer_that_leads_to_the_next_pause_has_its_address_and_the_old_one
     let world = World::new();
     let begin = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });
     let first = world.post("/graphs/two-questions/turns", &begin).await;
-    let (callback, status) = (path_of(&first.body["callback_url"]), path_of(&first.body["status_url"]));
+    let callback = path_of(&first.body["callback_url"]);
+    let status = path_of(&first.body["status_url"]);
     assert_eq!(world.get(&status).await.body["callback_url"], first.body["callback_url"]);
     let second = world.post(&callback, &json!({})).await;
     assert_eq!((second.status, &second.body["generation"]), (202, &json!(2)), "{}", second.body);

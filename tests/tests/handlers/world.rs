@@ -61,18 +61,22 @@ impl World {
 
     /// A world in which callers prove who they are by `authorization`.
     pub(crate) fn asking_for(authorization: Authorization) -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(ManualClock::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let continuations = Arc::new(AtomicUsize::new(0));
+        let broken = Arc::new(AtomicBool::new(false));
         let bus = Arc::new(MemoryBus::default());
-        let (continued, breaks) = (continuations.clone(), broken.clone());
+        let continued = continuations.clone();
+        let breaks = broken.clone();
         let agents = dormouse_app::agents()
             .graph(move |_| Ok(approval(continued.clone(), breaks.clone())))
             .graph(|_| Ok(two_questions()))
             .graph(|_| Ok(swell()));
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let (ids, spawner, planner) =
-            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(CountingIds::default());
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("graphs"),
@@ -89,13 +93,15 @@ impl World {
         });
         let wire = ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));
         let server = Server::new(app.clone(), wire);
-        let (document, seen) = (Described::by(&server, authorization), Mutex::default());
+        let document = Described::by(&server, authorization);
+        let seen = Mutex::default();
         Self { app, server, store, clock, subscriptions, bus, continuations, broken, document, seen }
     }
 
     /// Serves `request`. The answer is one that the server's own document has.
     pub(crate) async fn http(&self, request: Request) -> HttpAnswer {
-        let (method, path) = (request.method.clone(), request.path.clone());
+        let method = request.method.clone();
+        let path = request.path.clone();
         let answer = HttpAnswer::of(self.server.http(request).await).await;
         if let Some(operation) = self.document.judge((&method, &path), &answer) {
             self.seen.lock().expect("a lock").insert((operation, answer.status));
@@ -202,7 +208,8 @@ fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> Compile
             Ok(if state.timeout.is_empty() { wait } else { wait.or_fail(state.timeout.parse::<Delay>()?) })
         })
         .node("settle", move |state: Approval| {
-            let (continuations, broken) = (continuations.clone(), broken.clone());
+            let continuations = continuations.clone();
+            let broken = broken.clone();
             async move {
                 if broken.load(Ordering::SeqCst) {
                     return Err(NodeError::new("the bank is away").with_category(Category::ProviderUnavailable));

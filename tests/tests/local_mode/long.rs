@@ -32,7 +32,8 @@ async fn a_cycle_costs_what_it_did_before() {
     if cycles < MANY || !cfg!(target_os = "linux") {
         return;
     }
-    let (first, last) = ((costs[1] + costs[2]) / 2.0, (costs[STRETCHES - 2] + costs[STRETCHES - 1]) / 2.0);
+    let first = (costs[1] + costs[2]) / 2.0;
+    let last = (costs[STRETCHES - 2] + costs[STRETCHES - 1]) / 2.0;
     assert!(last <= first * MORE, "a cycle cost {first:.3} ticks and then {last:.3}");
 }
 

@@ -61,7 +61,8 @@ async fn what_was_acknowledged_survives_a_kill() {
 async fn a_process_that_asks_for_keys_lets_nobody_else_begin_anything() {
     let folder = folder();
     let dormouse = Dormouse::start_with(folder.path(), &["--authorization", "keys"]);
-    let (turns, messages) = ("/graphs/expense-approval/turns", "/chat/chat/sessions/s/messages");
+    let turns = "/graphs/expense-approval/turns";
+    let messages = "/chat/chat/sessions/s/messages";
     let said = json!({"role": "user", "content": "hello"});
     for (path, body) in [(turns, &expense()), (messages, &said)] {
         let (status, refused) = dormouse.answer(&dormouse.url(path), body).await;
@@ -267,7 +268,8 @@ async fn a_body_that_is_too_large_is_refused() {
 
 #[test]
 fn one_folder_is_for_one_process_and_one_port_too() {
-    let (folder, other) = (folder(), folder());
+    let other = folder();
+    let folder = folder();
     let mut dormouse = Dormouse::start(folder.path());
     let refused = run_to_end(dormouse.data(), 0);
     let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -84,7 +84,8 @@ async fn a_key_opens_what_it_is_for_until_it_is_revoked() {
     let everything = run(&dormouse, &["keys", "create", "--actor", "ci", "--expires-in", "1d"]);
     assert_eq!(everything.status.code(), Some(2), "nobody says for what");
     let made = json(&run(&dormouse, &[&create[..], &["--expires-in", "1d"]].concat()));
-    let (key, id) = (text(&made, "key").to_owned(), text(&made, "id").to_owned());
+    let key = text(&made, "key").to_owned();
+    let id = text(&made, "id").to_owned();
     let client = reqwest::Client::new();
     let ask = async |path: &str, key: &str| {
         let request = client.get(dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION).bearer_auth(key);

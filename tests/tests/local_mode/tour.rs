@@ -19,7 +19,8 @@ impl Shell {
     fn open() -> Self {
         let mut child =
             Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("there is a shell");
-        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let input = child.stdin.take().expect("a pipe");
+        let output = child.stdout.take().expect("a pipe");
         Self { child, input, output: BufReader::new(output) }
     }
 

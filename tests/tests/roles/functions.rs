@@ -63,7 +63,9 @@ impl Function {
             ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
         ];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
+        let method = method.to_owned();
+        let path = path.to_owned();
+        let query = query.to_owned();
         let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
         let response = self.server.http(Request { method, path, query, headers, body, ..Request::default() }).await;
         match response.content {
@@ -85,15 +87,18 @@ impl Function {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let headers = [("content-type", "application/json".to_owned()), ("authorization", format!("Bearer {key}"))];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let (path, query) = (path.to_owned(), query.to_owned());
-        let (method, body) = ("POST".to_owned(), body.to_string().into_bytes());
+        let path = path.to_owned();
+        let query = query.to_owned();
+        let method = "POST".to_owned();
+        let body = body.to_string().into_bytes();
         let request = Request { method, path, query, headers, body, ..Request::default() };
         HttpAnswer::of(self.server.http(request).await).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         let (path, query) = path.split_once('?').expect("a token");
-        let (path, query) = (path.to_owned(), query.to_owned());
+        let path = path.to_owned();
+        let query = query.to_owned();
         let request = Request { method: "GET".to_owned(), path, query, ..Request::default() };
         HttpAnswer::of(self.server.http(request).await).await
     }
@@ -127,7 +132,8 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
     let announce = move |()| {
         let bus = bus.clone();
         async move {
-            let (source, detail_type) = ("errand".to_owned(), "Asked".to_owned());
+            let source = "errand".to_owned();
+            let detail_type = "Asked".to_owned();
             bus.publish(Event { source, detail_type, detail: Map::new() }).await?;
             Ok(Errand::log.append(["asked ".repeat(100)]))
         }

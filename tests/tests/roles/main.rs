@@ -56,11 +56,13 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap());
+        let template = Template::read();
+        let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
         let [inbound, signal, wakeup, stream] = ["Inbound", "Signal", "Wakeup", "Stream"].map(|name| {
-            let (template, endpoint) = (&template, door.clone());
+            let template = &template;
+            let endpoint = door.clone();
             async move { Function::start(template, name, endpoint).await }
         });
         let key = key(&store).await;
@@ -98,9 +100,11 @@ impl Scene {
 /// Makes a key for everything, as an operator does, and gives it.
 async fn key(store: &EmbeddedDynamoDb) -> String {
     let store = DynamoDbStateStore::new(&store.client(), "dormouse", StoreConfig::default());
-    let (token, now) = (KeyToken::generate([7; CHANCE]), Timestamp::now());
+    let token = KeyToken::generate([7; CHANCE]);
+    let now = Timestamp::now();
     let scopes = Scope::ALL.iter().copied().collect();
-    let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+    let actor = "ada".to_owned();
+    let tenant = "acme".to_owned();
     let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
     store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
     token.reveal()
@@ -251,11 +255,14 @@ async fn times(scene: &Scene) {
     assert_eq!(taken_over["status"], "suspended");
     // Somebody accepted work and calls for a worker.
     let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
-    let (invocation_id, session_id) = (Some("accepted".into()), Some("s9".into()));
+    let invocation_id = Some("accepted".into());
+    let session_id = Some("s9".into());
     let turn = FreshTurn { invocation_id, session_id, ..FreshTurn::new("errand", given) };
     let paused = Box::new(scene.wakeup.app.harness().accept(turn).await.unwrap());
-    let (invocation, now) = (Some(InvocationWrite::Accept { paused }), Timestamp::now());
-    let (journal, growing) = (Journal::default(), GrowingLists::default());
+    let invocation = Some(InvocationWrite::Accept { paused });
+    let now = Timestamp::now();
+    let journal = Journal::default();
+    let growing = GrowingLists::default();
     let commit = Commit { id: "accept".to_owned(), now, session: None, invocation, journal, growing };
     store.commit(&commit).await.unwrap();
     assert_eq!(scene.wakeup.app.wakeup(work("accepted"), None).await.unwrap()["status"], "suspended");
@@ -286,7 +293,8 @@ async fn tasks(scene: &Scene) {
     };
     let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
     // Large enough for a blob.
-    let (persona, metadata) = ("persona_errand", json!({ "note": noise() }));
+    let persona = "persona_errand";
+    let metadata = json!({ "note": noise() });
     let asked = json!({ "workspace_id": workspace["id"], "persona_id": persona, "metadata": metadata });
     let session = post("/v1/sessions", asked).await;
     let session = format!("/v1/sessions/{}", text(&session, "id"));
@@ -518,7 +526,8 @@ fn no_function_may_write_a_key() {
     let template = Template::read();
     for role in ["InboundRole", "SignalRole", "WakeupRole", "StreamRole"] {
         let statements = template.statements(role);
-        let (grants, prohibitions) = (policy::grants(&statements), policy::prohibitions(&statements));
+        let grants = policy::grants(&statements);
+        let prohibitions = policy::prohibitions(&statements);
         let may = |action: &str, key: &str| {
             let context = vec![("dynamodb:LeadingKeys", key.to_owned())];
             let resource = Template::arn("StateTable");

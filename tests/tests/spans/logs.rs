@@ -145,7 +145,8 @@ impl std::io::Write for Lines {
 
 #[tokio::test]
 async fn plain_log_lines_carry_the_ids_too() {
-    let (traced, lines) = (Traced::new(), Lines::default());
+    let traced = Traced::new();
+    let lines = Lines::default();
     let writer = lines.clone();
     let json = tracing_subscriber::fmt::layer().json().flatten_event(true).with_span_list(true);
     let subscriber = tracing_subscriber::registry().with(json.with_writer(move || writer.clone()));

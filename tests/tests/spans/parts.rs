@@ -84,7 +84,8 @@ async fn branches_are_spans_of_their_own_name_and_end_in_declared_order() {
     let graph = GraphBuilder::new("g", schema()).entry("both").parallel_branches("both", branches).edge("both", END);
     traced.run(&compiled(graph), Invocation::default()).await.unwrap();
     assert_eq!(traced.trees(), ["invocation[both[plain slow[a b] a[work]]]"]);
-    let (node, plain) = (traced.span("both"), traced.span("plain"));
+    let node = traced.span("both");
+    let plain = traced.span("plain");
     assert_eq!(attribute(&node, "openarmature.parallel_branches.branch_count"), Some(Attribute::I64(3)));
     assert_eq!(text(&plain, "openarmature.node.branch_name"), "plain");
     assert_eq!(text(&plain, "openarmature.parallel_branches.parent_node_name"), "both");

@@ -112,7 +112,8 @@ async fn a_pause_is_no_failure_and_its_resumption_is_linked() {
     let graph = with_inner(compiled(inner.edge("ask", "then").edge("then", END)));
     let paused = traced.run(&graph, Invocation::default()).await.unwrap();
     assert_eq!(traced.trees(), ["invocation[before sub[ask]]"]);
-    let (first, ask) = (traced.span("openarmature.invocation"), traced.span("ask"));
+    let first = traced.span("openarmature.invocation");
+    let ask = traced.span("ask");
     assert_eq!(text(&first, "openarmature.outcome"), "suspended");
     assert_eq!(attribute(&first, "openarmature.suspension.signal_id"), None);
     assert_eq!(text(&ask, "openarmature.outcome"), "suspended");
@@ -154,7 +155,8 @@ async fn a_detached_subgraph_has_a_trace_of_its_own_and_a_link_leads_there() {
 
 #[tokio::test]
 async fn a_checkpoint_whose_session_does_not_open_shows_a_failed_invocation() {
-    let (traced, memory) = (Traced::new(), Arc::new(MemoryCheckpointer::default()));
+    let traced = Traced::new();
+    let memory = Arc::new(MemoryCheckpointer::default());
     let graph = |version: &str| {
         let graph = GraphBuilder::new("g", schema().with_version(version)).entry("a").function("a", says("a"));
         let graph = graph.edge("a", END).sessions(SessionPolicy::full_state());

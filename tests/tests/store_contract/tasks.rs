@@ -33,11 +33,13 @@ state! {
 
 impl Tasks {
     pub(crate) fn on<S: StateStore + Records + 'static>(store: Arc<S>) -> Arc<Self> {
-        let (clock, bus) = (Arc::new(ManualClock::default()), Arc::new(MemoryBus::default()));
+        let clock = Arc::new(ManualClock::default());
+        let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let (ids, spawner, planner) =
-            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(CountingIds::default());
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let engine = RecordingEngine::new(recording, ids, spawner, planner);
         let name = || dormouse_engine::current().map(|identity| identity.invocation_id.to_string()).unwrap_or_default();
         let graph = Graph::<Ask>::new("sleeps")
@@ -48,7 +50,8 @@ impl Tasks {
             .edge("end", END)
             .compile()
             .expect("a graph");
-        let (graphs, config) = (GraphRegistry::new([Arc::new(graph)]), HarnessConfig::new(Mode::Sessioned));
+        let graphs = GraphRegistry::new([Arc::new(graph)]);
+        let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(engine.engine().clone(), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
             harness: harness.clone(),

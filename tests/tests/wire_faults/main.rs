@@ -55,7 +55,8 @@ enum Plan {
 fn main() {
     let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let program = |name: &str| given(name).map(PathBuf::from);
-    let (microburst, ministack) = (program("DORMOUSE_MICROBURST"), program("DORMOUSE_MINISTACK"));
+    let microburst = program("DORMOUSE_MICROBURST");
+    let ministack = program("DORMOUSE_MINISTACK");
     let rounds = given("ROUNDS").map_or(1, |rounds| rounds.parse().expect("ROUNDS is a number"));
     let mut plans: Vec<_> = FAULTS.into_iter().map(|fault| (fault.name.to_owned(), Plan::One(fault))).collect();
     plans.push(("all faults by chance".to_owned(), Plan::Chance(rounds)));
@@ -65,12 +66,14 @@ fn main() {
         plans.push((format!("the rules of {}", file.display()), Plan::Rules(rules)));
     }
     let embedded = plans.iter().map(|(name, plan)| {
-        let (plan, proxy) = (plan.clone(), microburst.clone());
+        let plan = plan.clone();
+        let proxy = microburst.clone();
         trial(format!("embedded::{name}"), proxy, async move |proxy| Bench::on_embedded(&proxy).await.run(plan).await)
     });
     // What happens on the wire is the same there; that its answers can be lived with is what is asked.
     let emulator = plans.iter().filter(|(_, plan)| !matches!(plan, Plan::One(_))).map(|(name, plan)| {
-        let (plan, programs) = (plan.clone(), microburst.clone().zip(ministack.clone()));
+        let plan = plan.clone();
+        let programs = microburst.clone().zip(ministack.clone());
         trial(format!("emulator::{name}"), programs, async move |(proxy, emulator)| {
             Bench::on_emulator(&proxy, &emulator).await.run(plan).await;
         })

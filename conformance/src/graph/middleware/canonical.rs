@@ -134,7 +134,8 @@ impl Timed {
 
 impl Timed {
     pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
-        let (name, ledger) = (self.capture_to.clone(), stage.ledger.clone());
+        let name = self.capture_to.clone();
+        let ledger = stage.ledger.clone();
         let on_complete = move |record: TimingRecord| {
             let record = json!({
                 "node_name": &*record.node_name,
@@ -238,7 +239,8 @@ impl Degraded {
         }
         let mut given = Directives::of(key, &update);
         given.text("callable")?;
-        let (field, text) = (given.required_text("target_field")?.to_owned(), given.required_text("template")?);
+        let field = given.required_text("target_field")?.to_owned();
+        let text = given.required_text("template")?;
         let read = Self::Template { field, text: text.to_owned() };
         given.done()?;
         Ok(read)

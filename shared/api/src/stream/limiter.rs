@@ -81,7 +81,8 @@ mod tests {
     fn seats_are_counted_for_each_and_for_all_and_come_back() {
         let limiter = Arc::new(StreamLimiter::new(3, 2));
         let take = |name| StreamLimiter::take(&limiter, &actor("acme", name));
-        let (first, _second) = (take("ada").expect("a permit"), take("ada").expect("a permit"));
+        let first = take("ada").expect("a permit");
+        let _second = take("ada").expect("a permit");
         assert_eq!(take("ada").expect_err("her third").status(), 429);
         let _third = take("bob").expect("a permit");
         assert_eq!(take("bob").expect_err("the fourth of all").header(), Some(("retry-after", "5")));

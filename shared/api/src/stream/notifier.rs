@@ -50,8 +50,9 @@ mod tests {
     #[test]
     fn who_listens_to_a_stream_hears_of_that_one_only() {
         let notifier = AppendNotifier::default();
-        let (mut mine, mut other, mut all) =
-            (notifier.listen(Some("a")), notifier.listen(Some("b")), notifier.listen(None));
+        let mut mine = notifier.listen(Some("a"));
+        let mut other = notifier.listen(Some("b"));
+        let mut all = notifier.listen(None);
         notifier.notify("a");
         assert_eq!((&mut mine).now_or_never(), Some(Ok(())));
         assert_eq!((&mut all).now_or_never(), Some(Ok(())));

@@ -50,12 +50,16 @@ impl StreamReading {
         permit: StreamPermit,
         asked: StreamRequest,
     ) -> Self {
-        let (now, limits) = (shared.clock.monotonic(), &shared.limits);
+        let now = shared.clock.monotonic();
+        let limits = &shared.limits;
         let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
         let pause = limits.poll_soonest;
         let StreamRequest { cursor, request_id, .. } = asked;
-        let (begun, bytes, over) = (false, 0, false);
-        let (told_at, ends_at) = (now, now + left);
+        let begun = false;
+        let bytes = 0;
+        let over = false;
+        let told_at = now;
+        let ends_at = now + left;
         Self { source, _permit: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
     }
 
@@ -95,7 +99,8 @@ impl StreamReading {
         }
         self.begun = true;
         self.pause = limits.poll_soonest;
-        let (mut taken, mut is_enough) = (0, false);
+        let mut taken = 0;
+        let mut is_enough = false;
         for event in &events {
             taken += 1;
             event.envelope.id.as_str().clone_into(&mut self.cursor);
@@ -127,7 +132,8 @@ impl StreamReading {
         if self.over {
             return None;
         }
-        let (clock, limits) = (&self.shared.clock, &self.shared.limits);
+        let clock = &self.shared.clock;
+        let limits = &self.shared.limits;
         let now = clock.monotonic();
         let silent_until = self.told_at + limits.heartbeat;
         let until = (now + self.pause).min(self.ends_at);

@@ -144,7 +144,8 @@ fn about<I: Identifier>(call: &Call, operation: Operation, id: &I, query: Query)
     let place = format!("{{{}_id}}", I::OBJECT);
     let path = operation.spec().path.replace(&place, id.as_ref());
     let found = Operation::find(operation.spec().method.as_str(), &path)?;
-    let (params, target): (Params, String) = (found.params, found.target);
+    let params: Params = found.params;
+    let target: String = found.target;
     Ok(Call { operation, params, target, query, body: Body::default(), idempotency_key: None, ..call.clone() })
 }
 

@@ -120,7 +120,8 @@ impl DynamoDbStateStore {
         owners: &HashMap<Key, Item>,
         (before, now): (Option<Timestamp>, Timestamp),
     ) -> Result<BTreeSet<SessionId>, StoreError> {
-        let (mut roots, mut pieces) = (BTreeSet::new(), BTreeSet::new());
+        let mut roots = BTreeSet::new();
+        let mut pieces = BTreeSet::new();
         for found in found {
             match found {
                 GarbageCandidate::Root { session, head } if !owners.contains_key(head) => {

@@ -125,7 +125,8 @@ impl DynamoDbStateStore {
             SUSPENDED => Ok(InvocationStatus::Suspended),
             RESUMING => {
                 let owner = Owner::from(text(item, CLAIM_OWNER)?);
-                let (until, payload) = (claim_end(item)?, self.body(item, CLAIM_PAYLOAD).await?);
+                let until = claim_end(item)?;
+                let payload = self.body(item, CLAIM_PAYLOAD).await?;
                 if until == UNCLAIMED_UNTIL {
                     return Ok(InvocationStatus::Accepted { payload });
                 }

@@ -276,7 +276,8 @@ impl DynamoDbStateStore {
 
     pub(super) async fn read_tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(StreamTip::default()) };
-        let (position, at) = (bounds(&newest)?.1, optional_time(&newest, FED_AT)?);
+        let position = bounds(&newest)?.1;
+        let at = optional_time(&newest, FED_AT)?;
         Ok(StreamTip { position, at, known: self.optional_body(&newest, KNOWN).await? })
     }
 

@@ -232,7 +232,8 @@ impl PieceKey {
     pub(super) fn parse(sk: &str) -> Option<Self> {
         let mut parts = sk.strip_prefix(PIECE)?.rsplitn(5, '#');
         let digest = parts.next()?.to_owned();
-        let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let from = parts.next()?.parse().ok()?;
+        let to = parts.next()?.parse().ok()?;
         let level = match parts.next()? {
             "0" => PieceLevel::Tail,
             "1" => PieceLevel::Block,
@@ -244,7 +245,8 @@ impl PieceKey {
     /// The keys between which the pieces of a list of `count` items are, of which the first `merged` ones are in
     /// blocks.
     pub(super) fn bounds(field: &str, count: usize, merged: usize) -> (String, String) {
-        let (tails, blocks) = (pieces_prefix(field, PieceLevel::Tail), pieces_prefix(field, PieceLevel::Block));
+        let tails = pieces_prefix(field, PieceLevel::Tail);
+        let blocks = pieces_prefix(field, PieceLevel::Block);
         let low = if merged == count { blocks.clone() } else { format!("{tails}{:010}", merged + 1) };
         let high = if merged == 0 { format!("{tails}{count:010}$") } else { format!("{blocks}{merged:010}$") };
         (low, high)

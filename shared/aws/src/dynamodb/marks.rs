@@ -14,7 +14,8 @@ pub(super) struct Marks(Vec<([u8; BYTES], usize)>);
 impl Marks {
     /// The marks of `items`.
     pub(super) fn of(items: &[Value]) -> Result<Self, StoreError> {
-        let (mut digest, mut bytes) = ([0; BYTES], 0);
+        let mut digest = [0; BYTES];
+        let mut bytes = 0;
         let mut marks = Vec::with_capacity(items.len() + 1);
         marks.push((digest, bytes));
         let mut json = Vec::new();
@@ -58,7 +59,8 @@ mod tests {
 
     #[test]
     fn a_beginning_has_the_digest_of_the_shorter_list() {
-        let (short, long) = (marks(&json!([1, "b"])), marks(&json!([1, "b", {"c": 1.0}])));
+        let short = marks(&json!([1, "b"]));
+        let long = marks(&json!([1, "b", {"c": 1.0}]));
         assert_eq!(long.digest(2), short.digest(2));
         assert_ne!(long.digest(3), short.digest(2));
         assert_eq!((short.digest(3), short.count(), long.bytes(1, 3)), (None, 2, r#""b"{"c":1.0}"#.len()));
@@ -72,7 +74,8 @@ mod tests {
             (json!([1, 2]), json!([12])),
             (json!([{"a": 1, "b": 2}]), json!([{"b": 2, "a": 1}])),
         ] {
-            let (left, right) = (marks(&left), marks(&right));
+            let left = marks(&left);
+            let right = marks(&right);
             assert_ne!(left.digest(left.count()), right.digest(right.count()));
         }
     }

@@ -119,7 +119,8 @@ impl<'a> Plan<'a> {
     }
 
     fn invocation(&mut self, commit: &Commit, write: &InvocationWrite, config: &StoreConfig) -> Result<(), StoreError> {
-        let (encoder, id) = (&mut self.encoder, id_of(commit));
+        let encoder = &mut self.encoder;
+        let id = id_of(commit);
         let delivered_until = later(commit.now, config.delivered_kept);
         let finished_until = later(commit.now, config.finished_kept);
         match write {
@@ -165,10 +166,8 @@ impl<'a> Plan<'a> {
                 self.leave(paused, None, delivered_until);
             }
             InvocationWrite::CancelBeforeStart { invocation_id, cancellation } => {
-                let (ahead, end) = (
-                    PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now),
-                    End::Forestalled(cancellation),
-                );
+                let ahead = PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now);
+                let end = End::Forestalled(cancellation);
                 let change = invocation::end_write(encoder, &ahead, None, end, id, finished_until)?;
                 self.change_invocation(invocation_id, change);
             }

@@ -36,13 +36,15 @@ impl DynamoDbStateStore {
     pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         let partitions = keys::list_partitions(&request.list, &request.breadth);
         let is_labeled = matches!(request.breadth, Breadth::Wide { label: Some(_) });
-        let (mut items, mut after) = (Vec::new(), request.after.clone());
+        let mut items = Vec::new();
+        let mut after = request.after.clone();
         for _ in 0..MOST_READS {
             // One more row than is wanted shows if another page follows.
             let wanted = request.limit.saturating_sub(items.len()).max(1);
             let each = if is_labeled { LABELED_ROWS } else { wanted.saturating_add(1) };
             let found = self.read_rows(&partitions, after.as_deref(), request.newest_first, each).await?;
-            let (mut taken, mut more) = (Vec::new(), found.goes_on);
+            let mut taken = Vec::new();
+            let mut more = found.goes_on;
             for (place, row) in found.rows {
                 if taken.len() == wanted {
                     more = true;
@@ -143,7 +145,8 @@ impl DynamoDbStateStore {
         let after = after.map(keys::row_order);
         let range = |pk: &String| KeyRange { pk: pk.clone(), after: after.clone(), backwards };
         let ranges: Vec<KeyRange> = partitions.iter().map(range).collect();
-        let (mut rows, mut upto) = (Vec::new(), None::<String>);
+        let mut rows = Vec::new();
+        let mut upto = None::<String>;
         for page in try_join_all(ranges.iter().map(|range| self.query_range(range, each))).await? {
             let is_full = page.len() == each;
             let page = page.into_iter().map(|row| Ok((place(&row)?, row))).collect::<Result<Vec<_>, StoreError>>()?;

@@ -35,7 +35,8 @@ impl DynamoDbStateStore {
     }
 
     pub(super) async fn query_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
-        let (mut entries, mut start) = (Vec::new(), None);
+        let mut entries = Vec::new();
+        let mut start = None;
         loop {
             let (items, last) = self.config.retry.run(|| self.query_rules(start.clone())).await?;
             for item in &items {

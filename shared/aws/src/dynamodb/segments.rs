@@ -180,7 +180,8 @@ impl DynamoDbStateStore {
     }
 
     async fn read_list(&self, list: &StoredList) -> Result<Vec<Value>, StoreError> {
-        let (mut found, mut start) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut start = None;
         loop {
             let (items, last) = self.config.retry.run(|| self.query_pieces(list, start.as_ref())).await?;
             found.extend(items);
@@ -228,7 +229,8 @@ fn lead<'i>(list: &StoredList, found: &'i [Item]) -> Result<Vec<&'i Item>, Store
         }
     }
     let mut path = Vec::new();
-    let (mut count, mut digest) = (list.count, list.digest.as_str());
+    let mut count = list.count;
+    let mut digest = list.digest.as_str();
     while count > 0 {
         let Some((from, before, item)) = reached.get(&(count, digest)) else {
             return Err(StoreError::Corrupt(format!("a piece of list {} is missing", list.field)));

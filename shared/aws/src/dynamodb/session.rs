@@ -68,7 +68,8 @@ impl DynamoDbStateStore {
     /// The session whose head is `item`; one that was born by a lease has no record yet.
     async fn loaded(&self, id: &SessionId, item: &Item, lease: Option<Lease>) -> Result<LoadedSession, StoreError> {
         let stored = segments::referred(&Key::session(id).pk, item)?;
-        let (record, leased_until) = (self.session_record(id, item, &stored).await?, optional_time(item, LEASE_UNTIL)?);
+        let record = self.session_record(id, item, &stored).await?;
+        let leased_until = optional_time(item, LEASE_UNTIL)?;
         Ok(LoadedSession { record, lease, leased_until, stored })
     }
 
@@ -129,7 +130,9 @@ pub(super) fn session_write(
     now: Timestamp,
 ) -> Result<Write, StoreError> {
     let key = Key::session(&write.session_id);
-    let (mut set, mut remove, mut values) = (vec!["commit_id = :commit"], Vec::new(), Vec::new());
+    let mut set = vec!["commit_id = :commit"];
+    let mut remove = Vec::new();
+    let mut values = Vec::new();
     if let Some((state, schema_version)) = &write.save {
         set.push("session_state = :state, schema_version = :schema, updated_at = :now");
         set.push("created_at = if_not_exists(created_at, :now), version = if_not_exists(version, :zero) + :one");

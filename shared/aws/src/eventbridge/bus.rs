@@ -59,7 +59,8 @@ impl EventBus for EventBridgeBus {
 
     async fn publish_all(&self, events: Vec<Event>) -> Vec<Result<(), BusError>> {
         let mut outcomes = Vec::with_capacity(events.len());
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
         for event in events {
             let entry = entry(&self.bus_name, event);
             let size = entry.as_ref().map_or(usize::MAX, size);

@@ -104,7 +104,8 @@ impl Rules {
     /// An error for the first entry of a request that was not taken: action, code and message.
     fn all_taken(&self, failed: Option<(&str, Option<&str>, Option<&str>)>) -> Result<(), SubscriptionError> {
         let Some((action, code, message)) = failed else { return Ok(()) };
-        let (code, message) = (code.unwrap_or("unknown error"), message.unwrap_or("no message"));
+        let code = code.unwrap_or("unknown error");
+        let message = message.unwrap_or("no message");
         let sentence = format!("{action} on {}: {code}: {message}", self.resource());
         // Without a status of its own, an error that is not known to last may pass.
         Err(subscription_error((kind_of(code, 500), sentence)))
@@ -127,7 +128,8 @@ impl Rules {
 
 /// The rules of ours on the bus `bus_name`; those of the stack itself have other names.
 pub(super) async fn list_rules(client: &Client, bus_name: &str) -> Result<Vec<ListedRule>, SubscriptionError> {
-    let (mut rules, mut next) = (Vec::new(), None);
+    let mut rules = Vec::new();
+    let mut next = None;
     loop {
         let request = client.list_rules().event_bus_name(bus_name).name_prefix(RuleName::PREFIX).limit(100);
         let answer = request.set_next_token(next).send().await;

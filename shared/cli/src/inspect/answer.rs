@@ -27,7 +27,8 @@ pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String
     let missing = expects.and_then(|fan_in| fan_in.expected.iter().find(|one| !fan_in.has_answered(&one.part)));
     let metadata = paused.descriptor.metadata.as_ref();
     if target.is_table() && !is_task(id) {
-        let (options, payload) = (target.options(), quoted(&example(metadata)));
+        let options = target.options();
+        let payload = quoted(&example(metadata));
         return match missing {
             Some(part) => format!("{} signal {}{options} {payload}", program(), quoted(part.signal_id.as_str())),
             None => format!("{} signal --invocation {}{options} {payload}", program(), quoted(id)),

@@ -91,7 +91,8 @@ pub(super) async fn report(
     json: bool,
 ) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
-    let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());
+    let mut groups = Groups::default();
+    let mut cursor = bounds.cursor.clone();
     loop {
         let page = migration_report(&opened.harness, &opened.maintenance, cursor.as_deref()).await?;
         page.pauses.into_iter().for_each(|pause| groups.add(pause));
@@ -100,7 +101,8 @@ pub(super) async fn report(
             break;
         }
     }
-    let (examined, stay) = (groups.count(|_| true), groups.count(|fate| !fate.goes_on()));
+    let examined = groups.count(|_| true);
+    let stay = groups.count(|fate| !fate.goes_on());
     if json {
         let groups = groups.into_json();
         printer.json(&json!({ "examined": examined, "stay": stay, "groups": groups, "next": cursor }))?;

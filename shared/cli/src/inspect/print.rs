@@ -217,7 +217,8 @@ fn done(told: &Value) -> Option<String> {
 
 fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<String> {
     let plain_row = |row: &[String; N]| row.each_ref().map(|cell| plain(cell));
-    let (head, rows) = (plain_row(head), rows.iter().map(plain_row).collect::<Vec<_>>());
+    let head = plain_row(head);
+    let rows = rows.iter().map(plain_row).collect::<Vec<_>>();
     let all = || std::iter::once(&head).chain(&rows);
     let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..N).map(width).collect();

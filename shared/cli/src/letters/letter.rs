@@ -91,12 +91,14 @@ impl Letter {
     /// Lambda puts aside `requestPayload`, which is the event, and in `responsePayload` the error.
     fn of_a_function(message: Message, mut body: Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (answer, context) = (&body["responsePayload"], &body["requestContext"]);
+        let answer = &body["responsePayload"];
+        let context = &body["requestContext"];
         let error = match (text(&answer["errorType"]), text(&context["condition"])) {
             (kind, condition) if kind.is_empty() => condition,
             (kind, _) => kind,
         };
-        let (reason, attempts) = (text(&answer["errorMessage"]), context["approximateInvokeCount"].as_u64());
+        let reason = text(&answer["errorMessage"]);
+        let attempts = context["approximateInvokeCount"].as_u64();
         let taker = function_named(&text(&context["functionArn"]));
         let event = if body.get("requestPayload").is_some() { body["requestPayload"].take() } else { body };
         let way = taker.map_or_else(|| way_by_content(&event), Way::Call);
@@ -106,7 +108,8 @@ impl Letter {
     /// Rules and schedules put aside what they should have delivered, and note the error beside it.
     fn of_a_service(message: Message, event: Value) -> Self {
         let note = |name: &str| message.notes.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (error, reason) = (note("ERROR_CODE"), note("ERROR_MESSAGE"));
+        let error = note("ERROR_CODE");
+        let reason = note("ERROR_MESSAGE");
         let attempts = note("RETRY_ATTEMPTS").parse().ok();
         let way = way_by_content(&event);
         Self { queue: Queue::Undelivered, message, event, way, error, reason, attempts }
@@ -125,7 +128,9 @@ impl Letter {
         if event.get("dormouse_sweep").is_some() {
             return "sweep".to_owned();
         }
-        let (source, kind, detail) = (&event["source"], &event["detail-type"], &event["detail"]);
+        let source = &event["source"];
+        let kind = &event["detail-type"];
+        let detail = &event["detail"];
         match (source.as_str(), kind.as_str()) {
             (Some("dormouse"), Some("Dormouse Signal")) => format!("signal {}", id(&detail["signal_id"])),
             (Some("dormouse"), Some("Dormouse Work")) => format!("work for {}", id(&detail["invocation_id"])),
@@ -175,7 +180,8 @@ impl Letter {
     }
 
     pub(crate) fn into_json(self, now: Timestamp) -> Value {
-        let (about, advice) = (self.about(), self.advice());
+        let about = self.about();
+        let advice = self.advice();
         let function = match self.way {
             Way::Call(taker) => Some(taker.as_str()),
             Way::Publish | Way::Nowhere => None,

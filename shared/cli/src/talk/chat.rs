@@ -171,7 +171,8 @@ impl Conversation {
     }
 
     async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<Followed, TalkError> {
-        let (mut asks, mut seen) = (None, after.clone());
+        let mut asks = None;
+        let mut seen = after.clone();
         follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
             seen = Some(event.envelope.id.as_str().to_owned());
             asks = self.show(event);
@@ -247,7 +248,8 @@ impl Conversation {
         self.screen.line(&format!("{BOLD}? {}{PLAIN}", plain(question)));
         let calls = request.get("calls").and_then(Value::as_object).into_iter().flatten();
         for (_, call) in calls.filter(|(name, _)| part.is_none_or(|part| part == *name)) {
-            let (tool, arguments) = (call["tool"].as_str().unwrap_or_default(), &call["arguments"]);
+            let tool = call["tool"].as_str().unwrap_or_default();
+            let arguments = &call["arguments"];
             self.screen.line(&format!("  {} {}", plain(tool), crate::terminal::json(arguments, false)));
         }
         loop {

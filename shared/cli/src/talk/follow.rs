@@ -52,7 +52,8 @@ async fn read(
     after: &mut Option<String>,
     tell: &mut impl FnMut(&Event) -> io::Result<bool>,
 ) -> Result<ConnectionEnd, TalkError> {
-    let (mut reader, mut has_begun) = (Reader::new(), false);
+    let mut reader = Reader::new();
+    let mut has_begun = false;
     loop {
         let chunk = match has_begun {
             true => timeout(SILENCE, response.chunk()).await,

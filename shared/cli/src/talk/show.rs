@@ -26,7 +26,8 @@ impl Show {
             return self.printer.json_line(&json!(event));
         }
         let at = event.envelope.created_at.strftime("%H:%M:%S");
-        let (kind, about) = (event.event.as_str(), about(event));
+        let kind = event.event.as_str();
+        let about = about(event);
         self.printer.line(format!("{at}  {kind:<24}  {about}").trim_end())?;
         if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired)
             && let Some(request) = event.payload.get("request").and_then(Value::as_object)

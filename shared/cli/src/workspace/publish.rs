@@ -102,7 +102,8 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
 fn store(asked: &PublishArgs) -> Result<BundleStore, PublishFailure> {
     let mut access = access(None)?;
     access.endpoints.s3 = asked.endpoint_url.clone().or(access.endpoints.s3);
-    let (fetch, clock) = (Arc::new(NetworkFetch::new()), Arc::new(SystemClock::default()));
+    let fetch = Arc::new(NetworkFetch::new());
+    let clock = Arc::new(SystemClock::default());
     let objects = S3Objects::new(&access, &asked.bucket, fetch, clock);
     Ok(BundleStore::new(Arc::new(objects), asked.prefix.clone()))
 }

@@ -133,7 +133,8 @@ impl<'r> Walk<'r> {
 
     /// A walk of a graph inside of a node of this one.
     pub(super) fn inside<'i>(&'i self, inside: Inside<'i>) -> Walk<'i> {
-        let (graph, (step, attempt_index)) = (Some(inside.graph.as_subgraph().clone()), inside.entered_at);
+        let graph = Some(inside.graph.as_subgraph().clone());
+        let (step, attempt_index) = inside.entered_at;
         Walk {
             run: self.run,
             graph: inside.graph,

@@ -236,7 +236,8 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             let second = self.second_secret(named, &first, path.as_deref());
             SourcePair { first, second }
         };
-        let (callback_secret, signal_key) = (pair(&CALLBACK_SECRET), pair(&SIGNAL_KEY));
+        let callback_secret = pair(&CALLBACK_SECRET);
+        let signal_key = pair(&SIGNAL_KEY);
         SecretSources { callback_secret, signal_key, overruling }
     }
 
@@ -328,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_variable_counts_and_is_named_where_it_stands_beside_a_path() {
-        let (key, path) = (("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame"), (PATH, "/dormouse"));
+        let key = ("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame");
+        let path = (PATH, "/dormouse");
         let (found, faults) = sources(Function::Signal, &[key, path]);
         let given = SecretSource::Given(SecretText::new(key.1));
         assert_eq!((&found.signal_key.first, faults), (&given, Vec::new()));

@@ -72,7 +72,8 @@ pub(super) async fn work_is_found_in_the_order_of_its_acceptance(store: Store) {
     }
     granted(store.claim(&takeover("c", "dies")).await.expect("an answer"));
     granted(store.claim(&takeover("a", "lives")).await.expect("an answer"));
-    let (paused, owner) = (Box::new(beginning("a")), Owner::from("lives"));
+    let paused = Box::new(beginning("a"));
+    let owner = Owner::from("lives");
     done(&store, "end", InvocationWrite::Complete { paused, owner, state: Map::new() }).await;
     assert_eq!(free(&store).await, ["b"], "one is done, one is over");
     let dead = store.dead_claims(at(3600)).await.expect("an answer");

@@ -14,7 +14,8 @@ enum Piece<'t> {
 
 /// The pieces of `text`. A brace that encloses no name is plain text.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let (mut found, mut rest) = (Vec::new(), text);
+    let mut found = Vec::new();
+    let mut rest = text;
     while let Some(at) = rest.find('{') {
         let end = rest[at..].find('}').map_or(rest.len(), |end| at + end);
         let name = &rest[at + 1..end];

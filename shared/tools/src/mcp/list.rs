@@ -19,7 +19,9 @@ const MOST_PAGES: usize = 100;
 /// # Errors
 /// The list cannot be had; asking for it had no effect.
 pub(super) async fn pages(connection: &Connection) -> Result<(Vec<Tool>, Option<Duration>), ToolError> {
-    let (mut tools, mut holds, mut cursor) = (Vec::new(), None, None::<String>);
+    let mut tools = Vec::new();
+    let mut holds = None;
+    let mut cursor = None::<String>;
     let mut seen = BTreeSet::new();
     if !connection.offers_tools() {
         return Ok((tools, holds));

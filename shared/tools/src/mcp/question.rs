@@ -150,7 +150,8 @@ fn nothing() -> Map {
 /// # Errors
 /// The server asks for what this client did not offer.
 pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, ToolError> {
-    let (mut questions, mut kept) = (Vec::new(), Kept::default());
+    let mut questions = Vec::new();
+    let mut kept = Kept::default();
     for (key, request) in result.input_requests.unwrap_or_default() {
         let want = match request {
             Request::Elicitation(request) => {

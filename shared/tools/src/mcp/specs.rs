@@ -21,7 +21,9 @@ pub(super) type LeftOut = (String, String);
 
 /// The tools that can be offered, in the server's order, and those that cannot.
 pub(super) fn read(tools: Vec<Tool>) -> (Vec<ToolSpec>, Vec<LeftOut>) {
-    let (mut specs, mut left_out, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut specs = Vec::new();
+    let mut left_out = Vec::new();
+    let mut names = BTreeSet::new();
     for tool in tools {
         let name = tool.name.to_string();
         let spec = match names.contains(&name) {

@@ -72,7 +72,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let probe = "import mcp.server, mcp.types";
     let is_there = Command::new(&python).args(["-c", probe]).output().is_ok_and(|output| output.status.success());
     let kind = if is_there { "official Python SDK" } else { "ignored: the Python package `mcp` is not installed" };
-    let (process, address) = (python.clone(), python);
+    let process = python.clone();
+    let address = python;
     vec![
         trial("official::stdio", move || stdio(process)).with_kind(kind).with_ignored_flag(!is_there),
         trial("official::http", move || http(address)).with_kind(kind).with_ignored_flag(!is_there),

@@ -265,7 +265,8 @@ async fn unauthorized() {
 async fn token() {
     let keys = Arc::new(Mutex::new(Vec::new()));
     let granted = Arc::new(AtomicUsize::new(0));
-    let (granting, known) = (granted.clone(), keys.clone());
+    let granting = granted.clone();
+    let known = keys.clone();
     let grant = move || {
         let token = format!("token-{}", granting.fetch_add(1, Ordering::SeqCst));
         *known.lock().expect("a lock") = vec![format!("Bearer {token}")];

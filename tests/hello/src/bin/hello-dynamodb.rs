@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 async fn main() -> Result<(), Error> {
     let client = Client::new(&aws_config::load_defaults(BehaviorVersion::latest()).await);
     let table = std::env::var("DORMOUSE_TABLE")?;
-    let (client, table) = (&client, table.as_str());
+    let client = &client;
+    let table = table.as_str();
     let handler = async |_: LambdaEvent<Value>| {
         let key = |value: &str| AttributeValue::S(value.to_owned());
         let read = client.get_item().table_name(table).key("pk", key("hello")).key("sk", key("world"));

@@ -30,7 +30,8 @@ impl Clients {
     /// There is a workspace: sessions are made.
     pub(crate) fn settle_in(&mut self, workspace: &str, now: Duration, chance: &mut fastrand::Rng) {
         for _ in 0..chance.u8(1..=2) {
-            let (key, chats) = (self.key(), chance.bool());
+            let key = self.key();
+            let chats = chance.bool();
             self.ask(now, ProtocolRequest::Session { key, workspace: workspace.to_owned(), chats });
         }
         if chance.bool() {
@@ -75,7 +76,8 @@ impl Clients {
             self.ask(later(now, chance), ProtocolRequest::Fork { key, session: session(), chats });
         }
         if chance.u8(..3) == 0 {
-            let (key, keep) = (self.key(), chance.u64(..3));
+            let key = self.key();
+            let keep = chance.u64(..3);
             self.ask(later(now, chance), ProtocolRequest::Truncate { key, session: session(), keep });
         }
         if chance.u8(..5) == 0 {
@@ -110,7 +112,8 @@ impl Clients {
         }
         if graph == JURY {
             for _ in 0..chance.u8(..4) {
-                let (signal_id, payload) = (signal_of_part(&task(), juror(chance)), self.answer(graph));
+                let signal_id = signal_of_part(&task(), juror(chance));
+                let payload = self.answer(graph);
                 self.operation(later(now, chance), Operation::Signal { signal_id, payload });
             }
         }
@@ -134,7 +137,8 @@ impl Clients {
             let payload = if fits { self.answer(graph) } else { misfit(graph, chance) };
             match chance.u8(..6) {
                 0 if !["twice", CHAT].contains(&graph) => {
-                    let (signal_id, payload) = (signal_of(id), answer(graph, &self.key()));
+                    let signal_id = signal_of(id);
+                    let payload = answer(graph, &self.key());
                     self.operation(soon, Operation::Signal { signal_id, payload });
                 }
                 _ => {
@@ -149,7 +153,8 @@ impl Clients {
     fn poll(&mut self, task: &str, soon: Duration, chance: &mut fastrand::Rng) {
         for part in JURORS {
             for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
-                let (key, payload) = (self.key(), self.vote_of_one(chance.u8(..6) == 0));
+                let key = self.key();
+                let payload = self.vote_of_one(chance.u8(..6) == 0);
                 let due = soon + Duration::from_millis(chance.u64(0..2_000));
                 self.ask(
                     due,

@@ -133,7 +133,8 @@ impl Published {
     }
 
     fn note(&mut self, document: &Document) -> Result<(), serde_json::Error> {
-        let (id, body) = (document.key.id.clone(), Value::Object(document.body.clone()));
+        let id = document.key.id.clone();
+        let body = Value::Object(document.body.clone());
         match document.key.kind.as_str() {
             TaskId::OBJECT => {
                 // A small outcome is kept with its task.
@@ -193,7 +194,8 @@ impl Published {
 
 /// All that `feed` tells of.
 fn whole(store: &dyn Truth, feed: &str) -> Vec<FeedRow> {
-    let (feed, until) = (feed.to_owned(), Timestamp::MAX);
+    let feed = feed.to_owned();
+    let until = Timestamp::MAX;
     let request = FeedRequest { feed, labels: None, after: None, until, limit: usize::MAX };
     let page = at_once(store.feed(&request)).unwrap_or_default();
     page.appends.into_iter().map(|append| append.row).collect()

@@ -40,7 +40,8 @@ pub(super) fn streams_are_whole(sight: &Sight<'_>) -> Result<(), String> {
 pub(super) fn changes_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
     let Call::Commit { commit, done } = sight.call else { return Ok(()) };
     let brought: usize = commit.journal.appends.iter().map(|append| append.entries.len()).sum();
-    let (told, wanted) = (sight.grown, if done { brought } else { 0 });
+    let told = sight.grown;
+    let wanted = if done { brought } else { 0 };
     ensure(told == wanted, || format!("streams grew by {told} entries, and {wanted} of {brought} were to be told"))
 }
 
@@ -49,7 +50,8 @@ pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
     if sight.grown == 0 {
         return Ok(());
     }
-    let (mut fed, mut repeated) = (BTreeSet::new(), None);
+    let mut fed = BTreeSet::new();
+    let mut repeated = None;
     let whole = sight.history.published.feeds.iter().filter(|(name, _)| name.ends_with("/event"));
     for row in whole.flat_map(|(_, rows)| rows) {
         for position in row.first..row.first + row.count {
@@ -108,7 +110,8 @@ pub(super) fn steps_are_allowed(sight: &Sight<'_>) -> Result<(), String> {
         ensure(allowed, || format!("{} went from {known:?} to {to:?}: {event:?}", event.resource.id))?;
     }
     published.tasks.iter().try_for_each(|(id, versions)| {
-        let (is, told) = (versions.last().map(|task| task.status), statuses.get(id.as_str()).copied());
+        let is = versions.last().map(|task| task.status);
+        let told = statuses.get(id.as_str()).copied();
         ensure(is == told, || format!("task {id} is {is:?}, and was told to be {told:?}"))
     })
 }
@@ -155,9 +158,11 @@ pub(super) fn ends_have_one_outcome(sight: &Sight<'_>) -> Result<(), String> {
 
 /// A task is its invocation: there is none without the other, and they agree.
 pub(super) fn tasks_tell_what_is(sight: &Sight<'_>) -> Result<(), String> {
-    let (published, invocations) = (&sight.history.published, &sight.history.invocations);
+    let published = &sight.history.published;
+    let invocations = &sight.history.invocations;
     published.tasks.iter().try_for_each(|(id, versions)| {
-        let (record, task) = (invocations.get(&id.as_str().into()), versions.last());
+        let record = invocations.get(&id.as_str().into());
+        let task = versions.last();
         // A task has failed that was put aside, and stays so.
         let was_aside = sight.history.aside.contains_key(&id.as_str().into());
         let agrees = |status| record.is_some_and(|record| agrees(record, status));

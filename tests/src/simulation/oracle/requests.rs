@@ -47,7 +47,8 @@ impl Oracle<'_> {
         }
         let id = text(body, "id");
         let published = &self.history.published;
-        let (clients, now) = (&mut *self.clients, self.now);
+        let clients = &mut *self.clients;
+        let now = self.now;
         Ok(match ask {
             ProtocolRequest::Workspace { .. } => {
                 if first {

@@ -139,7 +139,8 @@ impl LyingStore {
             && claim.until <= request.now
             && let Some(generation) = request.generation
         {
-            let (invocation_id, owner) = (request.invocation_id.clone(), claim.owner);
+            let invocation_id = request.invocation_id.clone();
+            let owner = claim.owner;
             let write = InvocationWrite::Release { invocation_id, generation, owner };
             let _ = self.inner.commit(&alone(format!("forget-{}", request.owner), request.now, write)).await;
         }
@@ -150,7 +151,8 @@ impl LyingStore {
         let fan_in = paused.fan_in.iter();
         let losers = fan_in.flat_map(|all| all.expected.iter().filter(|one| !all.has_answered(&one.part)));
         for loser in losers {
-            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            let invocation_id = paused.invocation_id.clone();
+            let generation = paused.generation;
             self.inner.plant_signal(&loser.signal_id, Some(SignalState::Waiting { invocation_id, generation }));
         }
     }
@@ -199,7 +201,8 @@ impl LyingStore {
             past: None,
         };
         let _ = self.inner.claim(&request("nobody", None)).await;
-        let (invocation_id, generation) = (id.clone(), paused.generation);
+        let invocation_id = id.clone();
+        let generation = paused.generation;
         let write = InvocationWrite::Release { invocation_id, generation, owner: Owner::from("nobody") };
         let _ = self.inner.commit(&alone(format!("lost-{id}"), now, write)).await;
         let _ = self.inner.claim(&request("nobody", Some(Map::new()))).await;
@@ -208,7 +211,8 @@ impl LyingStore {
     /// Ends the wait of `paused`, which is put aside.
     fn end_wait(&self, paused: &PausedInvocation) {
         for id in paused.waits() {
-            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            let invocation_id = paused.invocation_id.clone();
+            let generation = paused.generation;
             self.inner.plant_signal(&id, Some(SignalState::Delivered { invocation_id, generation }));
         }
     }
@@ -217,10 +221,12 @@ impl LyingStore {
     async fn overlook(&self, commit: &Commit, signal: BufferedSignal) -> Result<(), CommitError> {
         let mut blind = Commit { id: format!("{}-blind", commit.id), ..commit.clone() };
         let Some(InvocationWrite::Suspend { paused, claim, early, .. }) = &mut blind.invocation else { return Ok(()) };
-        let (owner, until) = (Owner::from("nobody"), commit.now);
+        let owner = Owner::from("nobody");
+        let until = commit.now;
         *early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: signal.payload }];
         *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new(), attempts: 1 });
-        let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+        let invocation_id = paused.invocation_id.clone();
+        let generation = paused.generation;
         self.inner.commit(&blind).await?;
         let write = InvocationWrite::Release { invocation_id, generation, owner };
         self.inner.commit(&alone(format!("{}-asleep", commit.id), commit.now, write)).await
@@ -353,7 +359,8 @@ impl Signals for LyingStore {
             && let Some(owner) = self.inner.load_invocation(invocation_id).await?
             && matches!(owner.status, InvocationStatus::Errored(_))
         {
-            let (invocation_id, generation) = (invocation_id.clone(), *generation);
+            let invocation_id = invocation_id.clone();
+            let generation = *generation;
             let state = SignalState::Waiting { invocation_id, generation };
             return Ok(Some(SignalRecord { signal_id: id.clone(), state }));
         }

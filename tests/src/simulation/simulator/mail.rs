@@ -20,8 +20,10 @@ use crate::simulation::workload::Operation;
 impl Simulator {
     /// Sends what it is time for.
     pub(super) fn post(&mut self) {
-        let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
-        let (world, stormy) = (self.world.clone(), self.stormy);
+        let now = self.world.now();
+        let elapsed = self.world.lock().elapsed;
+        let world = self.world.clone();
+        let stormy = self.stormy;
         self.outside.announce(elapsed);
         self.outside.services.fire(now, elapsed, || {
             let mut world = world.lock();
@@ -90,7 +92,8 @@ impl Simulator {
             let at = elapsed + Duration::from_millis(self.chance(|chance| chance.u64(0..longest)));
             let url = format!("s3://{}", text(&json!(detail), "job_id"));
             detail.extend(crate::map(json!({ "status": "succeeded", "url": url })));
-            let (source, detail_type) = ("exporter".to_owned(), "Export Finished".to_owned());
+            let source = "exporter".to_owned();
+            let detail_type = "Export Finished".to_owned();
             let event = Event { source, detail_type, detail };
             self.outside.services.announcements.push((at, event));
         }
@@ -121,7 +124,8 @@ impl Simulator {
         let process = self.chance(|chance| chance.usize(..self.processes.len()));
         let process = &self.processes[process];
         self.delivered += 1;
-        let (number, replies) = (self.delivered, self.replies.clone());
+        let number = self.delivered;
+        let replies = self.replies.clone();
         self.trace.note(format_args!("p{} takes in {source:?} as delivery {number}", process.id));
         let work = process.serve(message);
         let task = async move {
@@ -189,7 +193,8 @@ impl Simulator {
         let operation = self.clients.jobs[index].operation.clone();
         let mut world = self.world.lock();
         let now = world.elapsed;
-        let (history, carried) = (&self.outside.history, &self.outside.services.carried[..]);
+        let history = &self.outside.history;
+        let carried = &self.outside.services.carried[..];
         let mut oracle = Oracle { history, clients: &mut self.clients, carried, now, chance: &mut world.chance };
         let verdict = match reply {
             Reply::Http(response) => oracle.oracle(&operation, response),

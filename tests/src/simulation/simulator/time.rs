@@ -22,8 +22,10 @@ impl Simulator {
     }
 
     fn next_instant(&self) -> Duration {
-        let (services, history) = (&self.outside.services, &self.outside.history);
-        let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
+        let services = &self.outside.services;
+        let history = &self.outside.history;
+        let now = self.world.now();
+        let elapsed = self.world.lock().elapsed;
         let in_time = |at: Timestamp| elapsed + Duration::try_from(at.duration_since(now)).unwrap_or_default();
         let jobs = self.clients.jobs.iter().filter(|job| !job.told).map(|job| job.due);
         let parcels = services.parcels.values().map(|parcel| parcel.due);

@@ -168,7 +168,8 @@ async fn who_registers_in_the_midst_is_told_from_the_next_invocation_on() {
     let stage = Stage::default();
     let late = Arc::new(Recorder::default());
     let inner = compiled(single(Flaky::default()));
-    let (attach, observer): (Arc<CompiledGraph>, Arc<dyn Observer>) = (inner.clone(), late.clone());
+    let attach: Arc<CompiledGraph> = inner.clone();
+    let observer: Arc<dyn Observer> = late.clone();
     let attached = Mutex::new(Some(observer));
     let graph = GraphBuilder::new("outer", schema())
         .entry("attach")
