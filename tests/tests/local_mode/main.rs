@@ -3,6 +3,7 @@
 //! `DORMOUSE_BIN` names the binary to test; without it, it is built first. No test asserts how long something takes.
 
 mod answers;
+mod assistant;
 mod doctor;
 mod long;
 mod overload;

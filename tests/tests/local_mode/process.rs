@@ -43,9 +43,11 @@ fn command(data: &Path, port: u16) -> Command {
     command
 }
 
-/// The command line, without arguments.
+/// The command line, without arguments, in an environment with the key of a model.
 pub(crate) fn program() -> Command {
-    Command::new(binary())
+    let mut command = Command::new(binary());
+    command.env("ASSISTANT_KEY", "the key of a model");
+    command
 }
 
 /// Runs it to its end, which must come by itself.
@@ -59,6 +61,8 @@ pub(crate) struct Dormouse {
     child: Child,
     data: PathBuf,
     port: u16,
+    /// What it is started with besides folder and port, each time.
+    arguments: Vec<String>,
     key: String,
     printed: Arc<Mutex<String>>,
     client: Client,
@@ -67,27 +71,23 @@ pub(crate) struct Dormouse {
 impl Dormouse {
     /// Starts it in `folder`, on a port that is free.
     pub(crate) fn start(folder: &Path) -> Self {
-        Self::start_on(folder.join("data"), 0)
+        Self::start_with(folder, &[])
     }
 
     /// Starts it with `arguments` more.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Self {
-        Self::start_command(folder.join("data"), 0, arguments)
+        Self::start_on(folder.join("data"), 0, arguments.iter().map(ToString::to_string).collect())
     }
 
-    fn start_on(data: PathBuf, port: u16) -> Self {
-        Self::start_command(data, port, &[])
-    }
-
-    fn start_command(data: PathBuf, port: u16, arguments: &[&str]) -> Self {
+    fn start_on(data: PathBuf, port: u16, arguments: Vec<String>) -> Self {
         let log = log_of(&data);
         let log = File::options().create(true).append(true).open(log).expect("a log file");
         let mut child =
-            command(&data, port).args(arguments).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+            command(&data, port).args(&arguments).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
         let printed = Arc::new(Mutex::new(String::new()));
         collect(&mut child, printed.clone());
         let client = Client::builder().timeout(PATIENCE).build().expect("a client");
-        let mut started = Self { child, data, port, key: String::new(), printed, client };
+        let mut started = Self { child, data, port, arguments, key: String::new(), printed, client };
         let address = started.awaited_line("dormouse is ready at http://127.0.0.1:");
         started.port = address.parse().expect("a port");
         started.key = started.awaited_line("signal key: ");
@@ -97,13 +97,17 @@ impl Dormouse {
     /// Kills it as hard as can be and starts it again on the same folder and port.
     pub(crate) fn kill_and_restart(mut self) -> Self {
         self.kill();
-        Self::start_on(self.data.clone(), self.port)
+        self.again()
     }
 
     /// Asks it to end and starts it again on the same folder and port.
     pub(crate) fn interrupt_and_restart(mut self) -> Self {
         assert!(self.interrupt(), "it ends well when it is asked to");
-        Self::start_on(self.data.clone(), self.port)
+        self.again()
+    }
+
+    fn again(&self) -> Self {
+        Self::start_on(self.data.clone(), self.port, self.arguments.clone())
     }
 
     pub(crate) fn kill(&mut self) {

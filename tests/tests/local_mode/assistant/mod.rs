@@ -1,0 +1,283 @@
+//! An agent in a folder as a person meets it: written by `dormouse new`, served by the real binary, asked over the
+//! protocol and in the terminal, and killed at bad moments. Its model is scripted; its tool counts what it did.
+
+mod world;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dormouse_protocol::EventKind;
+use dormouse_protocol::resource::TaskStatus;
+use serde_json::{Value, json};
+
+use crate::process::{Dormouse, program, text};
+use world::{Assistant, Wire, eventually};
+
+const WAITING: [TaskStatus; 2] = [TaskStatus::AuthRequired, TaskStatus::InputRequired];
+const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
+
+fn rooms(assistant: &Assistant) -> Vec<String> {
+    assistant.office.bookings().iter().map(|(_, asked)| text(asked, "room").to_owned()).collect()
+}
+
+/// What the agent said last, in the state of its invocation as the command line shows it.
+fn last_words(dormouse: &Dormouse, task: &str) -> String {
+    let shown = dormouse.command(&["show", task, "--json"]).output().expect("it runs");
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let messages = shown["state"]["messages"].as_array().cloned().unwrap_or_else(|| panic!("no messages in {shown}"));
+    messages.last().expect("a message")["content"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_approved_on_the_command_line_runs_once_through_a_kill() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    let wire = Wire::of(&dormouse);
+    let personas = wire.get("/v1/personas").await;
+    assert_eq!(personas["data"][0]["name"], "assistant", "{personas}");
+    let task = assistant.send(&dormouse, "book blue");
+    let waiting = wire.task(&task, &WAITING).await;
+    assert_eq!(waiting.status, TaskStatus::AuthRequired);
+    assert_eq!((rooms(&assistant).len(), assistant.model.requests().len()), (0, 1));
+
+    let dormouse = dormouse.kill_and_restart();
+    let pending = dormouse.command(&["pending"]).output().expect("it runs");
+    let pending = String::from_utf8(pending.stdout).expect("text");
+    assert!(pending.contains(&format!("dormouse approve {task}")), "{pending}");
+    let approved = dormouse.command(&["approve", &task, "--follow"]).output().expect("it runs");
+    assert!(approved.status.success(), "{approved:?}");
+    assert_eq!((rooms(&assistant), assistant.model.requests().len()), (vec!["blue".to_owned()], 2));
+    assert!(last_words(&dormouse, &task).contains("\"booked\":\"blue\""), "{}", last_words(&dormouse, &task));
+    let key = &assistant.office.bookings()[0].0;
+    assert!(key.ends_with("/1/call-1"), "{key}");
+
+    let kinds: Vec<_> = Wire::of(&dormouse).events(&task).await.into_iter().map(|event| event.event).collect();
+    let position = |kind: EventKind| kinds.iter().position(|one| *one == kind);
+    let told = [
+        EventKind::ToolRequested,
+        EventKind::ToolApprovalRequired,
+        EventKind::TaskAuthRequired,
+        EventKind::ToolApproved,
+        EventKind::ToolCompleted,
+        EventKind::TaskCompleted,
+    ];
+    let positions: Vec<_> = told.iter().map(|kind| position(kind.clone())).collect();
+    assert!(positions.iter().all(Option::is_some) && positions.is_sorted(), "{positions:?} of {kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_decided_one_by_one_over_the_protocol() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue and red and green");
+    let wire = Wire::of(&dormouse);
+    wire.task(&task, &WAITING).await;
+    let request = wire.events(&task).await.into_iter().find(|event| event.event == EventKind::TaskAuthRequired);
+    let request = request.expect("it asks").payload["request"].clone();
+    assert_eq!(request["calls"]["call-2"]["arguments"], json!({ "room": "red" }), "{request}");
+    let digest = text(&request["calls"]["call-2"], "digest").to_owned();
+
+    let (status, refused) = wire.answer(&task, Some("call-1"), json!({ "decision": "perhaps" })).await;
+    assert_eq!(status, 400, "{refused}");
+    let edited = json!({ "decision": "approve", "arguments": { "room": "yellow" } });
+    assert_eq!(wire.answer(&task, Some("call-1"), edited).await.0, 201);
+    let denied = json!({ "decision": "deny", "reason": "it is being painted" });
+    assert_eq!(wire.answer(&task, Some("call-3"), denied).await.0, 201);
+    let dormouse = dormouse.interrupt_and_restart();
+    let wire = Wire::of(&dormouse);
+    let seen = json!({ "decision": "approve", "digest": digest });
+    assert_eq!(wire.answer(&task, Some("call-2"), seen).await.0, 201);
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), ["yellow", "red"], "one was edited, and one was denied");
+    let told = assistant.model.requests()[1]["messages"].to_string();
+    assert!(told.contains("it is being painted"), "the model is told why: {told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_of_other_arguments_than_those_that_were_shown_runs_nothing() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    let wire = Wire::of(&dormouse);
+    wire.task(&task, &WAITING).await;
+    let other = json!({ "decision": "approve", "digest": "0".repeat(64) });
+    assert_eq!(wire.answer(&task, None, other).await.0, 201);
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), Vec::<String>::new());
+    assert!(last_words(&dormouse, &task).contains("other arguments"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_while_the_model_thinks_loses_nothing() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    assistant.thinks.store(60_000, Ordering::SeqCst);
+    let task = assistant.send(&dormouse, "hello");
+    assistant.asked(1).await;
+    assistant.thinks.store(0, Ordering::SeqCst);
+    let dormouse = dormouse.kill_and_restart();
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    assert_eq!(last_words(&dormouse, &task), "You said: hello");
+    assert_eq!(assistant.model.requests().len(), 2, "the answer that was lost is asked for again, once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
+    let assistant = Assistant::hired().await;
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    Wire::of(&dormouse).task(&task, &WAITING).await;
+    assistant.office.tarry(60_000);
+    // Whoever approves is cut off by the kill.
+    let mut approving = dormouse.command(&["approve", &task]).stderr(Stdio::null()).spawn().expect("it starts");
+    eventually("the office books", || rooms(&assistant).len() == 1).await;
+    assistant.office.tarry(0);
+    let dormouse = dormouse.kill_and_restart();
+    approving.wait().expect("it ends");
+    let wire = Wire::of(&dormouse);
+    let asks = wire.task(&task, &[TaskStatus::InputRequired]).await;
+    assert_eq!(asks.status, TaskStatus::InputRequired);
+    assert_eq!(rooms(&assistant).len(), 1, "nobody repeats it unasked");
+    let (status, taken) = wire.answer(&task, None, json!({ "decision": "happened", "result": "blue is ours" })).await;
+    assert_eq!(status, 201, "{taken}");
+    wire.task(&task, &DONE).await;
+    assert_eq!((rooms(&assistant).len(), assistant.model.requests().len()), (1, 2));
+    assert_eq!(last_words(&dormouse, &task), "The office says: blue is ours");
+}
+
+/// Runs are killed in the midst of models and tools, again and again. A person looks whether a call happened where the
+/// run asks. In the end every run has come to its end, and every room is booked once.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_at_any_moment_of_many_runs_lose_no_call_and_double_none() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
+    assistant.thinks.store(120, Ordering::SeqCst);
+    assistant.office.tarry(120);
+    let mut dormouse = assistant.serve();
+    let rounds = std::env::var("DORMOUSE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2);
+    let mut tasks: Vec<String> = Vec::new();
+    for round in 0..rounds {
+        for run in 0..6 {
+            tasks.push(assistant.send(&dormouse, &format!("book {round}-{run}")));
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..60))).await;
+        }
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..200))).await;
+        dormouse = dormouse.kill_and_restart();
+    }
+    let wire = Wire::of(&dormouse);
+    let mut asked = 0;
+    for task in &tasks {
+        let mut seen = wire.task(task, &[TaskStatus::Completed, TaskStatus::InputRequired]).await;
+        while seen.status == TaskStatus::InputRequired {
+            asked += 1;
+            let key = format!("{task}/1/call-1");
+            let happened = assistant.office.bookings().iter().any(|(of, _)| *of == key);
+            let decision = if happened { "happened" } else { "repeat" };
+            // The same answer may be given again: what was taken before is what counts.
+            wire.answer(task, None, json!({ "decision": decision, "result": "look in the book" })).await;
+            seen = wire.task(task, &[TaskStatus::Completed, TaskStatus::InputRequired]).await;
+        }
+        let booked = assistant.office.bookings().iter().filter(|(of, _)| *of == format!("{task}/1/call-1")).count();
+        assert_eq!(booked, 1, "{task}, after {asked} questions");
+    }
+    let mut rooms = rooms(&assistant);
+    rooms.sort();
+    let before = rooms.len();
+    rooms.dedup();
+    assert_eq!((rooms.len(), before), (tasks.len(), tasks.len()), "every room is booked, and none twice");
+    for (number, task) in tasks.iter().enumerate() {
+        let room = format!("book {}-{}", number / 6, number % 6);
+        let of_it = |request: &Value| request["messages"].to_string().contains(&format!("\"{room}\""));
+        let asked = assistant.model.requests().into_iter().filter(of_it).count();
+        assert!((2..=2 + rounds).contains(&asked), "{task}: a kill cost more than the call that it cut: {asked}");
+    }
+}
+
+/// A terminal with `dormouse chat` in it.
+struct Terminal {
+    child: std::process::Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Terminal {
+    fn open(assistant: &Assistant, arguments: &[&str]) -> Self {
+        let mut child = program()
+            .args(["chat", &assistant.folder(), "--lease", "10"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("it listens");
+    }
+
+    /// What it shows until all of `awaited` are shown, in whichever order.
+    fn shows(&mut self, awaited: &[&str]) -> String {
+        let mut shown = Vec::new();
+        while !awaited.iter().all(|text| String::from_utf8_lossy(&shown).contains(text)) {
+            let piece = self.output.fill_buf().expect("it shows").to_vec();
+            let so_far = String::from_utf8_lossy(&shown).into_owned();
+            assert!(!piece.is_empty(), "it ended without one of {awaited:?}: {so_far}");
+            self.output.consume(piece.len());
+            shown.extend(piece);
+        }
+        String::from_utf8(shown).expect("text")
+    }
+
+    fn leave(mut self) -> String {
+        drop(self.input);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        assert!(self.child.wait().expect("it ends").success());
+        rest
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_in_the_terminal_is_kept() {
+    let assistant = Assistant::hired().await;
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("hello");
+        terminal.shows(&["You said: hello"]);
+        terminal.say("book blue");
+        let asked = terminal.shows(&["[s]top the run"]);
+        assert!(asked.contains("May `assistant` call `book`?") && asked.contains(r#"{"room":"blue"}"#), "{asked}");
+        terminal.say("y");
+        terminal.shows(&["book completed", "The office says:"]);
+        terminal.leave();
+
+        let mut again = Terminal::open(&assistant, &[]);
+        again.shows(&["> "]);
+        again.say("and now?");
+        again.shows(&["You said: and now?"]);
+        again.leave();
+    });
+    let last = assistant.model.requests().pop().expect("a request");
+    let messages = last["messages"].to_string();
+    assert!(messages.contains("hello") && messages.contains("The office says"), "it remembers: {messages}");
+    assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_told_where_it_can_be_mended() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/agents/assistant.md", "---\nmodel: nowhere\nmode: prmary\n---\nYou help.\n");
+    let checked = world::command(&["workspace", "check", &assistant.folder()]);
+    assert_eq!(checked.status.code(), Some(3), "{checked:?}");
+    let told = String::from_utf8(checked.stdout).expect("text");
+    assert!(told.contains(".openharness/agents/assistant.md:"), "{told}");
+    let refused = program().args(["dev", "--workspace", &assistant.folder(), "--port", "0"]).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(1));
+    let told = String::from_utf8(refused.stderr).expect("text");
+    assert!(told.contains("no agent of") && told.contains("workspace check"), "{told}");
+}
