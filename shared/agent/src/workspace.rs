@@ -30,6 +30,7 @@ use indexmap::IndexMap;
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
 pub use approval::{ApprovalPolicy, ToolOrigin};
 pub use check::ResolvedModel;
+pub use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition};
 pub use dormouse_ports::{Lookup, Template};
 pub use load::{FILE_LIMIT, FileContent, Files, load};
 pub(crate) use load::{counts, digest};
@@ -38,7 +39,6 @@ pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub(crate) use read::MOST_FILES;
 pub use read::read;
 pub use settings::{Settings, WorkspaceKind};
-pub use tools::{Exposure, HttpTool, ToolDefinition, ToolSourceDefinition};
 
 /// The definitions of a workspace, the disabled ones among them as far as they could be read.
 #[derive(Clone, Debug, Default, PartialEq)]

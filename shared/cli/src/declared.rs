@@ -9,9 +9,8 @@ use dormouse_declared::{Declared, DeclaredPorts, agents};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::Fetch;
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
-use dormouse_tools::Values;
+use dormouse_tools::{DeclaredTools, Values};
 
-use crate::local_tools::LocalTools;
 use crate::workspace::{WorkspaceFailure, opened, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
@@ -39,7 +38,7 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
         ids: Arc::new(RandomIds),
         env: Arc::new(EnvironmentSecrets),
         secrets: Arc::new(EnvironmentSecrets),
-        tools: Arc::new(LocalTools::new(fetch, values, folder.to_owned())),
+        tools: Arc::new(DeclaredTools::new(fetch, values).with_processes(folder.to_owned())),
         deltas,
         callbacks: None,
     };

@@ -8,7 +8,6 @@ mod declared;
 mod inspect;
 mod keys;
 mod letters;
-mod local_tools;
 mod new;
 mod talk;
 mod target;

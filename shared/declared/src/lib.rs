@@ -23,8 +23,9 @@ use dormouse_api::{Agent, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets};
 use dormouse_protocol::resource::AutonomyTier;
 
+pub use dormouse_ports::tool::ToolSources;
 pub use published::{PublishedAgents, PublishedFrom};
-pub use tools::{NoTools, ToolSources};
+pub use tools::NoTools;
 
 /// What agents need from outside.
 #[derive(Clone)]

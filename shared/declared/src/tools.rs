@@ -1,18 +1,8 @@
-use std::fmt;
 use std::sync::Arc;
 
 use dormouse_agent::graph::ToolPart;
 use dormouse_agent::workspace::{DefinitionKind, ToolDefinition, ToolOrigin, Workspace, WorkspaceKind};
-use dormouse_ports::tool::ToolSource;
-
-/// Makes the source of a definition of tools.
-pub trait ToolSources: fmt::Debug + Send + Sync {
-    /// The source of `definition`.
-    ///
-    /// # Errors
-    /// A sentence that says why there is none here.
-    fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String>;
-}
+use dormouse_ports::tool::{ToolSource, ToolSources};
 
 /// Makes none.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,5 @@
 //! The agents of published workspaces, as a function serves them.
 
-mod tools;
-
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,10 +11,9 @@ use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Fetch, Secret, SecretError, Secrets};
 use dormouse_system::RandomIds;
-use dormouse_tools::Values;
+use dormouse_tools::{DeclaredTools, Values};
 
 use crate::config::WorkspaceConfig;
-use tools::CloudTools;
 
 /// The agents of the workspaces of `config`. Nothing is asked before one of them is.
 pub(crate) fn published(
@@ -35,7 +32,7 @@ pub(crate) fn published(
     };
     let values = Values::new(env.clone(), secrets.clone());
     let ports = DeclaredPorts {
-        tools: Arc::new(CloudTools::new(fetch.clone(), values)),
+        tools: Arc::new(DeclaredTools::new(fetch.clone(), values)),
         fetch,
         clock,
         ids: Arc::new(RandomIds),

@@ -5,12 +5,14 @@
 //! one dispatcher that calls it.
 
 mod call;
+mod definition;
 mod error;
 mod output;
 mod source;
 mod spec;
 
 pub use call::{Callback, InputAnswer, ToolCall};
+pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources};
 pub use error::{ToolError, ToolErrorKind};
 pub use output::{InputRequest, Pending, ToolContent, ToolOutput, ToolReply};
 pub use source::ToolSource;

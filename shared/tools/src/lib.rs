@@ -25,6 +25,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "mcp")]
+mod declared;
 mod exposed;
 mod failure;
 mod http;
@@ -35,6 +37,8 @@ mod rust;
 mod text;
 mod values;
 
+#[cfg(feature = "mcp")]
+pub use declared::DeclaredTools;
 pub use exposed::{Exposed, ExposedError};
 pub use http::{HttpTool, HttpToolError, HttpTools};
 #[cfg(feature = "mcp")]

@@ -9,7 +9,7 @@ use super::check::check;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::settings::Settings;
-use super::tools::ToolDefinition;
+use super::tools;
 use super::yaml::{self, Entry, Node, NodeValue};
 use super::{Platform, Workspace};
 use crate::names::nearest;
@@ -179,7 +179,7 @@ impl<'f> Loader<'f> {
         let mut problems = FileProblems::new(TOOLS);
         if self.files.contains_key(TOOLS) {
             for entry in self.entries(TOOLS, "servers by their names", &mut problems) {
-                let tool = ToolDefinition::read(&entry.key, &entry.value, &mut problems);
+                let tool = tools::definition(&entry.key, &entry.value, &mut problems);
                 self.workspace.tools.extend(tool.map(|tool| (entry.key.clone(), tool)));
             }
         }

@@ -1,0 +1,85 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ToolSource;
+use crate::{Map, Template};
+
+/// A source of tools as a workspace declares it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: String,
+    /// False if its author switched it off.
+    pub enabled: bool,
+    /// What it is.
+    #[serde(flatten)]
+    pub source: ToolSourceDefinition,
+    /// Which of its tools are offered, and how they are called.
+    pub expose: Exposure,
+    /// Milliseconds that one call may take.
+    pub timeout_ms: Option<u64>,
+}
+
+/// What a source of tools is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ToolSourceDefinition {
+    /// An MCP server that is started as a process (local mode only).
+    Stdio {
+        /// Command line.
+        command: String,
+        /// Variables of its environment.
+        environment: Vec<(String, Template)>,
+    },
+    /// An MCP server behind an address.
+    Server {
+        /// Its address.
+        url: Template,
+        /// Headers of each request.
+        headers: Vec<(String, Template)>,
+        /// Settings of the OAuth client flow, as they stand.
+        oauth: Option<Value>,
+    },
+    /// One tool behind an HTTP address.
+    Http(Box<HttpToolDefinition>),
+}
+
+/// A tool that is one HTTP request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HttpToolDefinition {
+    /// Method: `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub method: String,
+    /// Address; `{name}` in it stands for an argument.
+    pub url: Template,
+    /// Headers.
+    pub headers: Vec<(String, Template)>,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Map,
+    /// True if a call may run again when nobody knows if it ran.
+    pub safe: bool,
+}
+
+/// The part of a server's tools that is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exposure {
+    /// Stands before the name of each tool, with a dot.
+    pub tool_prefix: Option<String>,
+    /// Names or patterns; all when empty.
+    pub include: Vec<String>,
+    /// Names or patterns that are left out.
+    pub exclude: Vec<String>,
+}
+
+/// Makes the source of a definition of tools.
+pub trait ToolSources: fmt::Debug + Send + Sync {
+    /// The source of `definition`.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none here.
+    fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String>;
+}

@@ -1,0 +1,172 @@
+//! Sources of tools, made of what a workspace declares.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::tool::{Effect, HttpToolDefinition, ToolDefinition, ToolSource, ToolSourceDefinition, ToolSources};
+use dormouse_ports::{Fetch, Method, Template};
+use serde_json::Value;
+
+use crate::mcp::{Listener, McpConfig, McpServers, McpTransport, OAuth};
+use crate::{HttpTool, HttpTools, Values};
+
+/// Makes servers behind addresses, HTTP requests and, where there is a folder for them, processes.
+pub struct DeclaredTools {
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+    servers: McpServers,
+    folder: Option<PathBuf>,
+}
+
+impl fmt::Debug for DeclaredTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeclaredTools").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl DeclaredTools {
+    /// Tools that ask over `fetch`, with `values` in their addresses and headers.
+    pub fn new(fetch: Arc<dyn Fetch>, values: Values) -> Self {
+        let servers = McpServers::new(fetch.clone(), values.clone(), Listener::default());
+        Self { fetch, values, servers, folder: None }
+    }
+
+    /// Also processes, which work in `folder`: only on the author's own machine.
+    #[must_use]
+    pub fn with_processes(self, folder: PathBuf) -> Self {
+        Self { folder: Some(folder), ..self }
+    }
+
+    fn transport(&self, source: &ToolSourceDefinition) -> Result<McpTransport, String> {
+        match source {
+            ToolSourceDefinition::Stdio { .. } if self.folder.is_none() => {
+                Err("no process is started here: serve it over HTTP, and set `url`".to_owned())
+            }
+            ToolSourceDefinition::Stdio { command, environment } => Ok(McpTransport::Stdio {
+                command: command.clone(),
+                environment: environment.clone(),
+                folder: self.folder.clone(),
+            }),
+            ToolSourceDefinition::Server { url, headers: _, oauth } => {
+                let oauth = oauth.as_ref().map(client).transpose()?.map(Box::new);
+                Ok(McpTransport::Http { url: url.clone(), headers: Vec::new(), oauth })
+            }
+            ToolSourceDefinition::Http(_) => Err("it is no server of tools".to_owned()),
+        }
+    }
+
+    fn server(
+        &self,
+        definition: &ToolDefinition,
+        headers: &[(String, Template)],
+    ) -> Result<Arc<dyn ToolSource>, String> {
+        let mut config = McpConfig::new(&definition.name, self.transport(&definition.source)?);
+        for (name, value) in headers {
+            config = config.header(name, value.clone()).map_err(|error| error.to_string())?;
+        }
+        if let Some(timeout) = definition.timeout_ms {
+            config.timeout = Duration::from_millis(timeout);
+        }
+        Ok(self.servers.server(&config))
+    }
+
+    fn http(&self, definition: &ToolDefinition, http: &HttpToolDefinition) -> Result<HttpTools, crate::HttpToolError> {
+        let effect = if http.safe { Effect::Safe } else { Effect::Manual };
+        let tool = HttpTool::new(&definition.name, method(&http.method), http.url.clone())?;
+        let mut tool = tool.describe(&http.description).effect(effect).input_schema(http.input_schema.clone())?;
+        for (name, value) in &http.headers {
+            tool = tool.header(name, value.clone())?;
+        }
+        if let Some(timeout) = definition.timeout_ms {
+            tool = tool.timeout(Duration::from_millis(timeout));
+        }
+        Ok(HttpTools::new([tool], self.fetch.clone(), self.values.clone()))
+    }
+}
+
+impl ToolSources for DeclaredTools {
+    fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String> {
+        match &definition.source {
+            ToolSourceDefinition::Stdio { .. } => self.server(definition, &[]),
+            ToolSourceDefinition::Server { headers, .. } => self.server(definition, headers),
+            ToolSourceDefinition::Http(http) => {
+                let tools = self.http(definition, http).map_err(|error| error.to_string())?;
+                Ok(Arc::new(tools))
+            }
+        }
+    }
+}
+
+/// The OAuth client that `settings` describe.
+fn client(settings: &Value) -> Result<OAuth, String> {
+    serde_path_to_error::deserialize(settings).map_err(|error| {
+        format!(
+            "`oauth.{}`: {}; it takes `token_url`, `client_id`, `client_secret`, `refresh_token`, `scope` and `resource`",
+            error.path(),
+            error.inner()
+        )
+    })
+}
+
+/// The method of that name; the loader lets no others through.
+fn method(name: &str) -> Method {
+    match name {
+        "GET" => Method::Get,
+        "PUT" => Method::Put,
+        "PATCH" => Method::Patch,
+        "DELETE" => Method::Delete,
+        _ => Method::Post,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::tool::Exposure;
+    use dormouse_ports::{Secret, SecretError, Secrets};
+    use dormouse_testkit::ScriptedFetch;
+    use serde_json::json;
+
+    use super::*;
+
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Secrets for Nothing {
+        async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+            Err(SecretError::Missing(name.to_owned()))
+        }
+    }
+
+    fn tools() -> DeclaredTools {
+        let fetch: Arc<dyn Fetch> = Arc::new(ScriptedFetch::default());
+        DeclaredTools::new(fetch, Values::new(Arc::new(Nothing), Arc::new(Nothing)))
+    }
+
+    fn definition(source: ToolSourceDefinition) -> ToolDefinition {
+        let expose = Exposure::default();
+        ToolDefinition { name: "docs".to_owned(), enabled: true, source, expose, timeout_ms: None }
+    }
+
+    fn server(oauth: Option<Value>) -> ToolDefinition {
+        let url = Template::parse("https://docs.example.com/mcp").expect("an address");
+        definition(ToolSourceDefinition::Server { url, headers: Vec::new(), oauth })
+    }
+
+    #[test]
+    fn a_process_needs_a_folder() {
+        let process = || definition(ToolSourceDefinition::Stdio { command: "server".into(), environment: Vec::new() });
+        let refused = tools().source(&process()).expect_err("a reason");
+        assert!(refused.contains("serve it over HTTP"), "{refused}");
+        assert!(tools().with_processes("/tmp".into()).source(&process()).is_ok());
+    }
+
+    #[test]
+    fn an_oauth_client_is_read_or_what_is_wrong_is_said() {
+        let client = json!({ "token_url": "https://id.example.com/token", "client_id": "dormouse" });
+        assert!(tools().source(&server(Some(client))).is_ok());
+        let refused = tools().source(&server(Some(json!({ "authorize": true })))).expect_err("a reason");
+        assert!(refused.contains("authorize") && refused.contains("`client_id`"), "{refused}");
+    }
+}
