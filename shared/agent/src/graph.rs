@@ -17,6 +17,7 @@ mod decide;
 mod digest;
 mod entries;
 mod model;
+mod notes;
 mod parts;
 mod plan;
 mod run;
@@ -56,7 +57,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .inputs(AgentRun::messages)
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)
-        .sessions(SessionPolicy::keeping(AgentRun::messages).concurrency(SessionConcurrency::Rebase))
+        .sessions(SessionPolicy::keeping((AgentRun::messages, AgentRun::notes)).concurrency(SessionConcurrency::Rebase))
         .entry("model")
         .node(
             "model",

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use dormouse_agent::graph::DeltaSink;
 use dormouse_declared::{Declared, DeclaredPorts, agents};
 use dormouse_fetch::NetworkFetch;
-use dormouse_ports::Fetch;
+use dormouse_ports::{Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
-use dormouse_tools::{DeclaredTools, Values};
+use dormouse_tools::{DeclaredTools, LocalBackend, NativeTools, Values};
 
 use crate::workspace::{WorkspaceFailure, opened, tell_problems};
 
@@ -32,13 +32,18 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
+    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()));
+    let place = Arc::new(place.map_err(WorkspaceFailure::from)?);
+    let clock = Arc::new(SystemClock::default());
+    let native = NativeTools::new(place, Arc::new(NetworkFetch::public()), clock.clone());
+    let tools = DeclaredTools::new(fetch.clone(), values).with_processes(folder.to_owned()).with_native(native);
     let ports = DeclaredPorts {
-        fetch: fetch.clone(),
-        clock: Arc::new(SystemClock::default()),
+        fetch,
+        clock,
         ids: Arc::new(RandomIds),
         env: Arc::new(EnvironmentSecrets),
         secrets: Arc::new(EnvironmentSecrets),
-        tools: Arc::new(DeclaredTools::new(fetch, values).with_processes(folder.to_owned())),
+        tools: Arc::new(tools),
         deltas,
         callbacks: None,
     };

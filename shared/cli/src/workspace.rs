@@ -11,6 +11,7 @@ use dormouse_agent::workspace::{Platform, Severity, Workspace, load, read};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
+use dormouse_ports::tool::NATIVE_TOOLS;
 use serde_json::json;
 
 use crate::terminal::plain;
@@ -51,7 +52,7 @@ pub(crate) enum WorkspaceFailure {
 
 /// What this machine brings to a workspace.
 pub(crate) fn platform() -> Platform {
-    Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: true }
+    Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: true }
 }
 
 /// Loads the definitions of `folder`.

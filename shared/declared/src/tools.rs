@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
 use dormouse_agent::graph::ToolPart;
-use dormouse_agent::workspace::{DefinitionKind, ToolDefinition, ToolOrigin, Workspace, WorkspaceKind};
+use dormouse_agent::workspace::{DefinitionKind, Exposure, ToolDefinition, ToolOrigin, Workspace, WorkspaceKind};
 use dormouse_ports::tool::{ToolSource, ToolSources};
+
+/// Name of the source of native tools.
+const NATIVE: &str = "native";
 
 /// Makes none.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,7 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     let usable = |tool: &&ToolDefinition| tool.enabled && workspace.is_enabled(DefinitionKind::Tool, &tool.name);
     let mut parts = Vec::new();
+    parts.extend(makes.native().filter(|_| acts).map(native));
     for definition in workspace.tools.values().filter(|_| acts).filter(usable) {
         match makes.source(definition) {
             Ok(source) => parts.push(ToolPart {
@@ -31,4 +35,8 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
         }
     }
     parts
+}
+
+fn native(source: Arc<dyn ToolSource>) -> ToolPart {
+    ToolPart { name: NATIVE.to_owned(), origin: ToolOrigin::Native, expose: Exposure::default(), source }
 }

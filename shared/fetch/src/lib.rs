@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod failure;
+mod public;
 mod resolve;
 
 use std::fmt;
@@ -35,12 +36,20 @@ const KEPT: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct NetworkFetch {
     client: Arc<LazyLock<Result<Client, String>>>,
+    /// True if it may only reach what everybody can.
+    public: bool,
 }
 
 impl NetworkFetch {
     /// A client with the proxy of the environment.
     pub fn new() -> Self {
-        Self { client: Arc::new(LazyLock::new(client)) }
+        Self { client: Arc::new(LazyLock::new(|| client(false))), public: false }
+    }
+
+    /// A client that reaches addresses of the public internet and no others, whatever a name resolves to: for addresses
+    /// that a model chooses. A proxy of the environment resolves names itself.
+    pub fn public() -> Self {
+        Self { client: Arc::new(LazyLock::new(|| client(true))), public: true }
     }
 
     fn client(&self) -> Result<&Client, FetchError> {
@@ -60,13 +69,13 @@ impl fmt::Debug for NetworkFetch {
     }
 }
 
-fn client() -> Result<Client, String> {
+fn client(public: bool) -> Result<Client, String> {
     let client = Client::builder()
         .redirect(Policy::none())
         .connect_timeout(TO_CONNECT)
         .pool_idle_timeout(KEPT)
         .user_agent("dormouse")
-        .dns_resolver(Arc::new(resolve::Resolver))
+        .dns_resolver(Arc::new(resolve::Resolver { public }))
         .retry(reqwest::retry::never());
     client.build().map_err(|error| failure::in_words(&error))
 }
@@ -76,17 +85,20 @@ impl Fetch for NetworkFetch {
     async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
         let limits = request.limits;
         let end = Instant::now() + limits.total;
-        let sending = self.client()?.execute(outbound(request)?);
+        let sending = self.client()?.execute(outbound(request, self.public)?);
         let answer = within(end, limits, sending).await?.map_err(|error| failure::classify(&error, limits.total))?;
         Ok(inbound(answer, end, limits))
     }
 }
 
 /// The request as the client takes it.
-fn outbound(request: FetchRequest) -> Result<Request, FetchError> {
+fn outbound(request: FetchRequest, public: bool) -> Result<Request, FetchError> {
     let url = Url::parse(&request.url).map_err(|error| denied(format!("its address is none: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(denied(format!("its scheme is `{}`; it must be https or http", url.scheme())));
+    }
+    if public && !public::is_reachable(&url) {
+        return Err(denied("its address is not on the public internet".to_owned()));
     }
     let mut outbound = Request::new(method(request.method), url);
     for (name, value) in &request.headers {

@@ -23,6 +23,7 @@
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
 //! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
+//! | [`execution::ExecutionBackend`] | files that tools read and write, and commands; only for workspaces of the kind `project` |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
 //! thread will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the
@@ -60,6 +61,7 @@ mod category;
 mod checkpoint;
 mod commit;
 mod entry;
+pub mod execution;
 mod fan_in;
 mod fetch;
 mod garbage;

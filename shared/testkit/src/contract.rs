@@ -10,6 +10,7 @@ mod cancel;
 mod checkpoint;
 mod claim;
 mod deadline;
+mod execution;
 mod fan_in;
 mod finish;
 mod growing;
@@ -27,6 +28,7 @@ mod upkeep;
 
 use std::sync::Arc;
 
+use dormouse_ports::execution::ExecutionBackend;
 use dormouse_ports::{Checkpointer, Records, StateStore};
 use futures::future::BoxFuture;
 
@@ -34,6 +36,40 @@ pub use recording::{TellsOfTasks, ToldOfTask};
 
 /// One check; panics when the store breaks the promise.
 pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
+
+/// One check; panics when the backend breaks the promise. Each needs an empty workspace of its own.
+pub type ExecutionCheck = fn(Arc<dyn ExecutionBackend>) -> BoxFuture<'static, ()>;
+
+macro_rules! execution_checks {
+    ($($name:ident),+ $(,)?) => {
+        /// Every check of execution backends with its name.
+        pub const EXECUTION: &[(&str, ExecutionCheck)] = &[
+            $((concat!("execution::", stringify!($name)), |backend| Box::pin(execution::$name(backend))),)+
+        ];
+    };
+}
+
+execution_checks! {
+    a_file_is_written_and_read_whole,
+    a_write_holds_to_its_condition,
+    of_many_writers_one_wins,
+    nothing_leaves_the_workspace,
+    what_is_no_file_is_not_opened,
+    a_file_that_is_too_large_is_not_read,
+    what_runs_keep_is_not_seen,
+    definitions_are_not_changed,
+    files_are_found_by_pattern,
+    lines_are_found_by_expression,
+    a_command_says_what_came_of_it,
+    a_command_has_an_environment_of_its_own,
+    output_without_end_is_ended,
+    a_command_that_ignores_signals_is_ended,
+    nothing_of_a_command_is_left,
+    a_dropped_command_is_ended,
+    a_fork_bomb_is_ended,
+    memory_without_end_is_ended,
+    a_command_that_makes_no_sense_is_refused,
+}
 
 /// A store that also reads the records of its journals.
 pub trait Journaled: StateStore + Records {}

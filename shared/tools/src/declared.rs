@@ -18,6 +18,8 @@ pub struct DeclaredTools {
     values: Values,
     servers: McpServers,
     folder: Option<PathBuf>,
+    #[cfg(feature = "native")]
+    native: Option<Arc<dyn ToolSource>>,
 }
 
 impl fmt::Debug for DeclaredTools {
@@ -30,13 +32,27 @@ impl DeclaredTools {
     /// Tools that ask over `fetch`, with `values` in their addresses and headers.
     pub fn new(fetch: Arc<dyn Fetch>, values: Values) -> Self {
         let servers = McpServers::new(fetch.clone(), values.clone(), Listener::default());
-        Self { fetch, values, servers, folder: None }
+        Self {
+            fetch,
+            values,
+            servers,
+            folder: None,
+            #[cfg(feature = "native")]
+            native: None,
+        }
     }
 
     /// Also processes, which work in `folder`: only on the author's own machine.
     #[must_use]
     pub fn with_processes(self, folder: PathBuf) -> Self {
         Self { folder: Some(folder), ..self }
+    }
+
+    /// Also the native tools.
+    #[cfg(feature = "native")]
+    #[must_use]
+    pub fn with_native(self, native: crate::NativeTools) -> Self {
+        Self { native: Some(Arc::new(native)), ..self }
     }
 
     fn transport(&self, source: &ToolSourceDefinition) -> Result<McpTransport, String> {
@@ -96,6 +112,11 @@ impl ToolSources for DeclaredTools {
                 Ok(Arc::new(tools))
             }
         }
+    }
+
+    #[cfg(feature = "native")]
+    fn native(&self) -> Option<Arc<dyn ToolSource>> {
+        self.native.clone()
     }
 }
 

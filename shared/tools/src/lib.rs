@@ -5,6 +5,7 @@
 //! | [`RustTools`] | functions of an author's crate, their schemas made from the types that they take |
 //! | [`HttpTools`] | tools that are one HTTP request each |
 //! | `McpServer` (feature `mcp`) | the tools of a server that speaks the Model Context Protocol, over HTTP or, with the feature `stdio`, as a process |
+//! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine |
 //! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those whose names are taken |
 //!
 //! Each is a [`ToolSource`](dormouse_ports::tool::ToolSource): it lists and calls, and nothing else. Approval, the check
@@ -30,9 +31,13 @@ mod declared;
 mod exposed;
 mod failure;
 mod http;
+#[cfg(feature = "local")]
+mod local;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod names;
+#[cfg(feature = "native")]
+mod native;
 mod rust;
 mod text;
 mod values;
@@ -41,8 +46,12 @@ mod values;
 pub use declared::DeclaredTools;
 pub use exposed::{Exposed, ExposedError};
 pub use http::{HttpTool, HttpToolError, HttpTools};
+#[cfg(feature = "local")]
+pub use local::LocalBackend;
 #[cfg(feature = "mcp")]
 pub use mcp::{McpConfig, McpServer, McpServers};
+#[cfg(feature = "native")]
+pub use native::NativeTools;
 pub use rust::{RunnableTool, RustTool, RustTools, RustToolsError};
 pub use schemars;
 pub use values::Values;

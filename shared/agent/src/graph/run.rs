@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::workspace::ToolOrigin;
 
 state! {
-    /// State of a run of an agent. A session keeps `messages`; everything else begins anew with each run.
+    /// State of a run of an agent. A session keeps `messages` and `notes`; everything else begins anew with each run.
     #[derive(Clone, Debug, Default)]
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3.
@@ -33,6 +33,8 @@ state! {
         pub outcomes: Votes<Map>,
         /// Tool output that was too long for the model, whole.
         pub outputs: Vec<KeptOutput>,
+        /// What sources of tools noted in this session, by their names.
+        pub notes: Map,
         /// The model could not be asked: the rest before the next attempt.
         pub rest: Option<ModelRest>,
         /// Why the run ended.

@@ -7,12 +7,14 @@ use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry, SignalId};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId};
 use futures::future::{Either, join_all, select};
+use serde_json::Value;
 
 use super::digest;
 use super::entries::about;
 use super::model::{millis, unwritable};
+use super::notes::note;
 use super::parts::{AgentParts, Markers};
 use super::plan::{invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall};
@@ -28,6 +30,8 @@ struct Ran {
     status: CallStatus,
     /// Its output, where the model is shown only a part.
     whole: Option<String>,
+    /// What its source notes for later calls.
+    notes: Option<(String, Map)>,
     duration_ms: u64,
 }
 
@@ -45,7 +49,7 @@ pub(crate) async fn act(
     let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
     let step = run.steps;
     let work = runnable.into_iter().map(|(at, call)| {
-        let making = Making { parts, tools: &tools, invocation: &invocation, step };
+        let making = Making { parts, tools: &tools, invocation: &invocation, step, notes: &run.notes };
         async move { making.make(at, call).await }
     });
     let began = parts.clock.monotonic();
@@ -53,7 +57,13 @@ pub(crate) async fn act(
     run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
     let mut kept = Vec::new();
     let mut room = KEPT_IN_ALL.saturating_sub(run.outputs.iter().map(|output| output.text.len()).sum());
+    let mut notes = std::mem::take(&mut run.notes);
+    let mut noted = false;
     for one in ran {
+        if let Some((source, patch)) = one.notes {
+            note(&mut notes, &source, patch);
+            noted = true;
+        }
         let call = &mut run.calls[one.at];
         call.status = one.status;
         report(call, one.duration_ms)?;
@@ -68,7 +78,8 @@ pub(crate) async fn act(
         .append(said.collect::<Result<Vec<_>, _>>()?)
         .append(AgentRun::outputs, kept)
         .set(AgentRun::usage, run.usage)
-        .set(AgentRun::calls, run.calls))
+        .set(AgentRun::calls, run.calls)
+        .then(if noted { AgentRun::notes.set(notes) } else { Update::none() }))
 }
 
 /// Marks as uncertain what another worker, or an earlier attempt of this one, may have run.
@@ -102,16 +113,25 @@ struct Making<'m> {
     tools: &'m Toolset<'m>,
     invocation: &'m InvocationId,
     step: u64,
+    notes: &'m Map,
 }
 
 impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> Ran {
         let began = self.parts.clock.monotonic();
+        let mut notes = None;
         let (status, whole) = match self.try_make(call).await {
-            Ok(reply) => self.status(call, reply),
+            Ok(mut reply) => {
+                if let ToolReply::Done(output) = &mut reply {
+                    let noted = std::mem::take(&mut output.notes);
+                    let source = self.tools.named(&call.tool).map(|tool| tool.part.name.clone());
+                    notes = source.filter(|_| !noted.is_empty()).map(|source| (source, noted));
+                }
+                self.status(call, reply)
+            }
             Err(error) => (failed(call, &error), None),
         };
-        Ran { at, status, whole, duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)) }
+        Ran { at, status, whole, notes, duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)) }
     }
 
     async fn try_make(self, call: &PlannedCall) -> Result<ToolReply, ToolError> {
@@ -166,6 +186,7 @@ impl Making<'_> {
             idempotency_key: key(self.invocation, self.step, call),
             callback: url.map(|url| Callback { url, signal_id }),
             input: input.map(|given| InputAnswer { content: given.content.clone(), state: given.state.clone() }),
+            notes: self.notes.get(&tool.part.name).and_then(Value::as_object).cloned().unwrap_or_default(),
             deadline: Some(self.parts.clock.now() + limit),
         }
     }

@@ -2,7 +2,7 @@
 
 use dormouse_ports::Map;
 use dormouse_ports::model::Tool;
-use dormouse_ports::tool::{Effect, ToolSpec};
+use dormouse_ports::tool::{Effect, NATIVE_TOOLS, ToolSpec};
 use futures::future::join_all;
 use indexmap::IndexMap;
 use jsonschema::Validator;
@@ -93,6 +93,12 @@ impl<'p> Toolset<'p> {
             return;
         }
         let wire = wire_name(&name);
+        if part.origin != ToolOrigin::Native && is_reserved(&wire) {
+            let message = format!("`{name}` of `{}` has the name of a native tool", part.name);
+            tracing::warn!("{message}; it is left out: give its source a `tool_prefix`");
+            self.missing.push((part.name.clone(), message));
+            return;
+        }
         if let Some(first) = self.tools.get(&wire) {
             let message =
                 format!("`{name}` of `{}` has the name of `{}` of `{}`", part.name, first.name, first.part.name);
@@ -169,6 +175,11 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
     };
     let included = part.expose.include.is_empty() || matches(&part.expose.include);
     chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
+}
+
+/// True for the name of a native tool, in whatever case.
+fn is_reserved(name: &str) -> bool {
+    NATIVE_TOOLS.iter().any(|native| native.eq_ignore_ascii_case(name))
 }
 
 /// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.

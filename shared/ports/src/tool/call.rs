@@ -22,6 +22,8 @@ pub struct ToolCall {
     pub callback: Option<Callback>,
     /// Answer to the [`InputRequest`](crate::tool::InputRequest) of an earlier attempt of the same call.
     pub input: Option<InputAnswer>,
+    /// What earlier calls of the same source noted in this session ([`ToolOutput::notes`](crate::tool::ToolOutput)).
+    pub notes: Map,
     /// Instant at which the dispatcher stops waiting; it then drops the future, which must cancel the work.
     pub deadline: Option<Timestamp>,
 }
@@ -37,6 +39,7 @@ impl ToolCall {
             arguments,
             callback: None,
             input: None,
+            notes: Map::new(),
             deadline: None,
         }
     }

@@ -82,4 +82,9 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
     /// # Errors
     /// A sentence that says why there is none here.
     fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String>;
+
+    /// The native tools over the files of the workspace; `None` where there is no place for them.
+    fn native(&self) -> Option<Arc<dyn ToolSource>> {
+        None
+    }
 }

@@ -54,22 +54,38 @@ pub struct ToolOutput {
     /// True if the tool itself says that it failed. The model is shown the content and may mend the call.
     #[serde(default)]
     pub is_error: bool,
+    /// What later calls of the same source in this session are to know: a JSON merge patch (RFC 7396) over what was noted
+    /// before. Only sources of this process are believed; a session keeps 64 KiB of each.
+    #[serde(skip)]
+    pub notes: Map,
 }
 
 impl ToolOutput {
     /// Success with one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![ToolContent::text(text)], structured: None, is_error: false }
+        Self { content: vec![ToolContent::text(text)], structured: None, is_error: false, notes: Map::new() }
     }
 
     /// Success with a value, which the model is shown as JSON.
     pub fn value(value: Value) -> Self {
-        Self { content: vec![ToolContent::text(value.to_string())], structured: Some(value), is_error: false }
+        Self {
+            content: vec![ToolContent::text(value.to_string())],
+            structured: Some(value),
+            is_error: false,
+            notes: Map::new(),
+        }
     }
 
     /// Failure that the model is shown.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// The same with notes for later calls.
+    #[must_use]
+    pub fn noting(mut self, notes: Map) -> Self {
+        self.notes = notes;
+        self
     }
 }
 

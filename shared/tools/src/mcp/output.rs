@@ -15,7 +15,8 @@ pub(super) fn read(result: CallToolResult) -> ToolOutput {
     {
         content.push(ToolContent::text(value.to_string()));
     }
-    ToolOutput { content, structured: result.structured_content, is_error: result.is_error.unwrap_or(false) }
+    let is_error = result.is_error.unwrap_or(false);
+    ToolOutput { content, structured: result.structured_content, is_error, ..ToolOutput::default() }
 }
 
 fn block(block: ContentBlock) -> ToolContent {

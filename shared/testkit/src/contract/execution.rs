@@ -1,0 +1,331 @@
+//! What every execution backend promises. Workspaces are prepared with commands of the backend itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::execution::{
+    CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ExecutionError, FileCondition, FileVersion, FileWrite,
+    GlobRequest, GrepRequest, ShellCommand,
+};
+use futures::future::join_all;
+
+type Backend = Arc<dyn ExecutionBackend>;
+
+/// More than any of these files has.
+const ENOUGH: u64 = 1 << 20;
+
+async fn run(backend: &Backend, command: &str) -> CommandOutcome {
+    run_within(backend, command, CommandLimits::default()).await
+}
+
+async fn run_within(backend: &Backend, command: &str, limits: CommandLimits) -> CommandOutcome {
+    let command = ShellCommand { limits, ..ShellCommand::new(command) };
+    backend.run(&command).await.expect("the command runs")
+}
+
+/// Runs a command that prepares something.
+async fn prepared(backend: &Backend, command: &str) {
+    let outcome = run(backend, command).await;
+    assert!(outcome.end.is_success(), "{command}: {outcome:?}");
+}
+
+async fn write(
+    backend: &Backend,
+    path: &str,
+    text: &str,
+    condition: FileCondition,
+) -> Result<FileVersion, ExecutionError> {
+    backend.write(&FileWrite { path: path.to_owned(), bytes: text.as_bytes().to_vec(), condition }).await
+}
+
+async fn text(backend: &Backend, path: &str) -> String {
+    let read = backend.read(path, ENOUGH).await.expect("the file is read");
+    String::from_utf8(read.bytes).expect("a text")
+}
+
+fn glob(pattern: &str) -> GlobRequest {
+    GlobRequest { pattern: pattern.to_owned(), folder: String::new(), most: 100 }
+}
+
+fn grep(expression: &str) -> GrepRequest {
+    GrepRequest { expression: expression.to_owned(), ignore_case: false, path: String::new(), files: None, most: 100 }
+}
+
+pub(super) async fn a_file_is_written_and_read_whole(backend: Backend) {
+    let version = write(&backend, "a/b/c.txt", "one\n", FileCondition::Absent).await.expect("it is written");
+    let read = backend.read("a/b/c.txt", ENOUGH).await.expect("it is read");
+    assert_eq!((read.bytes.as_slice(), &read.version), (&b"one\n"[..], &version));
+    assert_eq!(text(&backend, "./a//b/c.txt").await, "one\n");
+    let bytes: Vec<u8> = (0..=255).collect();
+    let write = FileWrite { path: "bytes".to_owned(), bytes: bytes.clone(), condition: FileCondition::Absent };
+    backend.write(&write).await.expect("it is written");
+    assert_eq!(backend.read("bytes", 256).await.expect("it is read").bytes, bytes);
+    assert!(matches!(backend.read("nothing", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+    assert!(matches!(backend.read("a/b/c.txt/d", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+}
+
+pub(super) async fn a_write_holds_to_its_condition(backend: Backend) {
+    let first = write(&backend, "f", "one", FileCondition::Absent).await.expect("it is written");
+    let again = write(&backend, "f", "two", FileCondition::Absent).await;
+    assert_eq!(again, Err(ExecutionError::Changed { path: "f".to_owned() }));
+    let second = write(&backend, "f", "two", FileCondition::Is(first.clone())).await.expect("it is written");
+    assert_ne!(first, second);
+    let late = write(&backend, "f", "three", FileCondition::Is(first.clone())).await;
+    assert!(matches!(late, Err(ExecutionError::Changed { .. })), "{late:?}");
+    let gone = write(&backend, "g", "x", FileCondition::Is(first)).await;
+    assert!(matches!(gone, Err(ExecutionError::Changed { .. })), "{gone:?}");
+    assert_eq!(text(&backend, "f").await, "two");
+    prepared(&backend, "chmod 750 f").await;
+    write(&backend, "f", "four", FileCondition::Is(second)).await.expect("it is written");
+    assert!(
+        run(&backend, "test -x f && ! ls -a | grep -q part$").await.end.is_success(),
+        "rights stay, nothing is left beside"
+    );
+}
+
+pub(super) async fn of_many_writers_one_wins(backend: Backend) {
+    let first = write(&backend, "f", "0", FileCondition::Absent).await.expect("it is written");
+    let texts: Vec<String> = (1..=8).map(|n| n.to_string()).collect();
+    let writes = texts.iter().map(|text| write(&backend, "f", text, FileCondition::Is(first.clone())));
+    let won: Vec<bool> = join_all(writes).await.into_iter().map(|written| written.is_ok()).collect();
+    assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
+    let winner = won.iter().position(|won| *won).map(|at| texts[at].clone());
+    assert_eq!(Some(text(&backend, "f").await), winner);
+}
+
+pub(super) async fn nothing_leaves_the_workspace(backend: Backend) {
+    prepared(&backend, "ln -s /etc etc; ln -s /etc/passwd passwd; ln -s ../.. up; ln -s loop loop; mkdir d; ln -s d inside; echo x > d/f").await;
+    for path in ["/etc/passwd", "../x", "d/../../x", "etc/passwd", "passwd", "up/x", "up", "loop", "d\0f"] {
+        let read = backend.read(path, ENOUGH).await;
+        assert!(matches!(read, Err(ExecutionError::Confined { .. })), "{path}: {read:?}");
+        for condition in [FileCondition::Absent, FileCondition::Is(FileVersion("0".to_owned()))] {
+            let written = write(&backend, path, "x", condition).await;
+            let refused = matches!(written, Err(ExecutionError::Confined { .. } | ExecutionError::Changed { .. }));
+            assert!(refused, "{path}: {written:?}");
+        }
+    }
+    let new = write(&backend, "etc/dormouse-was-here", "x", FileCondition::Absent).await;
+    assert!(matches!(new, Err(ExecutionError::Confined { .. })), "{new:?}");
+    prepared(&backend, "! test -e /etc/dormouse-was-here").await;
+    assert_eq!(text(&backend, "inside/f").await, "x\n", "a link that stays inside is followed");
+    let found = backend.glob(&glob("**")).await.expect("it is searched");
+    assert_eq!(found.paths, ["d/f"], "links are not searched");
+    for folder in ["/etc", "..", "etc", "up"] {
+        let found = backend.glob(&GlobRequest { folder: folder.to_owned(), ..glob("*") }).await;
+        assert!(matches!(found, Err(ExecutionError::Confined { .. })), "{folder}: {found:?}");
+        let found = backend.grep(&GrepRequest { path: folder.to_owned(), ..grep("root") }).await;
+        assert!(matches!(found, Err(ExecutionError::Confined { .. })), "{folder}: {found:?}");
+        let ran = backend.run(&ShellCommand { folder: folder.to_owned(), ..ShellCommand::new("true") }).await;
+        assert!(matches!(ran, Err(ExecutionError::Confined { .. })), "{folder}: {ran:?}");
+    }
+}
+
+pub(super) async fn what_is_no_file_is_not_opened(backend: Backend) {
+    prepared(&backend, "mkdir folder; mkfifo pipe; ln -s pipe link").await;
+    for path in ["folder", "pipe", "link", "."] {
+        let read = backend.read(path, ENOUGH).await;
+        assert!(matches!(read, Err(ExecutionError::NoFile { .. })), "{path}: {read:?}");
+        let written = write(&backend, path, "x", FileCondition::Absent).await;
+        assert!(matches!(written, Err(ExecutionError::NoFile { .. })), "{path}: {written:?}");
+    }
+    let found = backend.grep(&grep("x")).await.expect("it is searched");
+    assert!(found.lines.is_empty(), "a pipe is not waited for");
+}
+
+pub(super) async fn a_file_that_is_too_large_is_not_read(backend: Backend) {
+    prepared(&backend, "truncate -s 1G huge; printf 0123456789 > ten").await;
+    let read = backend.read("huge", ENOUGH).await;
+    let expected = ExecutionError::TooLarge { path: "huge".to_owned(), size: 1 << 30, limit: ENOUGH };
+    assert_eq!(read, Err(expected));
+    assert_eq!(backend.read("ten", 10).await.expect("it is read").bytes, b"0123456789");
+    assert!(matches!(backend.read("ten", 9).await, Err(ExecutionError::TooLarge { size: 10, .. })));
+    let found = backend.grep(&grep("0")).await.expect("it is searched");
+    assert_eq!((found.lines.len(), found.skipped), (1, vec!["huge".to_owned()]));
+}
+
+pub(super) async fn what_runs_keep_is_not_seen(backend: Backend) {
+    prepared(&backend, "mkdir -p .openharness/data .openharness/memory; echo key > .openharness/data/secret; echo key > .openharness/memory/m.md; ln -s .openharness/data/secret s; ln -s .openharness/data d").await;
+    for path in [".openharness/data/secret", "s", "d/secret", ".openharness/data"] {
+        let read = backend.read(path, ENOUGH).await;
+        assert!(matches!(read, Err(ExecutionError::Confined { .. })), "{path}: {read:?}");
+    }
+    let found = backend.grep(&grep("key")).await.expect("it is searched");
+    let paths: Vec<_> = found.lines.iter().map(|line| line.path.as_str()).collect();
+    assert_eq!(paths, [".openharness/memory/m.md"]);
+    assert_eq!(backend.glob(&glob("**/secret")).await.expect("it is searched").paths, [""; 0]);
+}
+
+pub(super) async fn definitions_are_not_changed(backend: Backend) {
+    prepared(&backend, "mkdir -p .openharness/agents; echo a > .openharness/agents/a.md; ln -s .openharness/agents/a.md alias; ln -s .openharness o").await;
+    for path in [".openharness/agents/b.md", ".openharness/settings.yaml", "o/settings.yaml"] {
+        let written = write(&backend, path, "x", FileCondition::Absent).await;
+        let refused = matches!(written, Err(ExecutionError::Confined { .. } | ExecutionError::Changed { .. }));
+        assert!(refused, "{path}: {written:?}");
+    }
+    let version = backend.read("alias", ENOUGH).await.expect("definitions are read").version;
+    let written = write(&backend, "alias", "x", FileCondition::Is(version)).await;
+    assert!(matches!(written, Err(ExecutionError::Confined { .. })), "{written:?}");
+    write(&backend, ".openharness/memory/MEMORY.md", "x", FileCondition::Absent).await.expect("memory is written");
+    prepared(&backend, "! test -e .openharness/settings.yaml && ! test -e .openharness/agents/b.md").await;
+}
+
+pub(super) async fn files_are_found_by_pattern(backend: Backend) {
+    prepared(&backend, "mkdir -p src/deep .git; touch a.rs src/b.rs src/deep/c.rs src/d.txt .git/e.rs").await;
+    let found = async |pattern: &str, folder: &str, most: usize| {
+        let request = GlobRequest { pattern: pattern.to_owned(), folder: folder.to_owned(), most };
+        backend.glob(&request).await.expect("it is searched")
+    };
+    assert_eq!(found("**/*.rs", "", 9).await.paths, ["a.rs", "src/b.rs", "src/deep/c.rs"]);
+    assert_eq!(found("*.rs", "", 9).await.paths, ["a.rs"]);
+    assert_eq!(found("*.{rs,txt}", "src", 9).await.paths, ["src/b.rs", "src/d.txt"]);
+    let few = found("**/*.rs", "", 2).await;
+    assert_eq!((few.paths.len(), few.cut), (2, true));
+    let all = found("**/*.rs", "", 3).await;
+    assert_eq!((all.paths.len(), all.cut), (3, false));
+    assert!(matches!(backend.glob(&glob("a[")).await, Err(ExecutionError::InvalidRequest { .. })));
+    let nowhere = backend.glob(&GlobRequest { folder: "nowhere".to_owned(), ..glob("*") }).await;
+    assert!(matches!(nowhere, Err(ExecutionError::NotFound { .. })), "{nowhere:?}");
+}
+
+pub(super) async fn lines_are_found_by_expression(backend: Backend) {
+    prepared(
+        &backend,
+        "mkdir src; printf 'one\\nTwo\\nthree\\n' > src/a.txt; printf 'two\\r\\n' > b.md; printf 'two\\0' > binary",
+    )
+    .await;
+    let found = async |request: GrepRequest| {
+        let found = backend.grep(&request).await.expect("it is searched");
+        let lines: Vec<_> =
+            found.lines.iter().map(|line| format!("{}:{}:{}", line.path, line.line, line.text)).collect();
+        (lines, found.cut)
+    };
+    assert_eq!(found(grep("^t.o$")).await.0, ["b.md:1:two"], "binary files are left out, ends of lines are no text");
+    let any_case = GrepRequest { ignore_case: true, ..grep("two") };
+    assert_eq!(found(any_case.clone()).await.0, ["b.md:1:two", "src/a.txt:2:Two"]);
+    assert_eq!(found(GrepRequest { files: Some("*.txt".to_owned()), ..any_case.clone() }).await.0, ["src/a.txt:2:Two"]);
+    assert_eq!(found(GrepRequest { path: "src".to_owned(), ..grep("e$") }).await.0.len(), 2);
+    assert_eq!(found(GrepRequest { path: "src/a.txt".to_owned(), ..grep("one") }).await.0, ["src/a.txt:1:one"]);
+    assert!(found(GrepRequest { most: 1, ..any_case }).await.1, "there is more");
+    assert!(matches!(backend.grep(&grep("(")).await, Err(ExecutionError::InvalidRequest { .. })));
+    let many = backend.grep(&grep("((a{100}){100}){100}")).await;
+    assert!(matches!(many, Err(ExecutionError::InvalidRequest { .. })), "{many:?}");
+}
+
+pub(super) async fn a_command_says_what_came_of_it(backend: Backend) {
+    let outcome = run(&backend, "echo out; echo err >&2; exit 3").await;
+    assert_eq!(outcome.end, CommandEnd::Exited { status: 3 });
+    assert_eq!((outcome.stdout.text.as_str(), outcome.stderr.text.as_str()), ("out\n", "err\n"));
+    prepared(&backend, "mkdir d").await;
+    let inside = ShellCommand {
+        folder: "d".to_owned(),
+        input: b"hello".to_vec(),
+        ..ShellCommand::new("cat > f; cat f; cat f | wc -c")
+    };
+    let outcome = backend.run(&inside).await.expect("it runs");
+    assert!(outcome.stdout.text.starts_with("hello") && outcome.stdout.text.trim_end().ends_with('5'), "{outcome:?}");
+    assert_eq!(text(&backend, "d/f").await, "hello");
+    let ignored = ShellCommand { input: vec![b'x'; 1 << 20], ..ShellCommand::new("true") };
+    assert!(backend.run(&ignored).await.expect("it runs").end.is_success(), "input that is not read is no error");
+    let killed = run(&backend, "kill -9 $$").await;
+    assert_eq!(killed.end, CommandEnd::Signalled { signal: 9 });
+    let bytes = run(&backend, "printf 'a\\377b'").await;
+    assert_eq!((bytes.stdout.text.as_str(), bytes.stdout.bytes), ("a\u{fffd}b", 3));
+}
+
+pub(super) async fn a_command_has_an_environment_of_its_own(backend: Backend) {
+    let mut command = ShellCommand::new("env | cut -d= -f1 | sort");
+    command.environment = vec![("GIVEN".to_owned(), "value".into())];
+    let outcome = backend.run(&command).await.expect("it runs");
+    let known = ["DORMOUSE_COMMAND", "GIVEN", "HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "_"];
+    let others: Vec<&str> = outcome.stdout.text.lines().filter(|name| !known.contains(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert!(outcome.stdout.text.contains("GIVEN"));
+    assert!(!format!("{command:?}").contains("value"), "values are not shown");
+}
+
+pub(super) async fn output_without_end_is_ended(backend: Backend) {
+    let limits = CommandLimits { kept_output: 1000, most_output: 1 << 20, ..CommandLimits::default() };
+    let outcome = run_within(&backend, "yes", limits).await;
+    assert_eq!(outcome.end, CommandEnd::TooMuchOutput);
+    assert!(outcome.stdout.text.len() < 1100 && outcome.stdout.bytes > 1 << 20, "{}", outcome.stdout.bytes);
+    let many = run_within(&backend, "seq 1 10000; echo end >&2", limits).await;
+    assert!(many.stdout.text.starts_with("1\n2\n") && many.stdout.text.ends_with("\n10000\n"), "{}", many.stdout.text);
+    assert_eq!((many.end, many.stderr.text.as_str()), (CommandEnd::Exited { status: 0 }, "end\n"));
+}
+
+pub(super) async fn a_command_that_ignores_signals_is_ended(backend: Backend) {
+    let limits = CommandLimits { time: Duration::from_millis(300), ..CommandLimits::default() };
+    let stubborn =
+        "trap '' TERM INT HUP; echo begun; (trap '' TERM; while :; do sleep 1; done) & while :; do sleep 1; done";
+    let outcome = run_within(&backend, stubborn, limits).await;
+    assert_eq!((outcome.end, outcome.stdout.text.as_str()), (CommandEnd::TimedOut, "begun\n"));
+    assert_eq!(alive(&backend, "while :; do sleep 1").await, "");
+    let polite =
+        run_within(&backend, "trap 'echo cleaned > cleaned; exit' TERM; while :; do sleep 0.05; done", limits).await;
+    assert_eq!(polite.end, CommandEnd::TimedOut);
+    assert_eq!(text(&backend, "cleaned").await, "cleaned\n", "whoever heeds the signal may clean up");
+}
+
+/// Command lines that are running and contain `needle`.
+async fn alive(backend: &Backend, needle: &str) -> String {
+    // The needle is taken apart, so that the search does not find itself.
+    let (first, rest) = needle.split_at(1);
+    let search =
+        format!("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -a -o '[{first}]{rest}' | head -1");
+    run(backend, &search).await.stdout.text
+}
+
+pub(super) async fn nothing_of_a_command_is_left(backend: Backend) {
+    let outcome =
+        run(&backend, "sleep 4711 & setsid sleep 4712 & (setsid sh -c 'sleep 4713 & sleep 4714' &) ; echo done").await;
+    assert_eq!((outcome.end, outcome.stdout.text.as_str()), (CommandEnd::Exited { status: 0 }, "done\n"));
+    for needle in ["sleep 4711", "sleep 4712", "sleep 4713", "sleep 4714"] {
+        assert_eq!(alive(&backend, needle).await, "", "{needle}");
+    }
+}
+
+pub(super) async fn a_dropped_command_is_ended(backend: Backend) {
+    let command = ShellCommand::new("echo $$ > id; sleep 4715 & sleep 4716");
+    let waits = async {
+        while backend.read("id", ENOUGH).await.map_or(true, |read| read.bytes.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        outcome = backend.run(&command) => panic!("it runs on: {outcome:?}"),
+        () = waits => {}
+    }
+    for needle in ["sleep 4715", "sleep 4716"] {
+        assert_eq!(alive(&backend, needle).await, "", "{needle}");
+    }
+}
+
+pub(super) async fn a_fork_bomb_is_ended(backend: Backend) {
+    let limits = CommandLimits { processes: 40, time: Duration::from_secs(30), ..CommandLimits::default() };
+    let outcome =
+        run_within(&backend, "bomb() { sleep 4717 & sleep 0.01; bomb | bomb & }; bomb; sleep 20", limits).await;
+    assert_eq!(outcome.end, CommandEnd::TooManyProcesses, "{outcome:?}");
+    assert_eq!(alive(&backend, "sleep 4717").await, "");
+}
+
+pub(super) async fn memory_without_end_is_ended(backend: Backend) {
+    let limits = CommandLimits { memory: 64 << 20, time: Duration::from_secs(30), ..CommandLimits::default() };
+    let outcome = run_within(&backend, "head -c 1G /dev/zero | tr '\\0' x | sort > /dev/null || exit 9; x=$(head -c 200M /dev/zero | tr '\\0' x); echo ${#x}", limits).await;
+    assert!(!outcome.end.is_success(), "{outcome:?}");
+    assert_ne!(outcome.end, CommandEnd::TimedOut);
+}
+
+pub(super) async fn a_command_that_makes_no_sense_is_refused(backend: Backend) {
+    let invalid = |ran: Result<CommandOutcome, ExecutionError>| {
+        assert!(matches!(ran, Err(ExecutionError::InvalidRequest { .. })), "{ran:?}");
+    };
+    invalid(backend.run(&ShellCommand::new("a\0b")).await);
+    for name in ["", "A=B", "LD_PRELOAD", "a b"] {
+        let environment = vec![(name.to_owned(), "x".into())];
+        invalid(backend.run(&ShellCommand { environment, ..ShellCommand::new("true") }).await);
+    }
+    invalid(backend.run(&ShellCommand::new("x".repeat(4 << 20))).await);
+    let nowhere = backend.run(&ShellCommand { folder: "nowhere".to_owned(), ..ShellCommand::new("true") }).await;
+    assert!(matches!(nowhere, Err(ExecutionError::NotFound { .. })), "{nowhere:?}");
+    assert!(!run(&backend, "no-such-program").await.end.is_success());
+}

@@ -1,0 +1,93 @@
+//! The folder of a workspace on this machine, in which tools work.
+//!
+//! Files: no path leaves the folder (`openat2` below its root), whatever links say and whoever swaps them. What the
+//! runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`) is not seen, and definitions of
+//! agents are not changed; `.openharness/memory` may be.
+//!
+//! Commands: a process group of its own, an environment of its own, limits on time, output, memory and processes. A
+//! command can reach what its user can reach: this tier is for the author's own machine.
+
+mod capture;
+mod command;
+mod files;
+mod place;
+mod processes;
+mod search;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_ports::execution::{
+    CommandOutcome, ExecutionBackend, ExecutionError, ExecutionTier, FileVersion, FileWrite, FoundFiles, GlobRequest,
+    GrepRequest, Matches, ReadFile, ShellCommand,
+};
+
+use place::Place;
+
+/// The folder of a workspace on this machine.
+#[derive(Clone, Debug)]
+pub struct LocalBackend {
+    place: Arc<Place>,
+    tier: ExecutionTier,
+}
+
+impl LocalBackend {
+    /// The folder `root`.
+    ///
+    /// # Errors
+    /// [`ExecutionError`] when there is no such folder, or it may not be read.
+    pub fn open(root: &Path) -> Result<Self, ExecutionError> {
+        Ok(Self { place: Arc::new(Place::open(root)?), tier: ExecutionTier::Local })
+    }
+
+    /// The same with another name of its tier: for the function that works on a copy.
+    #[must_use]
+    pub fn as_tier(mut self, tier: ExecutionTier) -> Self {
+        self.tier = tier;
+        self
+    }
+
+    /// Runs `work` where it may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Place) -> Result<T, ExecutionError> + Send + 'static,
+    ) -> Result<T, ExecutionError> {
+        let place = self.place.clone();
+        let done = tokio::task::spawn_blocking(move || work(&place)).await;
+        done.unwrap_or_else(|error| {
+            Err(ExecutionError::Unavailable { reason: format!("the work was broken off: {error}"), uncertain: true })
+        })
+    }
+}
+
+#[async_trait]
+impl ExecutionBackend for LocalBackend {
+    fn tier(&self) -> ExecutionTier {
+        self.tier
+    }
+
+    async fn read(&self, path: &str, limit: u64) -> Result<ReadFile, ExecutionError> {
+        let path = path.to_owned();
+        self.blocking(move |place| files::read(place, &path, limit)).await
+    }
+
+    async fn write(&self, write: &FileWrite) -> Result<FileVersion, ExecutionError> {
+        let write = write.clone();
+        self.blocking(move |place| files::write(place, &write)).await
+    }
+
+    async fn glob(&self, request: &GlobRequest) -> Result<FoundFiles, ExecutionError> {
+        let request = request.clone();
+        self.blocking(move |place| search::glob(place, &request)).await
+    }
+
+    async fn grep(&self, request: &GrepRequest) -> Result<Matches, ExecutionError> {
+        let request = request.clone();
+        self.blocking(move |place| search::grep(place, &request)).await
+    }
+
+    async fn run(&self, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
+        command::run(&self.place, command).await
+    }
+}

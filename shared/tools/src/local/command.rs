@@ -1,0 +1,145 @@
+//! Running a command.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionError, ShellCommand};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
+
+use super::capture::{Flood, Output};
+use super::place::Place;
+use super::processes::{MARK, Processes};
+
+/// Sets what a process cannot set for another one: no memory images, and the memory of each process.
+const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$2" 2>/dev/null; exec /bin/sh -c "$1""#;
+/// Variables of this process that every command needs.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Variables that change how programs are loaded: they are not for a declaration to set.
+const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"];
+/// How long output is waited for that may still be on its way when all processes have ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(place: &Place, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
+    let mark = fresh_mark();
+    let mut child = spawn(place, command, &mark)?;
+    let leader = child.id().and_then(|id| i32::try_from(id).ok());
+    let leader = leader.ok_or_else(|| unavailable("the command has no process", true))?;
+    let mut processes = Processes::of(leader, &mark);
+    let (stdout, stderr) = (Output::keeping(command.limits.kept_output), Output::keeping(command.limits.kept_output));
+    let flood = Arc::<Flood>::default();
+    let most = command.limits.most_output;
+    let mut readers = Vec::new();
+    readers.extend(child.stdout.take().map(|from| tokio::spawn(stdout.clone().read(from, flood.clone(), most))));
+    readers.extend(child.stderr.take().map(|from| tokio::spawn(stderr.clone().read(from, flood.clone(), most))));
+    readers.extend(child.stdin.take().map(|to| tokio::spawn(feed(to, command.input.clone()))));
+    let end = ended(&mut child, &mut processes, &flood, &command.limits).await;
+    for reader in readers {
+        finish(reader).await;
+    }
+    Ok(CommandOutcome { end: end?, stdout: stdout.captured(), stderr: stderr.captured() })
+}
+
+/// Waits for the end of the command, or brings it about; nothing of it runs afterwards.
+async fn ended(
+    child: &mut Child,
+    processes: &mut Processes,
+    flood: &Flood,
+    limits: &CommandLimits,
+) -> Result<CommandEnd, ExecutionError> {
+    let end = tokio::select! {
+        status = child.wait() => {
+            processes.kill();
+            let status = status.map_err(|error| unavailable(&format!("the command cannot be waited for: {error}"), true))?;
+            return Ok(end_of(status));
+        }
+        () = tokio::time::sleep(limits.time) => CommandEnd::TimedOut,
+        () = flood.over() => CommandEnd::TooMuchOutput,
+        end = processes.watch(limits) => end,
+    };
+    match end {
+        // It gets the chance to clean up.
+        CommandEnd::TimedOut => {
+            let gone = async {
+                let _ = child.wait().await;
+            };
+            processes.end(gone).await;
+        }
+        CommandEnd::Exited { .. }
+        | CommandEnd::Signalled { .. }
+        | CommandEnd::TooMuchOutput
+        | CommandEnd::TooMuchMemory
+        | CommandEnd::TooManyProcesses => processes.kill(),
+    }
+    let _ = child.wait().await;
+    Ok(end)
+}
+
+fn spawn(place: &Place, command: &ShellCommand, mark: &str) -> Result<Child, ExecutionError> {
+    if command.command.contains('\0') {
+        return Err(ExecutionError::InvalidRequest { reason: "the command contains a zero byte".to_owned() });
+    }
+    let folder = place.root.join(place.resolved(&command.folder)?);
+    let memory = (command.limits.memory / 1024).to_string();
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", LIMITED, "dormouse", &command.command, &memory]).current_dir(&folder);
+    shell.env_clear().envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    for (name, value) in &command.environment {
+        let sound = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !sound || REFUSED.contains(&name.as_str()) || value.expose().contains('\0') {
+            return Err(ExecutionError::InvalidRequest { reason: format!("the variable `{name}` cannot be set") });
+        }
+        shell.env(name, value.expose());
+    }
+    shell.env(MARK, mark).env("PWD", &folder);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // If this future is dropped before its processes are known; they are ended as a group otherwise.
+    shell.process_group(0).kill_on_drop(true);
+    shell.spawn().map_err(|error| not_started(command, &error))
+}
+
+fn not_started(command: &ShellCommand, error: &io::Error) -> ExecutionError {
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return ExecutionError::NotFound { path: command.folder.clone() };
+    }
+    match kind == io::ErrorKind::ArgumentListTooLong {
+        true => ExecutionError::InvalidRequest { reason: "the command is too long; write it to a file".to_owned() },
+        false => unavailable(&format!("the command cannot be started: {error}"), false),
+    }
+}
+
+/// Writes `input` and closes the pipe. A command that does not read it is none of our business.
+async fn feed(mut to: ChildStdin, input: Vec<u8>) {
+    let _ = to.write_all(&input).await;
+}
+
+/// Waits for the last output; a pipe that somebody still holds is let go.
+async fn finish(mut reader: JoinHandle<()>) {
+    if tokio::time::timeout(LAST_WORDS, &mut reader).await.is_err() {
+        reader.abort();
+    }
+}
+
+fn end_of(status: ExitStatus) -> CommandEnd {
+    match (status.code(), status.signal()) {
+        (Some(status), _) => CommandEnd::Exited { status },
+        (None, signal) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
+    }
+}
+
+/// A name that no other command on this machine has.
+fn fresh_mark() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    format!("{}-{now}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn unavailable(reason: &str, uncertain: bool) -> ExecutionError {
+    ExecutionError::Unavailable { reason: reason.to_owned(), uncertain }
+}

@@ -1,0 +1,160 @@
+//! Searching the folder. Links are not followed, and of version control only the files are seen.
+
+use std::io::Read;
+
+use cap_std::fs::Dir;
+use dormouse_ports::execution::{ExecutionError, FoundFiles, GlobRequest, GrepRequest, Match, Matches};
+use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::files;
+use super::place::{Place, failed, is_own};
+
+/// Entries of folders that one search looks at.
+const MOST_ENTRIES: usize = 200_000;
+/// Folders between the root and a file.
+const DEEPEST: usize = 64;
+/// Bytes of a file that is searched for lines.
+const LARGEST: u64 = 16 << 20;
+/// Bytes of a line that are shown.
+const LONGEST_LINE: usize = 500;
+/// Bytes at the beginning of a file by which a text is told from something else.
+const LOOKED_AT: usize = 8 << 10;
+/// Names of files that are told as left out.
+const MOST_SKIPPED: usize = 20;
+
+pub(super) fn glob(place: &Place, request: &GlobRequest) -> Result<FoundFiles, ExecutionError> {
+    let folder = place.resolved(&request.folder)?;
+    let pattern = matcher(place.inside(&request.pattern).as_deref().unwrap_or(&request.pattern))?;
+    let mut found = FoundFiles::default();
+    let cut = walk(place, &folder, &mut |path| {
+        if pattern.is_match(below(path, &folder)) {
+            if found.paths.len() == request.most {
+                return false;
+            }
+            found.paths.push(path.to_owned());
+        }
+        true
+    })?;
+    found.cut = cut;
+    Ok(found)
+}
+
+pub(super) fn grep(place: &Place, request: &GrepRequest) -> Result<Matches, ExecutionError> {
+    let path = place.resolved(&request.path)?;
+    let files = request.files.as_deref().map(matcher).transpose()?;
+    let expression = RegexBuilder::new(&request.expression)
+        .case_insensitive(request.ignore_case)
+        .size_limit(4 << 20)
+        .build()
+        .map_err(|error| invalid(format!("`{}` is no regular expression: {error}", request.expression)))?;
+    let mut found = Matches::default();
+    if !path.is_empty() && place.dir.metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
+        found.cut = !lines(place, &path, &expression, request.most, &mut found);
+        return Ok(found);
+    }
+    found.cut = walk(place, &path, &mut |file| {
+        let relative = below(file, &path);
+        let name = file.rsplit('/').next().unwrap_or(file);
+        match files.as_ref().is_none_or(|files| files.is_match(relative) || files.is_match(name)) {
+            true => lines(place, file, &expression, request.most, &mut found),
+            false => true,
+        }
+    })?;
+    Ok(found)
+}
+
+/// Adds the matching lines of a file; false when there are as many as were asked for.
+fn lines(place: &Place, path: &str, expression: &Regex, most: usize, found: &mut Matches) -> bool {
+    let Some(bytes) = text(place, path, found) else { return true };
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !expression.is_match(line) {
+            continue;
+        }
+        if found.lines.len() == most {
+            return false;
+        }
+        let shown = String::from_utf8_lossy(&line[..line.len().min(LONGEST_LINE)]).into_owned();
+        found.lines.push(Match { path: path.to_owned(), line: number, text: shown });
+    }
+    true
+}
+
+/// The content of a file, unless it is no text, is too large, or cannot be read.
+fn text(place: &Place, path: &str, found: &mut Matches) -> Option<Vec<u8>> {
+    let file = files::open(place, path).ok()?;
+    if file.metadata().ok()?.len() > LARGEST {
+        if found.skipped.len() < MOST_SKIPPED {
+            found.skipped.push(path.to_owned());
+        }
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    (!bytes[..bytes.len().min(LOOKED_AT)].contains(&0)).then_some(bytes)
+}
+
+/// Tells `visit` of every file below `folder`, in the order of their paths, until it returns false. True if there may be
+/// more.
+fn walk(place: &Place, folder: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<bool, ExecutionError> {
+    let dir = match folder.is_empty() {
+        true => place.dir.try_clone(),
+        false => place.dir.open_dir(folder),
+    };
+    let dir = dir.map_err(|error| failed(&error, folder))?;
+    let mut walk = Walk { visit, left: MOST_ENTRIES };
+    Ok(!walk.folder(&dir, folder, 0))
+}
+
+struct Walk<'v> {
+    visit: &'v mut dyn FnMut(&str) -> bool,
+    left: usize,
+}
+
+impl Walk<'_> {
+    /// False when the walk is to end.
+    fn folder(&mut self, dir: &Dir, path: &str, depth: usize) -> bool {
+        // A folder that may not be read has no files for us.
+        let Ok(entries) = dir.entries() else { return true };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            if self.left == 0 {
+                return false;
+            }
+            self.left -= 1;
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+            found.push((name, kind));
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        found.into_iter().all(|(name, kind)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            if kind.is_file() {
+                return (self.visit)(&path);
+            }
+            if !kind.is_dir() || name == ".git" || depth == DEEPEST || is_own(&path) {
+                return true;
+            }
+            match dir.open_dir(&name) {
+                Ok(inner) => self.folder(&inner, &path, depth + 1),
+                // It is gone, or may not be read.
+                Err(_) => true,
+            }
+        })
+    }
+}
+
+/// `path` from `folder` on.
+fn below<'p>(path: &'p str, folder: &str) -> &'p str {
+    path.strip_prefix(folder).map_or(path, |rest| rest.trim_start_matches('/'))
+}
+
+fn matcher(pattern: &str) -> Result<GlobMatcher, ExecutionError> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+    let glob = glob.map_err(|error| invalid(format!("`{pattern}` is no pattern: {error}")))?;
+    Ok(glob.compile_matcher())
+}
+
+fn invalid(reason: String) -> ExecutionError {
+    ExecutionError::InvalidRequest { reason }
+}

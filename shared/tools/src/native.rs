@@ -1,0 +1,122 @@
+//! The tools that Dormouse brings itself: files, commands, the web, a list of things to do.
+//!
+//! What was read is noted in the session, with its version: a file is changed only as it was read.
+
+mod arguments;
+mod bash;
+mod edit;
+mod files;
+mod find;
+mod todo;
+mod web;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_ports::execution::{ExecutionBackend, ExecutionError};
+use dormouse_ports::tool::{
+    Effect, ToolAnnotations, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource, ToolSpec,
+};
+use dormouse_ports::{Clock, Fetch};
+use serde_json::Value;
+
+/// The native tools over one workspace.
+pub struct NativeTools {
+    backend: Arc<dyn ExecutionBackend>,
+    web: Arc<dyn Fetch>,
+    clock: Arc<dyn Clock>,
+}
+
+impl NativeTools {
+    /// Tools that work in `backend`. Addresses that a model chooses are asked through `web`, which should reach the public
+    /// internet only.
+    pub fn new(backend: Arc<dyn ExecutionBackend>, web: Arc<dyn Fetch>, clock: Arc<dyn Clock>) -> Self {
+        Self { backend, web, clock }
+    }
+}
+
+impl fmt::Debug for NativeTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeTools").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl ToolSource for NativeTools {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        let tools = [
+            bash::spec(),
+            files::spec(),
+            write::spec(),
+            edit::spec(),
+            find::glob(),
+            find::grep(),
+            web::spec(),
+            todo::spec(),
+        ];
+        Ok(tools.into())
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        let backend = &*self.backend;
+        let output = match call.name.as_str() {
+            "Bash" => bash::call(backend, &*self.clock, call).await?,
+            "Read" => files::call(backend, call).await?,
+            "Write" => write::call(backend, call).await?,
+            "Edit" => edit::call(backend, call).await?,
+            "Glob" => find::call_glob(backend, call).await?,
+            "Grep" => find::call_grep(backend, call).await?,
+            "WebFetch" => web::call(&*self.web, call).await?,
+            "TodoWrite" => todo::call(call)?,
+            other => return Err(ToolError::new(ToolErrorKind::NotFound, format!("there is no native tool `{other}`"))),
+        };
+        Ok(ToolReply::Done(output))
+    }
+}
+
+/// A tool of that name whose arguments are the fields of `properties`.
+fn tool(name: &str, description: &str, effect: Effect, properties: Value, required: &[&str]) -> ToolSpec {
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    let mut spec = ToolSpec::new(name);
+    spec.description = description.to_owned();
+    spec.input_schema = schema.as_object().cloned().unwrap_or_default();
+    spec.effect = effect;
+    let read_only = matches!(name, "Read" | "Glob" | "Grep" | "WebFetch");
+    spec.annotations = ToolAnnotations {
+        read_only: Some(read_only),
+        destructive: Some(matches!(name, "Bash" | "Write" | "Edit")),
+        open_world: Some(matches!(name, "Bash" | "WebFetch")),
+        ..ToolAnnotations::default()
+    };
+    spec
+}
+
+/// What an error of the backend means for a call.
+fn refused(error: &ExecutionError) -> ToolError {
+    let said = error.to_string();
+    match error {
+        ExecutionError::NotFound { .. }
+        | ExecutionError::Confined { .. }
+        | ExecutionError::NoFile { .. }
+        | ExecutionError::TooLarge { .. }
+        | ExecutionError::Changed { .. }
+        | ExecutionError::InvalidRequest { .. } => ToolError::new(ToolErrorKind::InvalidArguments, said),
+        ExecutionError::Denied { .. } => ToolError::permanent(said),
+        ExecutionError::Unavailable { uncertain, .. } => {
+            let error = ToolError::transient(said);
+            if *uncertain { error.maybe_done() } else { error }
+        }
+    }
+}
+
+/// The call cannot be made like this; the model is told what to do.
+fn wrong(message: impl Into<String>) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, message)
+}

@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use dormouse_ports::Clock;
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use serde_json::json;
+
+use super::arguments::{text, whole};
+use super::{refused, tool, wrong};
+
+/// The longest time that a command may ask for.
+const LONGEST: u64 = 600;
+/// The time where it asks for none.
+const USUAL: u64 = 120;
+/// Time between the end of a command and the moment at which nobody waits for it any more.
+const IN_TIME: Duration = Duration::from_secs(2);
+
+pub(super) fn spec() -> ToolSpec {
+    let properties = json!({
+        "command": { "type": "string", "minLength": 1, "description": "A command line for /bin/sh" },
+        "timeout_seconds": { "type": "integer", "minimum": 1, "maximum": LONGEST, "description": "120 if left out" },
+        "description": { "type": "string", "description": "What the command does, in a few words, for people" }
+    });
+    let mut spec = tool(
+        "Bash",
+        "Runs a command line in the root of the workspace and returns its output and its status. Everything that it \
+         starts ends with it: nothing runs on in the background.",
+        Effect::Manual,
+        properties,
+        &["command"],
+    );
+    spec.timeout = Some(Duration::from_secs(LONGEST) + IN_TIME);
+    spec
+}
+
+pub(super) async fn call(
+    backend: &dyn ExecutionBackend,
+    clock: &dyn Clock,
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolError> {
+    let asked = Duration::from_secs(whole(call, "timeout_seconds").unwrap_or(USUAL).clamp(1, LONGEST));
+    let limits = CommandLimits { time: asked.min(left(clock, call)?), ..CommandLimits::default() };
+    let command = ShellCommand { limits, ..ShellCommand::new(text(call, "command")?) };
+    let outcome = backend.run(&command).await.map_err(|error| refused(&error))?;
+    let shown = told(&outcome, &limits);
+    Ok(if outcome.end.is_success() { ToolOutput::text(shown) } else { ToolOutput::error(shown) })
+}
+
+/// The time until nobody waits for `call` any more: a command that ends before tells what it did.
+pub(crate) fn left(clock: &dyn Clock, call: &ToolCall) -> Result<Duration, ToolError> {
+    let Some(deadline) = call.deadline else { return Ok(Duration::from_secs(LONGEST)) };
+    let left = Duration::try_from(deadline.duration_since(clock.now())).unwrap_or_default();
+    let left = left.checked_sub(IN_TIME).unwrap_or(left / 2);
+    if left.is_zero() { Err(wrong("there is no time left to run a command")) } else { Ok(left) }
+}
+
+/// The outcome of a command, for a model.
+pub(crate) fn told(outcome: &CommandOutcome, limits: &CommandLimits) -> String {
+    let end = match outcome.end {
+        CommandEnd::Exited { status: 0 } => None,
+        CommandEnd::Exited { status } => Some(format!("the command ended with status {status}")),
+        CommandEnd::Signalled { signal } => Some(format!("the command was ended by signal {signal}")),
+        CommandEnd::TimedOut => Some(format!("the command was ended after {} seconds", limits.time.as_secs_f64())),
+        CommandEnd::TooMuchOutput => {
+            Some(format!("the command was ended: it wrote more than {} bytes", limits.most_output))
+        }
+        CommandEnd::TooMuchMemory => {
+            Some(format!("the command was ended: it took more than {} bytes of memory", limits.memory))
+        }
+        CommandEnd::TooManyProcesses => {
+            Some(format!("the command was ended: it started more than {} processes", limits.processes))
+        }
+    };
+    let stdout = outcome.stdout.text.trim_end_matches('\n').to_owned();
+    let stderr = outcome.stderr.text.trim_end_matches('\n');
+    let stderr = match (stderr.is_empty(), stdout.is_empty() && end.is_none()) {
+        (true, _) => String::new(),
+        (false, true) => stderr.to_owned(),
+        (false, false) => format!("[stderr]\n{stderr}"),
+    };
+    let parts = [end.unwrap_or_default(), stdout, stderr];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,84 @@
+use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition, FileWrite};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use serde_json::json;
+
+use super::arguments::{is_set, knowing, known, text};
+use super::files::{LARGEST, as_text, too_large};
+use super::write::changed;
+use super::{refused, tool, wrong};
+
+/// Lines that are named where a text is found more than once.
+const MOST_LINES: usize = 10;
+
+pub(super) fn spec() -> ToolSpec {
+    let properties = json!({
+        "file_path": { "type": "string", "minLength": 1, "description": "Path from the root of the workspace" },
+        "old_string": { "type": "string", "minLength": 1, "description": "The text to replace, exactly as it stands in the file, without line numbers" },
+        "new_string": { "type": "string", "description": "The text to put in its place" },
+        "replace_all": { "type": "boolean", "description": "Replace every occurrence; without it there must be exactly one" }
+    });
+    let description = "Replaces a text in a file that was read before. The text must be found exactly once, unless \
+                       `replace_all` is set.";
+    tool("Edit", description, Effect::Manual, properties, &["file_path", "old_string", "new_string"])
+}
+
+pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Result<ToolOutput, ToolError> {
+    let path = text(call, "file_path")?;
+    let known =
+        known(call, path).ok_or_else(|| wrong(format!("`{path}` was not read in this session: read it first")))?;
+    let read = backend.read(path, LARGEST).await.map_err(|error| too_large(&error))?;
+    if read.version.0 != known {
+        return Err(changed(path));
+    }
+    let (edited, count) = edited(path, as_text(path, &read.bytes)?, call)?;
+    let write =
+        FileWrite { path: path.to_owned(), bytes: edited.into_bytes(), condition: FileCondition::Is(read.version) };
+    match backend.write(&write).await {
+        Ok(version) => {
+            let places = if count == 1 { "one place".to_owned() } else { format!("{count} places") };
+            Ok(ToolOutput::text(format!("`{path}` is changed in {places}")).noting(knowing(call, path, &version.0)))
+        }
+        Err(ExecutionError::Changed { .. }) => Err(changed(path)),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// The content with the replacement, and how often it was made.
+fn edited(path: &str, content: &str, call: &ToolCall) -> Result<(String, usize), ToolError> {
+    let (old, new) = (text(call, "old_string")?, text(call, "new_string")?);
+    if old.is_empty() {
+        return Err(wrong("`old_string` is empty: write the whole file with Write"));
+    }
+    if old == new {
+        return Err(wrong("`old_string` and `new_string` are equal: nothing would change"));
+    }
+    let places: Vec<usize> = content.match_indices(old).map(|(at, _)| at).collect();
+    match places.as_slice() {
+        [] => Err(wrong(format!("`old_string` is not in `{path}`{}", advice(content, old)))),
+        [_] => Ok((content.replacen(old, new, 1), 1)),
+        many if is_set(call, "replace_all") => Ok((content.replace(old, new), many.len())),
+        many => Err(wrong(format!(
+            "`old_string` is in `{path}` {} times, in {}: take more of the text around it, or set `replace_all`",
+            many.len(),
+            lines_of(content, many)
+        ))),
+    }
+}
+
+fn lines_of(content: &str, places: &[usize]) -> String {
+    let line = |at: &usize| (1 + content[..*at].matches('\n').count()).to_string();
+    let shown = places.iter().take(MOST_LINES).map(line).collect::<Vec<_>>().join(", ");
+    if places.len() > MOST_LINES { format!("lines {shown} and more") } else { format!("lines {shown}") }
+}
+
+/// Why the text may not have been found.
+fn advice(content: &str, old: &str) -> &'static str {
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if content.contains("\r\n") && content.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
+        return ": the lines of the file end with a carriage return and a line feed";
+    }
+    match squeezed(content).contains(&squeezed(old)) {
+        true => ": it is there with other blanks or line ends; take the text exactly as Read shows it",
+        false => "; read the file again and take the text exactly",
+    }
+}

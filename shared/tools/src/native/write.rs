@@ -1,0 +1,40 @@
+use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition, FileVersion, FileWrite};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use serde_json::json;
+
+use super::arguments::{knowing, known, text};
+use super::{refused, tool, wrong};
+
+pub(super) fn spec() -> ToolSpec {
+    let properties = json!({
+        "file_path": { "type": "string", "minLength": 1, "description": "Path from the root of the workspace" },
+        "content": { "type": "string", "description": "The whole content of the file" }
+    });
+    let description = "Writes a file whole, and makes the folders on the way to it. A file that is there already has to \
+                       be read first; to change a part of it, use Edit.";
+    tool("Write", description, Effect::Manual, properties, &["file_path", "content"])
+}
+
+pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Result<ToolOutput, ToolError> {
+    let path = text(call, "file_path")?;
+    let content = text(call, "content")?;
+    let known = known(call, path);
+    let condition = known.clone().map_or(FileCondition::Absent, |version| FileCondition::Is(FileVersion(version)));
+    let write = FileWrite { path: path.to_owned(), bytes: content.as_bytes().to_vec(), condition };
+    let version = match backend.write(&write).await {
+        Ok(version) => version,
+        Err(ExecutionError::Changed { .. }) if known.is_none() => {
+            return Err(wrong(format!("there is a file `{path}` already: read it before it is written over")));
+        }
+        Err(ExecutionError::Changed { .. }) => return Err(changed(path)),
+        Err(error) => return Err(refused(&error)),
+    };
+    let lines = content.lines().count();
+    let done = if known.is_some() { "written over" } else { "written" };
+    Ok(ToolOutput::text(format!("`{path}` is {done}: {lines} lines")).noting(knowing(call, path, &version.0)))
+}
+
+/// The file is not as it was read.
+pub(super) fn changed(path: &str) -> ToolError {
+    wrong(format!("`{path}` was changed, moved or removed since it was read: read it again, then decide anew"))
+}

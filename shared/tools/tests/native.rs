@@ -1,0 +1,265 @@
+//! The native tools over a folder, as a session calls them one after the other.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+use dormouse_ports::tool::{Effect, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolReply, ToolSource};
+use dormouse_testkit::{ManualClock, ScriptedAnswer, ScriptedFetch};
+use dormouse_tools::{LocalBackend, NativeTools};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A session: its notes go from call to call.
+struct Session {
+    folder: TempDir,
+    tools: NativeTools,
+    notes: Map,
+    clock: Arc<ManualClock>,
+}
+
+impl Session {
+    fn new() -> Self {
+        Self::browsing(ScriptedFetch::default())
+    }
+
+    fn browsing(web: ScriptedFetch) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let backend = Arc::new(LocalBackend::open(folder.path()).expect("it opens"));
+        let clock = Arc::new(ManualClock::default());
+        let tools = NativeTools::new(backend, Arc::new(web), clock.clone());
+        Self { folder, tools, notes: Map::new(), clock }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+        if let Some(folder) = Path::new(name).parent() {
+            fs::create_dir_all(self.path(&folder.to_string_lossy())).expect("folders");
+        }
+        fs::write(self.path(name), content).expect("a file");
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).expect("a text")
+    }
+
+    async fn call(&mut self, tool: &str, arguments: Value) -> Result<(String, bool), ToolError> {
+        let mut call = ToolCall::new("1", tool, arguments.as_object().cloned().expect("an object"));
+        call.notes = self.notes.clone();
+        let ToolReply::Done(output) = self.tools.call(&call).await? else { panic!("it is done") };
+        for (name, value) in &output.notes {
+            let noted = self.notes.entry(name.clone()).or_insert_with(|| json!({}));
+            match (noted.as_object_mut(), value.as_object()) {
+                (Some(noted), Some(value)) => noted.extend(value.clone()),
+                (_, _) => *noted = value.clone(),
+            }
+        }
+        let [ToolContent::Text { text }] = output.content.as_slice() else { panic!("one text") };
+        Ok((text.clone(), output.is_error))
+    }
+
+    async fn done(&mut self, tool: &str, arguments: Value) -> String {
+        let (text, is_error) = self.call(tool, arguments).await.expect("the call is made");
+        assert!(!is_error, "{text}");
+        text
+    }
+
+    async fn refused(&mut self, tool: &str, arguments: Value) -> String {
+        let error = self.call(tool, arguments).await.expect_err("it is refused");
+        assert_eq!(error.kind, ToolErrorKind::InvalidArguments, "{error}");
+        assert!(!error.uncertain, "{error}");
+        error.message
+    }
+}
+
+#[tokio::test]
+async fn tools_say_what_they_are() {
+    let session = Session::new();
+    let specs = session.tools.list().await.expect("a list");
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, dormouse_ports::tool::NATIVE_TOOLS);
+    let manual: Vec<&str> =
+        specs.iter().filter(|spec| spec.effect == Effect::Manual).map(|spec| spec.name.as_str()).collect();
+    assert_eq!(manual, ["Bash", "Write", "Edit"]);
+    for spec in specs {
+        jsonschema::validator_for(&Value::Object(spec.input_schema.clone())).expect("a schema");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_read_with_numbers_and_in_parts() {
+    let mut session = Session::new();
+    session.put("a.txt", "one\ntwo\nthree\n");
+    assert_eq!(
+        session.done("Read", json!({ "file_path": "a.txt" })).await,
+        "     1\tone\n     2\ttwo\n     3\tthree\n"
+    );
+    let part = session.done("Read", json!({ "file_path": "./a.txt", "offset": 2, "limit": 1 })).await;
+    assert_eq!(part, "     2\ttwo\n[1 more lines: read on with offset 3]\n");
+    let behind = session.refused("Read", json!({ "file_path": "a.txt", "offset": 9 })).await;
+    assert!(behind.contains("has 3 lines"), "{behind}");
+    session.put("empty", "");
+    assert_eq!(session.done("Read", json!({ "file_path": "empty" })).await, "`empty` is empty");
+    session.put("long", "x".repeat(5000));
+    assert!(session.done("Read", json!({ "file_path": "long" })).await.ends_with(" [cut]\n"));
+    let many: String = (1..=3000).map(|n| format!("{n}\n")).collect();
+    session.put("many", many);
+    assert!(
+        session
+            .done("Read", json!({ "file_path": "many" }))
+            .await
+            .ends_with("[1000 more lines: read on with offset 2001]\n")
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_what_to_do() {
+    let mut session = Session::new();
+    session.put("binary", [0x89, b'P', b'N', b'G', 0]);
+    session.put("zero", "a\0b");
+    fs::File::create(session.path("huge")).expect("a file").set_len(1 << 30).expect("it grows");
+    fs::create_dir(session.path("folder")).expect("a folder");
+    symlink("/etc/passwd", session.path("link")).expect("a link");
+    for (path, expected) in [
+        ("binary", "is no text: 5 bytes"),
+        ("zero", "is no text"),
+        ("huge", "1073741824 bytes, and files up to 8388608 can be read: search it with Grep"),
+        ("folder", "is no file but a folder"),
+        ("nothing", "there is no `nothing`"),
+        ("link", "leads out of the workspace"),
+        ("/etc/passwd", "outside of the workspace"),
+        ("a/../../b", "contains `..`"),
+        ("/dev/zero", "outside of the workspace"),
+    ] {
+        let message = session.refused("Read", json!({ "file_path": path })).await;
+        assert!(message.contains(expected), "{path}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_written_over_only_as_it_was_read() {
+    let mut session = Session::new();
+    session.done("Write", json!({ "file_path": "src/new.txt", "content": "one\n" })).await;
+    assert_eq!(session.text("src/new.txt"), "one\n");
+    session.done("Write", json!({ "file_path": "src/new.txt", "content": "two\n" })).await;
+    session.put("old.txt", "old");
+    let unread = session.refused("Write", json!({ "file_path": "old.txt", "content": "x" })).await;
+    assert!(unread.contains("read it before"), "{unread}");
+    session.done("Read", json!({ "file_path": "old.txt" })).await;
+    session.put("old.txt", "changed by somebody else");
+    let changed = session.refused("Write", json!({ "file_path": "old.txt", "content": "x" })).await;
+    assert!(changed.contains("read it again"), "{changed}");
+    assert_eq!(session.text("old.txt"), "changed by somebody else", "nothing is lost");
+    session.done("Read", json!({ "file_path": "old.txt" })).await;
+    session.done("Write", json!({ "file_path": "old.txt", "content": "x" })).await;
+    assert_eq!(session.text("old.txt"), "x");
+    fs::remove_file(session.path("old.txt")).expect("it goes");
+    session.refused("Write", json!({ "file_path": "old.txt", "content": "y" })).await;
+    let own = session
+        .refused("Write", json!({ "file_path": ".openharness/settings.yaml", "content": "kind: project" }))
+        .await;
+    assert!(own.contains("changed by people"), "{own}");
+}
+
+#[tokio::test]
+async fn an_edit_replaces_exactly_what_is_meant() {
+    let mut session = Session::new();
+    session.put("a.rs", "let a = 1;\nlet b = 1;\n");
+    let edit = |old: &str, new: &str| json!({ "file_path": "a.rs", "old_string": old, "new_string": new });
+    let unread = session.refused("Edit", edit("a", "b")).await;
+    assert!(unread.contains("was not read"), "{unread}");
+    session.done("Read", json!({ "file_path": "a.rs" })).await;
+    let twice = session.refused("Edit", edit("= 1;", "= 2;")).await;
+    assert!(twice.contains("2 times, in lines 1, 2"), "{twice}");
+    let blanks = session.refused("Edit", edit("let  a = 1;", "x")).await;
+    assert!(blanks.contains("other blanks"), "{blanks}");
+    session.refused("Edit", edit("nothing like it", "x")).await;
+    session.refused("Edit", edit("a", "a")).await;
+    session.done("Edit", edit("a = 1", "a = 2")).await;
+    session.done("Edit", edit("b = 1", "b = $1")).await;
+    assert_eq!(session.text("a.rs"), "let a = 2;\nlet b = $1;\n", "one edit after the other, and nothing is expanded");
+    let mut all = edit("let", "var");
+    all["replace_all"] = json!(true);
+    assert_eq!(session.done("Edit", all).await, "`a.rs` is changed in 2 places");
+    session.put("a.rs", "somebody else was here: var a");
+    let changed = session.refused("Edit", edit("var a", "x")).await;
+    assert!(changed.contains("read it again"), "{changed}");
+    session.put("a.rs", "one\r\ntwo\r\n");
+    session.done("Read", json!({ "file_path": "a.rs" })).await;
+    let ends = session.refused("Edit", edit("one\ntwo", "x")).await;
+    assert!(ends.contains("carriage return"), "{ends}");
+}
+
+#[tokio::test]
+async fn files_and_lines_are_found() {
+    let mut session = Session::new();
+    session.put("src/a.rs", "fn one() {}\nfn two() {}\n");
+    session.put("b.md", "fn three\n");
+    assert_eq!(session.done("Glob", json!({ "pattern": "**/*.rs" })).await, "src/a.rs");
+    assert_eq!(session.done("Glob", json!({ "pattern": "*.zip" })).await, "no file matches");
+    assert_eq!(session.done("Grep", json!({ "pattern": "fn t", "glob": "*.rs" })).await, "src/a.rs:2:fn two() {}");
+    let files = session.done("Grep", json!({ "pattern": "^FN", "ignore_case": true, "output_mode": "files" })).await;
+    assert_eq!(files, "b.md\nsrc/a.rs");
+    assert!(session.refused("Grep", json!({ "pattern": "(" })).await.contains("no regular expression"));
+    session.refused("Glob", json!({ "pattern": "*", "path": "../" })).await;
+    for n in 0..120 {
+        session.put(&format!("many/{n}"), "");
+    }
+    assert!(
+        session.done("Glob", json!({ "pattern": "many/*" })).await.ends_with("[there are more: narrow the pattern]")
+    );
+}
+
+#[tokio::test]
+async fn a_command_ends_in_time_to_tell_of_it() {
+    let mut session = Session::new();
+    assert_eq!(session.done("Bash", json!({ "command": "echo out; echo err >&2" })).await, "out\n[stderr]\nerr");
+    let (failed, is_error) = session.call("Bash", json!({ "command": "echo no; exit 3" })).await.expect("it runs");
+    assert_eq!((failed.as_str(), is_error), ("the command ended with status 3\nno", true));
+    let (timed, _) = session
+        .call("Bash", json!({ "command": "echo begun; sleep 60", "timeout_seconds": 1 }))
+        .await
+        .expect("it runs");
+    assert_eq!(timed, "the command was ended after 1 seconds\nbegun");
+    use dormouse_ports::Clock;
+    let mut call = ToolCall::new("1", "Bash", Map::from_iter([("command".to_owned(), json!("sleep 60"))]));
+    call.deadline = Some(session.clock.now() + std::time::Duration::from_secs(1));
+    let ToolReply::Done(output) = session.tools.call(&call).await.expect("it runs") else { panic!("it is done") };
+    assert!(output.is_error, "it ends before nobody waits any more: {output:?}");
+    call.deadline = Some(session.clock.now());
+    assert!(session.tools.call(&call).await.is_err(), "there is no time left");
+}
+
+#[tokio::test]
+async fn a_list_of_things_to_do_stays_in_the_session() {
+    let mut session = Session::new();
+    let todos = json!([{ "content": "look", "status": "completed" }, { "content": "act", "status": "in_progress" }]);
+    assert_eq!(session.done("TodoWrite", json!({ "todos": todos })).await, "[x] look\n[~] act");
+    assert_eq!(session.notes["todos"], todos);
+    assert_eq!(session.done("TodoWrite", json!({ "todos": [] })).await, "the list is empty");
+}
+
+#[tokio::test]
+async fn a_page_is_fetched_as_text() {
+    let web = ScriptedFetch::default();
+    let html = "<html><script>alert(1)</script><h1>Title</h1><p>Some <b>text</b>.</p></html>";
+    web.answer(ScriptedAnswer::pieces(302, [""]).header("location", "/page?key=1"))
+        .answer(ScriptedAnswer::pieces(200, [html]).header("content-type", "text/html"))
+        .answer(ScriptedAnswer::pieces(200, ["x"]).header("content-type", "image/png"));
+    let mut session = Session::browsing(web.clone());
+    let page = session.done("WebFetch", json!({ "url": "https://a.example/" })).await;
+    assert_eq!(page, "https://a.example/page\n\n# Title\n\nSome **text**.");
+    assert_eq!(web.requests()[1].url, "https://a.example/page?key=1");
+    let image = session.call("WebFetch", json!({ "url": "https://a.example/image" })).await.expect("an answer");
+    assert!(image.1 && image.0.contains("is no text"), "{image:?}");
+    for _ in 0..6 {
+        web.answer(ScriptedAnswer::pieces(301, [""]).header("location", "/circle"));
+    }
+    let circle = session.call("WebFetch", json!({ "url": "https://a.example/circle" })).await.expect_err("no end");
+    assert!(circle.message.contains("leads on more than"), "{circle}");
+}
