@@ -370,7 +370,9 @@ impl Commits for RecordingStore {
                 Err(error) => return Err(error),
             }
         }
-        Err(CommitError::Store(StoreError::Unavailable(format!("others write to the session of {task} all the time"))))
+        Err(CommitError::Store(StoreError::Unavailable(format!(
+            "{ATTEMPTS} attempts to record task {task}: each time, another writer had changed its session"
+        ))))
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {

@@ -94,7 +94,7 @@ where
         return ParameterError::Unavailable(format!("{action} on {names}: an answer that cannot be read"));
     }
     match refusal(action, &names, error) {
-        (Kind::Passing, sentence) => ParameterError::Unavailable(sentence),
+        (Kind::Transient, sentence) => ParameterError::Unavailable(sentence),
         (Kind::Denied, sentence) => ParameterError::Denied(sentence),
         (Kind::Refused, sentence) => ParameterError::Refused(sentence),
     }

@@ -12,14 +12,14 @@ use dormouse_ports::SubscriptionError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// No party: a later attempt may succeed. It may also be that this one did.
-    Passing,
+    Transient,
     /// The operator who deploys: the role may not do it, or the resource of the action does not exist.
     Denied,
     /// The caller: the service will never do it as asked.
     Refused,
 }
 
-const PASSING: &[&str] = &[
+const TRANSIENT: &[&str] = &[
     "ConcurrentModificationException",
     "InternalException",
     "InternalFailure",
@@ -56,14 +56,14 @@ const DENIED: &[&str] = &[
 
 /// The kind of `code`; one that is in neither list is judged by the status of the response.
 pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
-    if PASSING.contains(&code) {
-        Kind::Passing
+    if TRANSIENT.contains(&code) {
+        Kind::Transient
     } else if DENIED.contains(&code) {
         Kind::Denied
     } else {
         match status {
             401 | 403 => Kind::Denied,
-            429 | 500.. => Kind::Passing,
+            429 | 500.. => Kind::Transient,
             _ => Kind::Refused,
         }
     }
@@ -74,7 +74,7 @@ pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
 fn kind_without_code(status: u16) -> Kind {
     match status {
         401 | 403 => Kind::Denied,
-        _ => Kind::Passing,
+        _ => Kind::Transient,
     }
 }
 
@@ -97,7 +97,7 @@ where
     let kind = match (is_ours, is_forbidden) {
         (true, _) => Kind::Refused,
         (_, true) => Kind::Denied,
-        (false, false) => Kind::Passing,
+        (false, false) => Kind::Transient,
     };
     (kind, format!("{action} on {resource}: {}", reasons(error)))
 }
@@ -105,7 +105,7 @@ where
 /// The same as an error of registering wake-ups.
 pub(crate) fn subscription_error((kind, sentence): (Kind, String)) -> SubscriptionError {
     match kind {
-        Kind::Passing => SubscriptionError::Unavailable(sentence),
+        Kind::Transient => SubscriptionError::Unavailable(sentence),
         Kind::Denied => SubscriptionError::Denied(sentence),
         Kind::Refused => SubscriptionError::Rejected(sentence),
     }
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn throttling_conflicts_and_server_errors_pass() {
         for (code, status) in [("ThrottlingException", 400), ("TransactionConflictException", 400), ("Odd", 503)] {
-            assert_eq!(kind_of(code, status), Kind::Passing, "{code}");
+            assert_eq!(kind_of(code, status), Kind::Transient, "{code}");
         }
-        assert_eq!(kind_of("Odd", 429), Kind::Passing);
+        assert_eq!(kind_of("Odd", 429), Kind::Transient);
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_cut_says_nothing() {
-        assert_eq!([200, 400, 403].map(kind_without_code), [Kind::Passing, Kind::Passing, Kind::Denied]);
+        assert_eq!([200, 400, 403].map(kind_without_code), [Kind::Transient, Kind::Transient, Kind::Denied]);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use dormouse_api::Agents;
-use dormouse_json::ReadError;
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, CreateSessionRequest, CreateWorkspaceRequest, MessageInput, Part, Role, SubmitInput,
     SubmitTaskRequest, Task, TaskMessageKind, TaskStatus, Workspace,
@@ -19,8 +18,9 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{List, Map};
 use serde_json::{Value, json};
 
+pub(crate) use ask::Answering;
 pub(crate) use ask::ClientCommand;
-use ask::{Answering, SendTask, Tail, WatchedPlace};
+use ask::{SendTask, Tail, WatchedPlace};
 pub(crate) use chat::Chat;
 use client::Client;
 pub(crate) use client::TalkError;
@@ -90,14 +90,13 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
     watch(&client, task.envelope.id.as_str(), None, &show).await
 }
 
-/// An object is a structured payload; everything else is a user's message.
+/// An object is a structured payload; everything else is a user's message. What begins like an object and is none is
+/// a slip of the hand.
 fn input(text: String) -> Result<SubmitInput, TalkError> {
     match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(payload)) => Ok(SubmitInput::Payload(payload)),
-        Err(ReadError::Excess(excess)) if text.trim_start().starts_with('{') => {
-            Err(TalkError::Payload(excess.to_string()))
-        }
-        Ok(_) | Err(ReadError::Excess(_) | ReadError::Json(_)) => Ok(SubmitInput::Message(MessageInput::user(text))),
+        Err(error) if text.trim_start().starts_with('{') => Err(TalkError::Payload(error.to_string())),
+        Ok(_) | Err(_) => Ok(SubmitInput::Message(MessageInput::user(text))),
     }
 }
 
@@ -201,7 +200,7 @@ async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<TalkOut
         if answer::is_task(id.as_str()) {
             return Ok(Err((id, said)));
         }
-        answer::say(opened, &id, said, asked.part.as_deref(), asked.json).await.map(Ok)
+        answer::say(opened, &id, said, &asked).await.map(Ok)
     });
     match ended.await? {
         Ok(inspect::InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
@@ -222,7 +221,7 @@ fn said(payload: Option<&str>, word: Word) -> Result<(TaskMessageKind, MessageIn
         Word::Yes => true,
         Word::No => false,
         Word::Neither => {
-            let Some(text) = payload else { return Err(TalkError::Payload("say what to answer".to_owned())) };
+            let Some(text) = payload else { return Err(TalkError::NoAnswer) };
             return Ok((TaskMessageKind::Input, message(input(text)?)));
         }
     };
@@ -249,6 +248,9 @@ async fn answer_task(
     id: &str,
     (kind, mut message): (TaskMessageKind, MessageInput),
 ) -> Result<TalkOutcome, TalkError> {
+    if asked.by.is_some() {
+        return Err(TalkError::ByItsKey);
+    }
     let client = Client::open(&asked.server)?;
     let path = format!("/v1/tasks/{id}");
     let task: Task = client.read(&path).await?;

@@ -31,11 +31,11 @@ pub(crate) fn status_of(error: &TurnError) -> u16 {
 
 /// After how many seconds trying again makes sense; for what is retryable.
 pub(crate) fn retry_after(error: &TurnError) -> Option<u32> {
-    let passing = [Category::ResumeInProgress, Category::SessionLeaseHeld, Category::SessionWriteConflict];
+    let soon = [Category::ResumeInProgress, Category::SessionLeaseHeld, Category::SessionWriteConflict];
     match error.bucket {
         Bucket::RetryableTransient if error.in_doubt => None,
         Bucket::RetryableTransient if error.retry_after.is_some() => error.retry_after,
-        Bucket::RetryableTransient => Some(if passing.contains(&error.category) { 1 } else { 5 }),
+        Bucket::RetryableTransient => Some(if soon.contains(&error.category) { 1 } else { 5 }),
         Bucket::UserCorrectable | Bucket::SessionTerminating => None,
     }
 }

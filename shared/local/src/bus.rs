@@ -294,7 +294,7 @@ mod tests {
         let (bus, deliveries) = open(folder.path());
         let functions = Arc::new(Flaky::default());
         let shutdown = Shutdown::new();
-        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
+        functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         until_delivered(&bus, &functions).await;
         let taken = functions.taken.lock().expect("a lock").clone();

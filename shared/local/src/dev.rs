@@ -427,6 +427,6 @@ impl Functions for Served {
 fn raised(error: TriggerError) -> InvokeError {
     match &error {
         TriggerError::Unreadable(_) => InvokeError::Permanent(error.to_string()),
-        TriggerError::Turn(_) => InvokeError::Retryable(error.to_string()),
+        TriggerError::Turn(_) => InvokeError::Transient(error.to_string()),
     }
 }

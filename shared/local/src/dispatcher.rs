@@ -23,7 +23,7 @@ const MOST_ATTEMPTS: u32 = 185;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvokeError {
     /// Another attempt may succeed.
-    Retryable(String),
+    Transient(String),
     /// It will never take it.
     Permanent(String),
 }
@@ -93,7 +93,7 @@ impl Dispatcher {
                     tracing::error!(%reason, "a delivery is refused");
                     return DeliveryResult::Refused;
                 }
-                Some(Err(InvokeError::Retryable(reason))) => {
+                Some(Err(InvokeError::Transient(reason))) => {
                     tracing::warn!(attempt, %reason, again_in = ?wait, "a delivery failed");
                 }
             }
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     async fn it_tries_until_the_function_took_it() {
         let functions = Arc::new(Flaky::default());
         let shutdown = Shutdown::new();
-        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
+        functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
         let carried = dispatcher(&functions, &shutdown).carry(&Job::Event(json!(1))).await;
         assert_eq!(
             (carried, functions.taken.lock().expect("a lock").clone()),

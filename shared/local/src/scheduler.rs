@@ -203,7 +203,7 @@ mod tests {
         let scheduler = scheduler();
         let functions = Arc::new(Flaky::default());
         let shutdown = Shutdown::new();
-        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
+        functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
         let soon = Timestamp::now() + SignedDuration::from_millis(300);
         for name in ["cancelled", "kept"] {
             scheduler.schedule(&name.into(), 1, &due(soon));

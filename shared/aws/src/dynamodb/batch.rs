@@ -52,14 +52,14 @@ impl DynamoDbStateStore {
     async fn batch_once(&self, keys: &[Item], attributes: Option<&str>) -> Result<(Vec<Item>, Vec<Item>), Fault> {
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec())).consistent_read(true);
         let wanted = wanted.set_projection_expression(attributes.map(str::to_owned)).build();
-        let wanted = wanted.map_err(|error| Fault::Lasting(StoreError::Invalid(error.to_string())))?;
+        let wanted = wanted.map_err(|error| Fault::Permanent(StoreError::Invalid(error.to_string())))?;
         let answer = self.client.batch_get_item().request_items(&self.table, wanted).send().await;
         let answer = answer.map_err(|error| fault("BatchGetItem", &self.table, &error))?;
         let items = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
         let unread = answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table));
         let unread = unread.map(|rest| rest.keys).unwrap_or_default();
         if items.is_empty() && unread.len() == keys.len() {
-            return Err(Fault::Passing(StoreError::Unavailable("the table is throttling".to_owned())));
+            return Err(Fault::Transient(StoreError::Unavailable("the table is throttling".to_owned())));
         }
         Ok((items, unread))
     }

@@ -168,7 +168,7 @@ impl DynamoDbStateStore {
         let request = request.expression_attribute_values(":waiting", text_value(WAITING));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
         let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
-        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Lasting)?;
+        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Permanent)?;
         Ok((answer.items.unwrap_or_default(), last))
     }
 

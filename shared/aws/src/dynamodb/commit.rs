@@ -84,16 +84,16 @@ impl DynamoDbStateStore {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.put_all(plan.rows(at)).await.map_err(Fault::Lasting)?;
+                    self.put_all(plan.rows(at)).await.map_err(Fault::Permanent)?;
                     if self.clock.now().duration_since(at) > ROWS_TAKE {
                         return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
                     }
                     let parts = plan.sent_at(commit, at);
                     let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
-                    let items = items.collect::<Result<_, _>>().map_err(Fault::Lasting)?;
+                    let items = items.collect::<Result<_, _>>().map_err(Fault::Permanent)?;
                     let sent = self.transact(commit, items, &format!("{} {at}", commit.id)).await;
                     sent.inspect_err(|fault| {
-                        in_doubt.fetch_or(matches!(fault, Fault::Passing(_)), Ordering::Relaxed);
+                        in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
                     })
                 }
             };
@@ -110,12 +110,15 @@ impl DynamoDbStateStore {
                 Some(_) | None => return Ok(Verdict::Refused(index, found)),
             }
         }
-        Err(StoreError::Unavailable("others append to the same stream all the time".to_owned()))
+        let streams = plan.sendings.iter().map(|one| one.stream()).collect::<Vec<_>>().join(", ");
+        Err(StoreError::Unavailable(format!(
+            "{MOST_EARLY} attempts to append to {streams}: each time, another writer had taken a later instant"
+        )))
     }
 
     /// Notes in `in_doubt` that an attempt may have happened although it was not answered so.
     async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
-        let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Passing(_)), Ordering::Relaxed);
+        let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
         let retry = &self.config.retry;
         match plan.parts.as_slice() {
             [] => Ok(Verdict::Happened),
@@ -206,7 +209,7 @@ fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, F
         return Ok(Verdict::Refused(index, reasons[index].item().cloned()));
     }
     let sentences: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
-    Err(Fault::Lasting(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
+    Err(Fault::Permanent(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
 }
 
 /// True if the item `found` was last written by `commit`.

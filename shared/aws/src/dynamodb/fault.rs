@@ -10,11 +10,11 @@ use crate::refusal::{Kind, refusal};
 #[derive(Debug)]
 pub(super) enum Fault {
     /// Another attempt may succeed. It is unknown if this one did.
-    Passing(StoreError),
+    Transient(StoreError),
     /// Another attempt may succeed. This one did nothing.
     Busy(StoreError),
     /// No other attempt will succeed.
-    Lasting(StoreError),
+    Permanent(StoreError),
 }
 
 /// The fault that `error` means for `action` on `table`.
@@ -24,10 +24,10 @@ where
 {
     let (kind, sentence) = refusal(action, &format!("table {table}"), error);
     match kind {
-        Kind::Passing if is_busy(error) => Fault::Busy(StoreError::Unavailable(sentence)),
-        Kind::Passing => Fault::Passing(StoreError::Unavailable(sentence)),
-        Kind::Denied => Fault::Lasting(StoreError::Denied(sentence)),
-        Kind::Refused => Fault::Lasting(StoreError::Invalid(sentence)),
+        Kind::Transient if is_busy(error) => Fault::Busy(StoreError::Unavailable(sentence)),
+        Kind::Transient => Fault::Transient(StoreError::Unavailable(sentence)),
+        Kind::Denied => Fault::Permanent(StoreError::Denied(sentence)),
+        Kind::Refused => Fault::Permanent(StoreError::Invalid(sentence)),
     }
 }
 

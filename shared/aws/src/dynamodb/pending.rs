@@ -115,7 +115,7 @@ impl DynamoDbStateStore {
         let answer = request.set_exclusive_start_key(start).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(|key| text(key, SK).map(str::to_owned)).transpose();
-        Ok((answer.items.unwrap_or_default(), last.map_err(Fault::Lasting)?))
+        Ok((answer.items.unwrap_or_default(), last.map_err(Fault::Permanent)?))
     }
 }
 

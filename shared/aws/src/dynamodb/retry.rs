@@ -35,9 +35,9 @@ impl RetryPolicy {
             sent += 1;
             match attempt().await {
                 Ok(answer) => return Ok(answer),
-                Err(Fault::Lasting(error)) => return Err(error),
-                Err(Fault::Passing(error) | Fault::Busy(error)) if sent >= self.attempts => return Err(error),
-                Err(Fault::Passing(error) | Fault::Busy(error)) => {
+                Err(Fault::Permanent(error)) => return Err(error),
+                Err(Fault::Transient(error) | Fault::Busy(error)) if sent >= self.attempts => return Err(error),
+                Err(Fault::Transient(error) | Fault::Busy(error)) => {
                     tracing::debug!(%error, sent, "the request is repeated");
                     let pause = self.pause(sent);
                     if !pause.is_zero() {

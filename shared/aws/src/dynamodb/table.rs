@@ -134,6 +134,6 @@ fn malformed(error: BuildError) -> StoreError {
 
 fn reason(fault: Fault) -> StoreError {
     match fault {
-        Fault::Passing(error) | Fault::Busy(error) | Fault::Lasting(error) => error,
+        Fault::Transient(error) | Fault::Busy(error) | Fault::Permanent(error) => error,
     }
 }

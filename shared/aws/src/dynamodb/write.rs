@@ -195,7 +195,7 @@ impl DynamoDbStateStore {
             ItemChange::Update { key, expression } => self.attempt_update(write, key, expression).await,
             ItemChange::Delete { key } => self.attempt_delete(write, key).await,
             ItemChange::Check { .. } => {
-                Err(Fault::Lasting(StoreError::Invalid("a condition alone is no write".to_owned())))
+                Err(Fault::Permanent(StoreError::Invalid("a condition alone is no write".to_owned())))
             }
         }
     }

@@ -83,7 +83,7 @@ impl EventBus for EventBridgeBus {
 
 fn bus_error((kind, sentence): (Kind, String)) -> BusError {
     match kind {
-        Kind::Passing => BusError::Unavailable(sentence),
+        Kind::Transient => BusError::Unavailable(sentence),
         Kind::Denied | Kind::Refused => BusError::Rejected(sentence),
     }
 }

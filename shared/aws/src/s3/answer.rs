@@ -79,7 +79,7 @@ fn refused(key: &str, status: u16, body: &str) -> Attempt {
         (409, "ConditionalRequestConflict") => Attempt::Again(ObjectError::Conflict(key.to_owned())),
         (_, "SlowDown" | "RequestTimeout") => Attempt::Again(ObjectError::Transient(sentence())),
         _ => match kind_of(code, status) {
-            Kind::Passing => Attempt::Again(ObjectError::Transient(sentence())),
+            Kind::Transient => Attempt::Again(ObjectError::Transient(sentence())),
             Kind::Denied => Attempt::Final(Err(ObjectError::Denied(sentence()))),
             Kind::Refused => Attempt::Final(Err(ObjectError::Rejected(sentence()))),
         },

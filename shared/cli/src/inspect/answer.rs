@@ -12,6 +12,7 @@ use dormouse_local::keys::DEVELOPER;
 use dormouse_local::program;
 
 use crate::inspect::Printer;
+use crate::talk::Answering;
 use crate::target::{OpenedStore, StoreTarget};
 use crate::terminal::quoted;
 
@@ -80,14 +81,15 @@ pub(crate) async fn say(
     opened: &OpenedStore,
     id: &InvocationId,
     (kind, message): (TaskMessageKind, MessageInput),
-    part: Option<&str>,
-    json: bool,
+    asked: &Answering,
 ) -> Result<InspectOutcome, InspectError> {
+    let part = asked.part.as_deref();
+    let by = asked.by.as_deref().unwrap_or(DEVELOPER);
     let Some(record) = opened.store().load_invocation(id).await? else {
-        return not_found(&Printer::new(json), id);
+        return not_found(&Printer::new(asked.json), id);
     };
     let paused = &record.paused;
-    let payload = answer_payload(&paused.descriptor, kind, &message, DEVELOPER);
+    let payload = answer_payload(&paused.descriptor, kind, &message, by);
     let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
     let transmission = match (&paused.fan_in, part) {
         (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
@@ -105,7 +107,7 @@ pub(crate) async fn say(
             Callback { part: Some(part.to_owned()), ..callback }.into()
         }
     };
-    signal(opened, transmission, json).await
+    signal(opened, transmission, asked.json).await
 }
 
 #[cfg(test)]

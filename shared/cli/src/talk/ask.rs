@@ -37,12 +37,12 @@ pub(crate) enum ClientCommand {
     /// A task is answered through its server. Any other invocation of the data folder goes on in this process.
     #[command(after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve 0b5f1f9e\n  \
         dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  dormouse approve task_01J… --part ada\n\n\
-        Who answers is whoever the key belongs to.\n\
+        A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(Answering),
     /// Say no to what a task or another invocation waits for; as `approve` otherwise.
     #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"note\": \"not this month\"}'\n\n\
-        Who answers is whoever the key belongs to.\n\
+        A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Deny(Answering),
     /// Give a task or another invocation the answer that it waits for; as `approve` otherwise.
@@ -135,6 +135,9 @@ pub(crate) struct Answering {
     /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]
     pub(crate) part: Option<String>,
+    /// Who answers, for an invocation of the data folder; a task is answered by whoever the key belongs to.
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    pub(crate) by: Option<String>,
     /// Watch the task until it ends.
     #[arg(long)]
     pub(crate) follow: bool,

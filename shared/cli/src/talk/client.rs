@@ -45,8 +45,16 @@ pub(crate) enum TalkError {
     Refused { status: u16, code: ErrorCode, message: String, request_id: String },
     #[error("the server answered with status {status} and nothing that can be understood")]
     Unreadable { status: u16 },
-    #[error("the payload must be a JSON object: {0}")]
+    #[error(
+        "the payload must be a JSON object: {0}; in a shell it stands between single quotes: '{{\"note\": \"once\"}}'"
+    )]
     Payload(String),
+    #[error("say what to answer: a JSON object, or words")]
+    NoAnswer,
+    #[error(
+        "a task is answered by whoever the key belongs to: leave --by out, or make a key for that person with `dormouse keys create`"
+    )]
+    ByItsKey,
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
     #[error(transparent)]
@@ -59,7 +67,7 @@ pub(crate) enum TalkError {
 
 impl TalkError {
     /// True if the same request may succeed later.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } | Self::Unreadable { status } => {
@@ -71,6 +79,8 @@ impl TalkError {
             | Self::Elsewhere { .. }
             | Self::Unusable(_)
             | Self::Payload(_)
+            | Self::NoAnswer
+            | Self::ByItsKey
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Inspect(_)
@@ -92,6 +102,8 @@ impl TalkError {
             | Self::Unreachable { .. }
             | Self::Unreadable { .. }
             | Self::Payload(_)
+            | Self::NoAnswer
+            | Self::ByItsKey
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Io(_) => ExitCode::FAILURE,
@@ -168,7 +180,7 @@ impl Client {
                     let status = response.status().as_u16();
                     return response.json().await.map_err(|_| TalkError::Unreadable { status });
                 }
-                Err(error) if attempt < ATTEMPTS && error.is_passing() => tokio::time::sleep(pause).await,
+                Err(error) if attempt < ATTEMPTS && error.is_transient() => tokio::time::sleep(pause).await,
                 Err(error) => return Err(error),
             }
             pause *= 2;

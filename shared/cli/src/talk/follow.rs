@@ -39,7 +39,7 @@ pub(super) async fn follow(
         match cut {
             Ok(ConnectionEnd::Enough) => return Ok(()),
             Ok(ConnectionEnd::Again) => {}
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
         pause = if after == cursor { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
