@@ -283,6 +283,7 @@ fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &StoreTarget
         status: print::status(record),
         since: record.paused.suspended_at,
         waits_for: print::waits_for(&record.paused),
+        description: print::description(&record.paused),
         due_at: row.due_at,
     }
 }
@@ -294,6 +295,7 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
         status: "unreadable",
         since: row.since.unwrap_or(now),
         waits_for: format!("nobody knows: its record cannot be read ({reason}); it can be canceled"),
+        description: None,
         due_at: row.due_at,
         answer_with: None,
     }

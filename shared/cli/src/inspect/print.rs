@@ -13,6 +13,8 @@ const BOLD: &str = "\u{1b}[1m";
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
+/// Longest description in a table, in characters.
+const DESCRIPTION: usize = 60;
 
 /// A line of `pending`.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Row {
     pub(crate) status: &'static str,
     pub(crate) since: Timestamp,
     pub(crate) waits_for: String,
+    /// What is asked, in the words of the one who asks.
+    pub(crate) description: Option<String>,
     pub(crate) due_at: Option<Timestamp>,
     /// The command that answers it, if it sleeps.
     pub(crate) answer_with: Option<String>,
@@ -30,7 +34,18 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn into_json(self) -> Value {
         json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
-            "waits_for": self.waits_for, "due_at": self.due_at, "answer_with": self.answer_with })
+            "waits_for": self.waits_for,
+            "description": self.description, "due_at": self.due_at, "answer_with": self.answer_with })
+    }
+
+    /// The signals, and what is asked as far as a column holds it.
+    fn told(&self) -> String {
+        let Some(description) = &self.description else { return self.waits_for.clone() };
+        let mut words: String = description.chars().take(DESCRIPTION).collect();
+        if description.chars().nth(DESCRIPTION).is_some() {
+            words.push('…');
+        }
+        format!("{}: {words}", self.waits_for)
     }
 
     pub(crate) const HEAD: [&str; 7] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE", "ANSWER WITH"];
@@ -41,7 +56,7 @@ impl Row {
             self.graph.clone(),
             self.status.to_owned(),
             in_words(now.duration_since(self.since)),
-            self.waits_for.clone(),
+            self.told(),
             self.due_at.map_or_else(|| "-".to_owned(), moment),
             self.answer_with.clone().unwrap_or_else(|| "-".to_owned()),
         ]
@@ -92,6 +107,11 @@ pub(crate) fn waits_for(paused: &PausedInvocation) -> String {
         part.is_none_or(|(fan_in, part)| !fan_in.has_answered(part))
     });
     to_come.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What the wait says of itself, if its author described it.
+pub(crate) fn description(paused: &PausedInvocation) -> Option<String> {
+    paused.descriptor.metadata.as_ref()?.get("description")?.as_str().map(str::to_owned)
 }
 
 /// Parts of a fan-in that have answered, and those that have not.
