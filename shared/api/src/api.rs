@@ -204,7 +204,7 @@ impl Api {
                 | CommitError::SessionConflict
                 | CommitError::LeaseLost
                 | CommitError::SignalBuffered(_)
-                | CommitError::SignalTaken(_),
+                | CommitError::SignalTaken { .. },
             ) => return Ok(None),
         }
         if let Some(invocation_id) = work

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     BufferedSignal, Cancellation, EarlySignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Journal,
-    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, SessionId, StoreError, WakePlan,
+    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, SessionId, SignalId, StoreError, WakePlan,
 };
 
 /// The right to change an invocation, and the one way in which durable state changes.
@@ -345,7 +345,12 @@ pub enum CommitError {
     /// An awaited signal has already arrived: one of those that are expected.
     SignalBuffered(BufferedSignal),
     /// Another invocation waits for the same signal id.
-    SignalTaken(InvocationId),
+    SignalTaken {
+        /// The signal.
+        signal_id: SignalId,
+        /// The invocation that waits for it.
+        holder: InvocationId,
+    },
     /// A document or a stream is not in the state that the journal assumes.
     Journal(JournalConflict),
     /// The store did not answer, and it could not be found out: all of it may have been written, or may be soon.
@@ -363,7 +368,7 @@ impl CommitError {
             | Self::LeaseLost
             | Self::InvocationConflict
             | Self::SignalBuffered(_)
-            | Self::SignalTaken(_)
+            | Self::SignalTaken { .. }
             | Self::Journal(_)
             | Self::Store(_) => false,
         }
@@ -378,7 +383,10 @@ impl fmt::Display for CommitError {
             Self::InvocationConflict => f.write_str("the invocation was changed by another worker"),
             Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
             // The caller that reads this may not know of the other invocation.
-            Self::SignalTaken(_) => f.write_str("another invocation already waits for the same signal id"),
+            Self::SignalTaken { signal_id, .. } => write!(
+                f,
+                "another invocation already waits for signal `{signal_id}`: an id belongs to one wait, so it needs a part that is the turn's own"
+            ),
             Self::Journal(conflict) => conflict.fmt(f),
             Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),
             Self::Store(error) => error.fmt(f),

@@ -93,6 +93,7 @@ pub(super) const PENDING_SHARDS: u8 = 16;
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
+const SIGNAL: &str = "SIGNAL#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
 pub(super) const RULES: &str = "RULES";
@@ -121,7 +122,7 @@ impl Key {
     }
 
     pub(super) fn signal(id: &SignalId) -> Self {
-        Self { pk: format!("SIGNAL#{id}"), sk: "SIGNAL".to_owned() }
+        Self { pk: format!("{SIGNAL}{id}"), sk: "SIGNAL".to_owned() }
     }
 
     /// A chunk of a blob; `place` is empty for those of the first versions.
@@ -321,6 +322,11 @@ pub(super) fn order_of(sk: &str) -> Option<&str> {
 /// The session of a head's partition key.
 pub(super) fn session_id(pk: &str) -> Option<SessionId> {
     pk.strip_prefix(SESSION).map(SessionId::from)
+}
+
+/// The signal of an item's partition key.
+pub(super) fn signal_id(pk: &str) -> Option<SignalId> {
+    pk.strip_prefix(SIGNAL).map(SignalId::from)
 }
 
 /// Prefix of the partition keys of all sessions.

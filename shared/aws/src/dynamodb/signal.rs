@@ -11,7 +11,9 @@ use super::blobs::BlobOrigin;
 use super::codec::payload_digest;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
-use super::keys::{EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, RECEIVED_AT, TTL};
+use super::keys::{
+    self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, TTL,
+};
 use super::write::{Write, Written};
 
 pub(super) const WAITING: &str = "waiting";
@@ -94,11 +96,20 @@ impl DynamoDbStateStore {
         match self.signal_state(item).await {
             Ok(SignalState::Buffered(signal)) => CommitError::SignalBuffered(signal),
             Ok(SignalState::Waiting { invocation_id, .. } | SignalState::Delivered { invocation_id, .. }) => {
-                CommitError::SignalTaken(invocation_id)
+                match signal_id(item) {
+                    Ok(signal_id) => CommitError::SignalTaken { signal_id, holder: invocation_id },
+                    Err(error) => CommitError::Store(error),
+                }
             }
             Err(error) => CommitError::Store(error),
         }
     }
+}
+
+/// The signal whose item `item` is.
+fn signal_id(item: &Item) -> Result<SignalId, StoreError> {
+    let key = text(item, PK)?;
+    keys::signal_id(key).ok_or_else(|| StoreError::Corrupt(format!("an item of a signal has the key `{key}`")))
 }
 
 fn waiter(item: &Item) -> Result<InvocationId, StoreError> {

@@ -344,7 +344,7 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
         CommitError::Unknown(_) => Category::OutcomeUnknown,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
-        | CommitError::SignalTaken(_)
+        | CommitError::SignalTaken { .. }
         | CommitError::Journal(_)
         | CommitError::Store(_) => otherwise,
     };
@@ -355,7 +355,7 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
         | CommitError::LeaseLost
         | CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
-        | CommitError::SignalTaken(_) => false,
+        | CommitError::SignalTaken { .. } => false,
     };
     EngineError::new(category, error.to_string()).transient_if(transient)
 }

@@ -87,7 +87,7 @@ pub(super) async fn gather(
             | CommitError::SessionConflict
             | CommitError::LeaseLost
             | CommitError::SignalBuffered(_)
-            | CommitError::SignalTaken(_)
+            | CommitError::SignalTaken { .. }
             | CommitError::Journal(_),
         ) => Ok(FanInStep::Claims(ClaimProposal { payload: delivery.payload.clone(), answered: None })),
     }

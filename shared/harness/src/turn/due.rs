@@ -119,7 +119,7 @@ async fn advance(worker: &Worker, paused: &PausedInvocation) -> Result<Option<Pa
             | CommitError::SessionConflict
             | CommitError::LeaseLost
             | CommitError::SignalBuffered(_)
-            | CommitError::SignalTaken(_),
+            | CommitError::SignalTaken { .. },
         ) => Ok(None),
     }
 }

@@ -223,8 +223,8 @@ pub(super) async fn the_next_pause_may_expect_some_of_the_same(store: Store) {
 pub(super) async fn a_taken_part_takes_all(store: Store) {
     sleep(&store, &pause("i2", 1, "i1-b")).await;
     let refused = store.commit(&commit("sleep", None, Some(fresh(&several("i1", 1, &["a", "b"]))))).await;
-    let Err(CommitError::SignalTaken(by)) = refused else { panic!("{refused:?}") };
-    assert_eq!(by.as_str(), "i2");
+    let Err(CommitError::SignalTaken { signal_id, holder }) = refused else { panic!("{refused:?}") };
+    assert_eq!((signal_id.as_str(), holder.as_str()), ("i1-b", "i2"));
     assert_eq!((invocation(&store, "i1").await, signal(&store, "i1-a").await), (None, None), "all of it or nothing");
 }
 

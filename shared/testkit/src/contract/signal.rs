@@ -81,8 +81,8 @@ pub(super) async fn a_claimed_pause_consumes_only_its_own_payload(store: Store) 
 pub(super) async fn a_second_waiter_is_refused(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     let outcome = store.commit(&commit("second", None, Some(fresh(&pause("i2", 1, "s1"))))).await;
-    let Err(CommitError::SignalTaken(by)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(by.as_str(), "i1");
+    let Err(CommitError::SignalTaken { signal_id, holder }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((signal_id.as_str(), holder.as_str()), ("s1", "i1"));
     assert_eq!(invocation(&store, "i2").await, None, "nothing of a refused commit is written");
 }
 

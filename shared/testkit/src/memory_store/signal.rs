@@ -42,7 +42,11 @@ pub(super) fn check_wait(
                 if previous.invocation_id == *invocation_id
                     && previous.generation == *generation
                     && previous.waits().any(|awaited| awaited == *id));
-            if own { Ok(()) } else { Err(CommitError::SignalTaken(invocation_id.clone())) }
+            if own {
+                Ok(())
+            } else {
+                Err(CommitError::SignalTaken { signal_id: id.clone(), holder: invocation_id.clone() })
+            }
         }
         Some(SignalState::Buffered(parked)) => {
             let consumed = early.iter().any(|early| early.signal_id == *id && early.payload == parked.payload);
