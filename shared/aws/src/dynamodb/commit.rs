@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, optional_text};
+use super::journal::AppendWrites;
 use super::keys::{COMMIT_ID, Key};
 use super::plan::{Plan, PlanPart};
 use super::session;
@@ -110,7 +111,7 @@ impl DynamoDbStateStore {
                 Some(_) | None => return Ok(Verdict::Refused(index, found)),
             }
         }
-        let streams = plan.sendings.iter().map(|one| one.stream()).collect::<Vec<_>>().join(", ");
+        let streams = plan.sendings.iter().map(AppendWrites::stream).collect::<Vec<_>>().join(", ");
         Err(StoreError::Unavailable(format!(
             "{MOST_EARLY} attempts to append to {streams}: each time, another writer had taken a later instant"
         )))
