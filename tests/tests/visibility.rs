@@ -144,9 +144,16 @@ const TABLE: &[(Operation, Row)] = &[
     ),
     (GetTask, Reads(&["/v1/tasks/{T}", "/v1/tasks/{OPEN}"])),
     (CancelTask, Writes(&[("/v1/tasks/{OPEN}/cancel", r#"{"reason": "marker-reason"}"#)])),
-    (ListPermissionRequests, NotOffered),
-    (ListTaskPermissionRequests, NotOffered),
-    (RespondPermissionRequest, NotOffered),
+    (
+        ListPermissionRequests,
+        Lists(&[
+            "/v1/permission-requests",
+            "/v1/permission-requests?session_id={S}",
+            "/v1/permission-requests?task_id={ASK}",
+        ]),
+    ),
+    (ListTaskPermissionRequests, Lists(&["/v1/tasks/{ASK}/permission-requests"])),
+    (RespondPermissionRequest, Writes(&[("/v1/permission-requests/{PERM}/respond", r#"{"approved": true}"#)])),
     (ReplayTask, NotOffered),
     (
         AppendTaskMessage,
@@ -218,29 +225,59 @@ const TABLE: &[(Operation, Row)] = &[
     ),
     (GetReceipt, NotOffered),
     (VerifyReceipt, NotOffered),
-    (ListMemories, NotOffered),
-    (CreateMemory, NotOffered),
-    (GetMemory, NotOffered),
-    (DeleteMemory, NotOffered),
-    (ListVaults, NotOffered),
-    (CreateVault, NotOffered),
-    (GetVault, NotOffered),
-    (ListConnectors, NotOffered),
-    (GetConnector, NotOffered),
-    (ListSkills, NotOffered),
-    (GetSkill, NotOffered),
+    (
+        ListMemories,
+        Lists(&[
+            "/v1/memories",
+            "/v1/memories?limit=1",
+            "/v1/memories?workspace_id={W}",
+            "/v1/memories?session_id={S}",
+        ]),
+    ),
+    (
+        CreateMemory,
+        Writes(&[
+            (
+                "/v1/memories",
+                r#"{"scope": "session", "owner_id": "{S}", "content": "marker-memory", "provenance": {}}"#,
+            ),
+            (
+                "/v1/memories",
+                r#"{"scope": "workspace", "owner_id": "{W}", "content": "marker-memory", "provenance": {}}"#,
+            ),
+        ]),
+    ),
+    (GetMemory, Reads(&["/v1/memories/{MEMORY}", "/v1/memories/{NOTE}"])),
+    (DeleteMemory, Writes(&[("/v1/memories/{MEMORY}", "")])),
+    (ListVaults, Lists(&["/v1/vaults", "/v1/vaults?limit=1", "/v1/vaults?workspace_id={W}"])),
+    (
+        CreateVault,
+        Writes(&[("/v1/vaults", r#"{"workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault"]}"#)]),
+    ),
+    (GetVault, Reads(&["/v1/vaults/{VAULT}"])),
+    (ListConnectors, OfTheServer("/v1/connectors")),
+    (GetConnector, OfTheServer("/v1/connectors/connector_none")),
+    (ListSkills, OfTheServer("/v1/skills")),
+    (GetSkill, OfTheServer("/v1/skills/skill_quiet")),
     (ListOutcomes, Lists(&["/v1/outcomes", "/v1/outcomes?limit=1", "/v1/outcomes?task_id={T}"])),
     (GetOutcome, Reads(&["/v1/outcomes/{O}"])),
-    (ListQuotas, NotOffered),
-    (GetQuota, NotOffered),
-    (GetRuntime, NotOffered),
-    (ListCapabilities, NotOffered),
-    (ListTools, NotOffered),
-    (GetTool, NotOffered),
-    (ReadWorkspaceFile, NotOffered),
-    (WriteWorkspaceFile, NotOffered),
-    (CreatePersona, NotOffered),
-    (UpdatePersona, NotOffered),
+    (ListQuotas, OfTheServer("/v1/quotas")),
+    (GetQuota, OfTheServer("/v1/quotas/quota_none")),
+    (GetRuntime, OfTheServer("/v1/runtime")),
+    (ListCapabilities, OfTheServer("/v1/capabilities")),
+    (ListTools, OfTheServer("/v1/tools")),
+    (GetTool, OfTheServer("/v1/tools/tool_none")),
+    (ReadWorkspaceFile, Reads(&["/v1/workspaces/{W}/files", "/v1/workspaces/{W}/files?path=notes/a.txt"])),
+    (
+        WriteWorkspaceFile,
+        Writes(&[
+            ("/v1/workspaces/{W}/files?path=notes/b.txt", r#"{"content": "marker-file"}"#),
+            ("/v1/workspaces/{W}/files?path=notes/a.txt", r#"{"content": "marker-file 2"}"#),
+        ]),
+    ),
+    // What a tenant makes of personas is all of the tenant's: `api::extended` has more of them.
+    (CreatePersona, Writes(&[("/v1/personas", r#"{"name": "none"}"#)])),
+    (UpdatePersona, Writes(&[("/v1/personas/persona_quiet", r#"{"description": "none"}"#)])),
 ];
 
 /// The routes beside the protocol: what somebody asks who has no token for it, or who may wake a pause and no more.
@@ -488,6 +525,21 @@ async fn furnished() -> (World, [String; 3]) {
     let open = json!({ "session_id": "{S}", "persona_id": "persona_quiet", "input": { "note": "marker-note" } });
     world.made("OPEN", &ada, "/v1/tasks", open).await;
     world.work().await;
+    let asks = json!({ "session_id": "{S}", "persona_id": "persona_expense-approval",
+        "input": { "employee": "marker-employee", "amount_cents": 12000, "purpose": "marker-purpose" } });
+    world.made("ASK", &ada, "/v1/tasks", asks).await;
+    world.work().await;
+    let requests = world.ask(&ada, "GET", &world.named("/v1/tasks/{ASK}/permission-requests"), "").await;
+    let requests: Value = serde_json::from_str(&requests.body).unwrap();
+    world.names.insert("PERM", requests["data"][0]["id"].as_str().unwrap().to_owned());
+    let memory = |scope: &str, owner: &str| json!({ "scope": scope, "owner_id": owner, "content": "marker-memory", "provenance": {} });
+    world.made("MEMORY", &ada, "/v1/memories", memory("session", "{S}")).await;
+    world.made("NOTE", &ada, "/v1/memories", memory("workspace", "{W}")).await;
+    let vault = json!({ "workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault"] });
+    world.made("VAULT", &ada, "/v1/vaults", vault).await;
+    let file = r#"{"content": "marker-file"}"#;
+    let target = world.named("/v1/workspaces/{W}/files?path=notes/a.txt");
+    assert_eq!(world.ask(&ada, "PUT", &target, file).await.status, 200);
     let events = world.ask(&ada, "GET", &world.named("/v1/sessions/{S}/events"), "").await;
     let events: Value = serde_json::from_str(&events.body).unwrap();
     let id = |event: &Value| event["id"].as_str().unwrap().to_owned();

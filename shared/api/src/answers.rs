@@ -46,7 +46,7 @@ const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
 const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
 
 /// Key in the metadata of a message for the one of several answers that it is.
-const IN_REPLY_TO: &str = "in_reply_to";
+pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 
 /// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];

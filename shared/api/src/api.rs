@@ -21,6 +21,9 @@ use crate::{Call, CallAnswer, Personas};
 /// Number of attempts at a change that others were faster than.
 const ATTEMPTS: u32 = 64;
 
+/// The status of an answer without a body.
+pub(crate) const NO_CONTENT: u16 = 204;
+
 /// After how many attempts there is a pause before each one.
 const HASTY_ATTEMPTS: u32 = 6;
 
@@ -102,8 +105,8 @@ impl Api {
         &*self.0.records
     }
 
-    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the HTTP
-    /// application serves: of a stream of all events it serves each look; the others it refuses as not offered.
+    /// Serves one call. Of the streams, which the HTTP application serves as it does the public operations, it serves
+    /// each look at all events. What is [not offered](crate::is_offered) it refuses.
     ///
     /// # Errors
     /// Error that the caller receives instead of an answer. Nothing was written then.
@@ -133,6 +136,24 @@ impl Api {
             Operation::DownloadArtifactContent => self.download(&call).await,
             Operation::ListOutcomes => self.list_outcomes(&call).await,
             Operation::GetOutcome => self.get_outcome(&call).await,
+            Operation::ListPermissionRequests | Operation::ListTaskPermissionRequests => {
+                self.list_permission_requests(&call).await
+            }
+            Operation::ListMemories => self.list_memories(&call).await,
+            Operation::GetMemory => self.get_memory(&call).await,
+            Operation::ListVaults => self.list_vaults(&call).await,
+            Operation::GetVault => self.get_vault(&call).await,
+            Operation::ListConnectors => self.list_connectors(&call).await,
+            Operation::GetConnector => self.get_connector(&call).await,
+            Operation::ListSkills => self.list_skills(&call).await,
+            Operation::GetSkill => self.get_skill(&call).await,
+            Operation::ListQuotas => self.list_quotas(&call).await,
+            Operation::GetQuota => self.get_quota(&call).await,
+            Operation::GetRuntime => self.runtime(),
+            Operation::ListCapabilities => self.list_capabilities(),
+            Operation::ListTools => self.list_tools(&call).await,
+            Operation::GetTool => self.get_tool(&call).await,
+            Operation::ReadWorkspaceFile => self.read_file(&call).await,
             _ => self.write(&call).await,
         }
     }
@@ -154,6 +175,13 @@ impl Api {
             Operation::AppendTaskMessage => self.append_task_message(call).await,
             Operation::CreateSessionBranch => self.create_branch(call).await,
             Operation::RegisterArtifact => self.register_artifact(call).await,
+            Operation::CreatePersona => self.create_persona(call).await,
+            Operation::UpdatePersona => self.update_persona(call).await,
+            Operation::RespondPermissionRequest => self.respond(call).await,
+            Operation::CreateMemory => self.create_memory(call).await,
+            Operation::DeleteMemory => self.delete_memory(call).await,
+            Operation::CreateVault => self.create_vault(call).await,
+            Operation::WriteWorkspaceFile => self.write_file(call).await,
             other => Err(ProtocolError::not_implemented(other)),
         }
     }
@@ -188,7 +216,7 @@ impl Api {
         // Also a call that changes nothing is answered the same when its key comes again.
         journal.documents.extend(self.record(call, status, &body).await?);
         if journal.is_empty() && invocation.is_none() {
-            return Ok(Some(CallAnswer::Json(status, body)));
+            return Ok(Some(answered(status, body)));
         }
         let ports = self.0.harness.engine().ports();
         let id = ports.ids.fresh();
@@ -220,7 +248,7 @@ impl Api {
         {
             tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
         }
-        Ok(Some(CallAnswer::Json(status, body)))
+        Ok(Some(answered(status, body)))
     }
 
     /// The `R` called `id`, if there is one.
@@ -254,6 +282,11 @@ impl Api {
     pub(crate) fn fresh<I: Identifier>(&self, now: Timestamp) -> I {
         crate::ids::fresh(&*self.0.harness.engine().ports().ids, now)
     }
+}
+
+/// The answer with `status` and `body`.
+fn answered(status: u16, body: Value) -> CallAnswer {
+    if status == NO_CONTENT { CallAnswer::Empty } else { CallAnswer::Json(status, body) }
 }
 
 /// Author of the changes of `call`.

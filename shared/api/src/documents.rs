@@ -6,7 +6,9 @@
 //! | `session` | the session's | nothing: it is at the end of the session's stream ([`SessionEnd`]) |
 //! | `task` | the task's, which is that of its invocation | [`TaskIndex`], with the outcome of what has ended |
 //! | `artifact` | the artifact's | [`ContentLocation`] |
-//! | `workspace`, `branch` | theirs | nothing |
+//! | `workspace`, `branch`, `persona`, `vault`, `quota`, `connector`, `permission_request` | theirs | nothing |
+//! | `memory` | the memory's | [`MemoryIndex`]: a tombstone |
+//! | `file` | a hash of workspace and path | all of it (`crate::files`) |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
 //!
@@ -19,9 +21,13 @@ use std::fmt::Debug;
 
 use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Map, Records, StoreError, StreamTip};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{ArtifactId, BranchId, EventId, OutcomeId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::id::{
+    ArtifactId, BranchId, ConnectorId, EventId, MemoryId, OutcomeId, PermissionRequestId, PersonaId, QuotaId,
+    SessionId, TaskId, VaultId, WorkspaceId,
+};
 use dormouse_protocol::resource::{
-    Artifact, Branch, Outcome, PartVisibility, Session, SessionState, Task, TaskStatus, Workspace,
+    Artifact, Branch, Connector, Memory, MemoryScope, Outcome, PartVisibility, PermissionRequest, Persona, Quota,
+    Session, SessionState, Task, TaskStatus, Vault, Workspace,
 };
 use dormouse_protocol::{Envelope, Identifier, ProtocolError};
 use futures::future::try_join;
@@ -31,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Actor;
+use crate::memories::MemoryIndex;
 use crate::refusal::internal;
 
 /// Field of a document with the server's own part of it.
@@ -397,6 +404,14 @@ resources! {
     Workspace WorkspaceId (), workspace => [];
     Task TaskId TaskIndex, task => [Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
+    Vault VaultId (), vault => [];
+    Persona PersonaId (), persona => [];
+    Quota QuotaId (), quota => [];
+    Connector ConnectorId (), connector => [];
+    Memory MemoryId MemoryIndex, memory => [(memory.scope == MemoryScope::Session).then_some(memory.owner_id.as_str())];
+    PermissionRequest PermissionRequestId (), request => [
+        request.session_id.as_ref().map(SessionId::as_str), request.task_id.as_ref().map(TaskId::as_str)
+    ];
 }
 
 impl Resource for Session {

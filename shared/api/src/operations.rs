@@ -1,7 +1,20 @@
 use async_trait::async_trait;
-use dormouse_protocol::ProtocolError;
+use dormouse_protocol::{Level, Operation, ProtocolError};
 
 use crate::{Api, Call, CallAnswer};
+
+/// True if servers of this crate offer `operation`; what they do not offer is answered 501.
+pub fn is_offered(operation: Operation) -> bool {
+    match operation.spec().level {
+        Level::Core | Level::Extended | Level::Host => true,
+        Level::Receipts | Level::Replay => false,
+    }
+}
+
+/// True if tasks that end get receipts.
+pub(crate) fn issues_receipts() -> bool {
+    is_offered(Operation::GetReceipt)
+}
 
 /// Serves calls: requests that were found to be in order.
 #[async_trait]

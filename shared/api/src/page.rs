@@ -13,6 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Resource, Stored};
@@ -71,6 +72,15 @@ impl PageSource {
             Self::One(key) => format!("{}/{}", key.kind, key.id),
         }
     }
+}
+
+/// A stretch of a list that is not stored.
+#[derive(Debug)]
+pub(crate) struct FixedPage {
+    /// The places of its elements.
+    pub(crate) range: std::ops::Range<usize>,
+    /// Cursor of the next page.
+    pub(crate) next: Option<String>,
 }
 
 /// A stretch of documents of several sources.
@@ -146,6 +156,56 @@ impl Api {
         found(&List::page(kept, next))
     }
 
+    /// The page that `call` asks for of the list called `list`, whose elements have these names.
+    ///
+    /// # Errors
+    /// For a bad limit or cursor.
+    pub(crate) fn fixed_page(&self, call: &Call, list: &str, names: &[&str]) -> Result<FixedPage, ProtocolError> {
+        let query = ListQuery::read(&call.query)?;
+        let scope = scope(call, list);
+        let after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
+        let start = after.map_or(0, |after| behind(names, &after));
+        let end = names.len().min(start + query.limit);
+        let next = (end < names.len()).then(|| names.get(start..end)).flatten().and_then(<[&str]>::last);
+        let next = next.map(|last| self.cursor(call, &scope, &[(*last).to_owned()])).transpose()?;
+        Ok(FixedPage { range: start..end, next })
+    }
+
+    /// The page that `call` asks for of the stored `R`s of its tenant, and behind those of what comes with the server,
+    /// which has these `names`: the elements that are stored, and the stretch of the others.
+    ///
+    /// # Errors
+    /// For a bad limit or cursor.
+    pub(crate) async fn page_and_fixed<R: Resource + Send>(
+        &self,
+        call: &Call,
+        names: &[&str],
+    ) -> Result<(Vec<Value>, FixedPage), ProtocolError> {
+        let query = ListQuery::read(&call.query)?;
+        let source = PageSource::list::<R>(&call.actor.tenant, Narrowed::Nothing);
+        let scope = scope(call, &source.name());
+        let mut stored = Vec::new();
+        let start = match self.position(call, &scope, query.cursor.as_deref())?.as_slice() {
+            // Behind all that is stored.
+            [_, name] => behind(names, name),
+            _ => {
+                let answer = self.page::<R>(call, Narrowed::Nothing, |_| true).await?;
+                let CallAnswer::Json(_, mut page) = answer else { return Err(internal(&"a page is JSON")) };
+                if let Some(Value::Array(data)) = page.get_mut("data").map(Value::take) {
+                    stored = data;
+                }
+                if let Some(next) = page["page"]["next_cursor"].as_str() {
+                    return Ok((stored, FixedPage { range: 0..0, next: Some(next.to_owned()) }));
+                }
+                0
+            }
+        };
+        let end = names.len().min(start + query.limit.saturating_sub(stored.len()));
+        let last = end.checked_sub(1).and_then(|last| names.get(last)).map_or("", |last| *last);
+        let next = (end < names.len()).then(|| self.cursor(call, &scope, &[String::new(), last.to_owned()]));
+        Ok((stored, FixedPage { range: start..end, next: next.transpose()? }))
+    }
+
     /// The documents of `sources` that are older than the id `after`, as many of each as `limit` at most. Ids of
     /// different words are ordered by what stands behind the word.
     async fn merged(
@@ -215,6 +275,14 @@ impl Api {
         let expires: Timestamp = call.now.checked_add(GOOD_FOR).map_err(|error| internal(&error))?;
         Ok(self.parts().cursors.seal(scope, position, expires))
     }
+}
+
+/// The place behind the element called `name`: the beginning for no name, the end for one that is not there any more.
+fn behind(names: &[&str], name: &str) -> usize {
+    if name.is_empty() {
+        return 0;
+    }
+    names.iter().position(|known| *known == name).map_or(names.len(), |place| place + 1)
 }
 
 /// Number of `elements` that one page holds: at most `limit`, and [so many bytes](limits::PAGE), but one if there is

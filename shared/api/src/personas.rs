@@ -1,24 +1,31 @@
-//! Personas: each graph that is offered is one. They are part of the server and cannot be written.
+//! Personas: each graph that is offered is one, which is part of the server and cannot be written. A tenant can make
+//! others of the same graphs.
+//!
+//! A persona that a tenant made promises how freely it acts. The promise is kept: where its graph acts more freely than
+//! its tier allows, it cannot be made, and a task for it is refused.
 
 use std::sync::Arc;
 
 use dormouse_engine::CompiledGraph;
-use dormouse_ports::Category;
+use dormouse_ports::{Category, Journal};
 use dormouse_protocol::envelope::List;
-use dormouse_protocol::id::PersonaId;
-use dormouse_protocol::request::ListQuery;
-use dormouse_protocol::resource::{AutonomyTier, Persona, ReceiptPolicy};
-use dormouse_protocol::{Envelope, Map, ProtocolError};
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::{PersonaId, QuotaId};
+use dormouse_protocol::resource::{
+    AutonomyTier, CreatePersonaRequest, Persona, Quota, ReceiptPolicy, UpdatePersonaRequest,
+};
+use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
 
 use crate::agents::AgentSource;
-use crate::api::{Api, found};
-use crate::page::scope;
+use crate::api::{Api, Change, found, json};
+use crate::documents::Stored;
 use crate::refusal::{agents_away, internal};
+use crate::runtime::ToolInfo;
 use crate::{Call, CallAnswer};
 
 /// A graph that clients can have work done by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PersonaSpec {
     /// The name of the graph.
     pub graph: String,
@@ -26,17 +33,35 @@ pub struct PersonaSpec {
     pub description: String,
     /// Degree to which it acts without asking a person.
     pub autonomy_tier: AutonomyTier,
+    /// Tools that it may call.
+    pub tools: Vec<ToolInfo>,
+}
+
+/// The persona that a task is for.
+pub(crate) struct ChosenPersona {
+    /// Its id.
+    pub(crate) id: PersonaId,
+    /// The offer that does the work.
+    pub(crate) spec: PersonaSpec,
+    /// Quota that its tasks count against.
+    pub(crate) quota: Option<QuotaId>,
 }
 
 impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
-        Self { graph: graph.into(), description: description.into(), autonomy_tier }
+        Self { graph: graph.into(), description: description.into(), autonomy_tier, tools: Vec::new() }
     }
 
     /// The persona that works by `graph`, without a description.
     pub(crate) fn undescribed(graph: &str) -> Self {
         Self::new(graph, format!("Runs the graph {graph}."), AutonomyTier::ActAuto)
+    }
+
+    /// The same with `tools`.
+    #[must_use]
+    pub fn with_tools(self, tools: Vec<ToolInfo>) -> Self {
+        Self { tools, ..self }
     }
 
     /// The id of the persona.
@@ -54,7 +79,7 @@ impl PersonaSpec {
             description: self.description.clone(),
             autonomy_tier: self.autonomy_tier,
             receipt_policy: ReceiptPolicy::Disabled,
-            tools: Vec::new(),
+            tools: self.tools.iter().map(|tool| tool.name.clone()).collect(),
             capabilities: Vec::new(),
             triggers: Vec::new(),
             schedules: Vec::new(),
@@ -115,43 +140,115 @@ impl Personas {
 
 impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let query = ListQuery::read(&call.query)?;
-        let scope = scope(call, "personas");
-        let after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
-        let personas = self.all_personas().await?;
-        let start = after.map_or(0, |after| {
-            personas.iter().position(|spec| spec.graph == after).map_or(personas.len(), |position| position + 1)
-        });
-        let mut shown: Vec<Persona> = Vec::new();
-        for spec in personas.iter().skip(start).take(query.limit) {
-            shown.push(self.persona(spec).await?);
+        let specs = self.all_personas().await?;
+        let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
+        let (mut shown, fixed) = self.page_and_fixed::<Persona>(call, &names).await?;
+        for spec in specs.get(fixed.range).unwrap_or_default() {
+            shown.push(json(&self.persona(spec).await?)?);
         }
-        let next = shown.last().filter(|_| start + shown.len() < personas.len());
-        let next = next.map(|last| self.cursor(call, &scope, std::slice::from_ref(&last.name))).transpose()?;
-        found(&List::page(shown, next))
+        found(&List::page(shown, fixed.next))
     }
 
     pub(crate) async fn get_persona(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let spec = self.persona_spec(Some(&PersonaId::from(call.params.get("persona_id")))).await?;
-        found(&self.persona(&spec).await?)
+        let id = PersonaId::from(call.params.get("persona_id"));
+        match self.all_personas().await?.iter().find(|spec| spec.persona_id() == id) {
+            Some(spec) => found(&self.persona(spec).await?),
+            None => found(&self.see::<Persona>(call, &id).await?.kept.resource),
+        }
+    }
+
+    /// Makes a persona of a graph of the server.
+    pub(crate) async fn create_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
+        self.check_place(call, None).await?;
+        let request: CreatePersonaRequest = call.body.clone().decode()?;
+        let specs = self.all_personas().await?;
+        let spec = specs.into_iter().find(|spec| spec.graph == request.entry_workflow).ok_or_else(|| {
+            ProtocolError::invalid(
+                "entry_workflow",
+                "expected the name of a workflow of this server, as GET /v1/personas tells",
+            )
+        })?;
+        check_tier(&spec, request.autonomy_tier)?;
+        let id: PersonaId = self.fresh(call.now);
+        let mut metadata = redact::object(request.metadata);
+        if let Some(module) = request.module_ref {
+            metadata.entry("module_ref").or_insert(module.into());
+        }
+        let persona = Persona {
+            envelope: Envelope::new(id, call.now).with_metadata(metadata),
+            name: request.name,
+            version: request.version,
+            entry_workflow: request.entry_workflow,
+            description: request.description,
+            autonomy_tier: request.autonomy_tier,
+            receipt_policy: request.receipt_policy,
+            owner: Some(call.actor.name.clone()),
+            ..self.persona(&spec).await?
+        };
+        let stored = Stored::new(&call.actor.tenant, None, persona, ());
+        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 201, &stored.kept.resource)
+    }
+
+    pub(crate) async fn update_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
+        self.check_place(call, None).await?;
+        let request: UpdatePersonaRequest = call.body.clone().decode()?;
+        let id = PersonaId::from(call.params.get("persona_id"));
+        if self.all_personas().await?.iter().any(|spec| spec.persona_id() == id) {
+            let message = "the persona is part of the server; make another one of its workflow";
+            return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
+        }
+        let mut stored = self.see::<Persona>(call, &id).await?;
+        if let Some(Some(quota)) = &request.quota_id {
+            self.see::<Quota>(call, quota).await?;
+        }
+        let persona = &mut stored.kept.resource;
+        persona.description = request.description.unwrap_or_else(|| std::mem::take(&mut persona.description));
+        persona.receipt_policy = request.receipt_policy.unwrap_or(persona.receipt_policy);
+        persona.quota_id = request.quota_id.unwrap_or_else(|| persona.quota_id.take());
+        let metadata = request.metadata.map(redact::object);
+        persona.envelope.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut persona.envelope.metadata));
+        persona.envelope.updated_at = call.now;
+        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
+    }
+
+    /// The persona that `persona` names, of the server or of the caller's tenant; without one, that which works where a
+    /// request names none. Only one of the tenant is read from the store.
+    ///
+    /// # Errors
+    /// `resource_not_found`; `policy_violation` where its workflow acts more freely than it may; that it is busy when
+    /// it cannot be known.
+    pub(crate) async fn chosen_persona(
+        &self,
+        call: &Call,
+        persona: Option<&PersonaId>,
+    ) -> Result<ChosenPersona, ProtocolError> {
+        let specs = self.all_personas().await?;
+        let of_server = specs.iter().find(|spec| persona.is_none_or(|persona| spec.persona_id() == *persona));
+        match (of_server, persona) {
+            (Some(spec), _) => Ok(ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None }),
+            (None, None) => Err(ProtocolError::not_found("persona")),
+            (None, Some(id)) => {
+                let stored = self.see::<Persona>(call, id).await?.kept.resource;
+                let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
+                    let message = "the workflow of the persona is not offered any more";
+                    ProtocolError::new(ErrorCode::PolicyViolation, message)
+                })?;
+                check_tier(&spec, stored.autonomy_tier)?;
+                if stored.receipt_policy == ReceiptPolicy::Required && !crate::issues_receipts() {
+                    let message = "the persona requires receipts, which this server does not issue";
+                    return Err(ProtocolError::new(ErrorCode::PolicyViolation, message));
+                }
+                Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
+            }
+        }
     }
 
     async fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {
         Ok(spec.persona(&*self.graph(spec).await?))
     }
 
-    async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
+    pub(crate) async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
         self.parts().personas.all().await.map_err(|reason| agents_away(&reason))
-    }
-
-    /// Offer of `persona`; without one, that of the persona that works where a request names none.
-    ///
-    /// # Errors
-    /// `resource_not_found` when there is no such persona; that it is busy when it cannot be known.
-    pub(crate) async fn persona_spec(&self, persona: Option<&PersonaId>) -> Result<PersonaSpec, ProtocolError> {
-        let mut personas = self.all_personas().await?.into_iter();
-        let spec = personas.find(|spec| persona.is_none_or(|persona| spec.persona_id() == *persona));
-        spec.ok_or_else(|| ProtocolError::not_found("persona"))
     }
 
     /// The graph of `offer`.
@@ -164,5 +261,27 @@ impl Api {
             true => internal(&error),
             false => agents_away(&error),
         })
+    }
+}
+
+/// Checks that the graph of `spec` acts no more freely than `tier`.
+///
+/// # Errors
+/// `policy_violation`.
+fn check_tier(spec: &PersonaSpec, tier: AutonomyTier) -> Result<(), ProtocolError> {
+    if freedom(spec.autonomy_tier) <= freedom(tier) {
+        return Ok(());
+    }
+    let message = "the workflow acts more freely than the autonomy tier of the persona allows";
+    Err(ProtocolError::new(ErrorCode::PolicyViolation, message).with_detail("param", "autonomy_tier"))
+}
+
+/// Orders tiers by how freely they let an agent act.
+fn freedom(tier: AutonomyTier) -> u8 {
+    match tier {
+        AutonomyTier::Shadow => 0,
+        AutonomyTier::Suggest => 1,
+        AutonomyTier::ActWithApproval => 2,
+        AutonomyTier::ActAuto => 3,
     }
 }

@@ -16,8 +16,8 @@ use dormouse_protocol::event::{Draft, EventKind};
 use dormouse_protocol::id::{EventId, SessionId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    Branch, CreateSessionRequest, ForkSessionRequest, Session, SessionState, Transcript, TruncateSessionRequest,
-    TruncateSessionResponse, UpdateSessionRequest, Workspace,
+    Branch, CreateSessionRequest, ForkSessionRequest, Memory, MemoryContent, MessageInput, Part, Role, Session,
+    SessionState, Transcript, TruncateSessionRequest, TruncateSessionResponse, UpdateSessionRequest, Vault, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, Identifier, ProtocolError};
 use futures::FutureExt;
@@ -35,6 +35,9 @@ use crate::{Call, CallAnswer};
 
 /// The event of a changed summary or changed metadata; the narrative has none.
 const UPDATED: &str = "vendor.dormouse.session_updated";
+
+/// The most vaults, memories and skills together that a session is created with.
+const MOST_GIVEN: usize = 20;
 
 impl Api {
     pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -63,16 +66,9 @@ impl Api {
         let request: CreateSessionRequest = call.body.clone().decode()?;
         self.see::<Workspace>(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
-            self.persona_spec(Some(persona)).await?;
+            self.chosen_persona(call, Some(persona)).await?;
         }
-        let unknown = [
-            ("vault", request.vault_ids.is_empty()),
-            ("memory", request.memory_ids.is_empty()),
-            ("skill", request.skill_ids.is_empty()),
-        ];
-        if let Some((object, _)) = unknown.into_iter().find(|(_, none)| !none) {
-            return Err(ProtocolError::not_found(object));
-        }
+        let memories = self.given(call, &request).await?;
         let id: SessionId = self.fresh(call.now);
         let session = Session {
             envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),
@@ -92,12 +88,52 @@ impl Api {
         let mut change = SessionChange::open(stored, by(call), call.now);
         let draft = Draft::session_created(change.session());
         change.emit_for_session(draft);
+        for memory in memories {
+            let session = change.session();
+            let read = json!({"memory_id": memory.envelope.id, "scope": memory.scope, "owner_id": memory.owner_id});
+            let draft = Draft::new(EventKind::AgentMemoryRead, memory.envelope.id.pointer(), read);
+            let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
+            change.emit_new(draft);
+            let said = NewMessage { message: unplaced(recalled(&memory), None, call), heard: false };
+            change.append_message(said, Draft::message_appended)?;
+        }
         for message in request.initial_messages {
             let said = NewMessage { message: unplaced(message, None, call), heard: false };
             change.append_message(said, Draft::message_appended)?;
         }
         let (session, journal) = change.close()?;
         Change::new(journal, 201, &session)
+    }
+
+    /// The memories that the new session is given; vaults and skills that it names are looked at only.
+    ///
+    /// # Errors
+    /// `resource_not_found` for what is not there, or not for the caller and the session's workspace.
+    async fn given(&self, call: &Call, request: &CreateSessionRequest) -> Result<Vec<Memory>, ProtocolError> {
+        let named = request.vault_ids.len() + request.memory_ids.len() + request.skill_ids.len();
+        if named > MOST_GIVEN {
+            let message = format!("a session is given at most {MOST_GIVEN} vaults, memories and skills");
+            return Err(ProtocolError::invalid("memory_ids", message));
+        }
+        let is_here = |workspace: Option<&WorkspaceId>| workspace.is_none_or(|id| *id == request.workspace_id);
+        for id in &request.vault_ids {
+            let vault = self.see::<Vault>(call, id).await?;
+            if !is_here(vault.kept.workspace.as_ref()) {
+                return Err(ProtocolError::not_found("vault"));
+            }
+        }
+        for id in &request.skill_ids {
+            self.skill_spec(id).await?;
+        }
+        let mut memories = Vec::new();
+        for id in &request.memory_ids {
+            let memory = self.remembered(call, id).await?;
+            if !is_here(memory.kept.workspace.as_ref()) {
+                return Err(ProtocolError::not_found("memory"));
+            }
+            memories.push(memory.kept.resource);
+        }
+        Ok(memories)
     }
 
     pub(crate) async fn update_session(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -268,6 +304,16 @@ impl Api {
             }
         }))
     }
+}
+
+/// What `memory` says, as the first words of a session.
+fn recalled(memory: &Memory) -> MessageInput {
+    let part = match &memory.content {
+        MemoryContent::Text(text) => Part::text(text.clone()),
+        MemoryContent::Object(object) => Part::json(Value::Object(object.clone())),
+    };
+    let metadata = [("memory_id".to_owned(), json!(memory.envelope.id))].into_iter().collect();
+    MessageInput { role: Role::System, parts: vec![part], metadata }
 }
 
 /// Address at which the messages of the session are listed.

@@ -25,6 +25,7 @@ use crate::documents::{Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
+use crate::personas::ChosenPersona;
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, transcript};
 
@@ -65,7 +66,11 @@ impl Api {
     }
 
     /// `tasks` as their sessions know them.
-    async fn present(&self, tasks: Vec<Stored<Task>>, call: &Call) -> Result<Vec<Stored<Task>>, ProtocolError> {
+    pub(crate) async fn present(
+        &self,
+        tasks: Vec<Stored<Task>>,
+        call: &Call,
+    ) -> Result<Vec<Stored<Task>>, ProtocolError> {
         let is_open = |task: &&Stored<Task>| !task.kept.resource.status.is_terminal();
         let sessions: BTreeSet<_> = tasks.iter().filter(is_open).map(|task| &task.kept.resource.session_id).collect();
         let found = try_join_all(sessions.into_iter().map(|id| self.find::<Session>(id, call.now))).await?;
@@ -91,9 +96,8 @@ impl Api {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
-        let spec = self.persona_spec(persona).await?;
+        let ChosenPersona { id: persona_id, spec, .. } = self.chosen_persona(call, persona).await?;
         let graph = self.graph(&spec).await?;
-        let persona_id = spec.persona_id();
         if let Some(branch) = &request.branch_id {
             self.see::<Branch>(call, branch).await?;
         }

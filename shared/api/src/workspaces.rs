@@ -2,7 +2,7 @@
 
 use dormouse_ports::Journal;
 use dormouse_protocol::id::WorkspaceId;
-use dormouse_protocol::resource::{CreateWorkspaceRequest, UpdateWorkspaceRequest, Workspace};
+use dormouse_protocol::resource::{CreateWorkspaceRequest, Quota, UpdateWorkspaceRequest, Workspace};
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
 use serde_json::json;
 
@@ -59,10 +59,11 @@ impl Api {
     pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateWorkspaceRequest = call.body.clone().decode()?;
         let mut stored = self.named::<Workspace>(call, "workspace_id").await?;
-        if request.quota_id.as_ref().is_some_and(Option::is_some) {
-            return Err(ProtocolError::not_found("quota"));
+        if let Some(Some(quota)) = &request.quota_id {
+            self.see::<Quota>(call, quota).await?;
         }
         let workspace = &mut stored.kept.resource;
+        workspace.quota_id = request.quota_id.unwrap_or_else(|| workspace.quota_id.take());
         workspace.name = request.name.unwrap_or_else(|| workspace.name.clone());
         workspace.capabilities = request.capabilities.unwrap_or_else(|| std::mem::take(&mut workspace.capabilities));
         workspace.envelope.metadata =

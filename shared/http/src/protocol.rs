@@ -83,6 +83,7 @@ fn blocks(item: &StreamItem) -> Vec<u8> {
 fn respond(answer: CallAnswer) -> Response {
     match answer {
         CallAnswer::Json(status, value) => Response::json(status, &value),
+        CallAnswer::Repeated(204, _) => Response::empty().header("idempotent-replayed", "true"),
         CallAnswer::Repeated(status, value) => Response::json(status, &value).header("idempotent-replayed", "true"),
         CallAnswer::Bytes { content_type, bytes } => Response::new(200, &content_type, Content::Whole(bytes)),
         CallAnswer::Empty => Response::empty(),

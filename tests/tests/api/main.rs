@@ -5,6 +5,7 @@
 mod accepts;
 mod durable;
 mod events;
+mod extended;
 mod idempotency;
 mod late;
 mod open;

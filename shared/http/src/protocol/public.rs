@@ -1,12 +1,12 @@
 use dormouse_protocol::envelope::{Map, Object};
 use dormouse_protocol::openapi;
-use dormouse_protocol::operation::{Access, Level, Operation, Spec};
+use dormouse_protocol::operation::{Access, Operation};
 use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use dormouse_api::PersonaSpec;
+use dormouse_api::{PersonaSpec, is_offered};
 
 use super::{Protocol, card, page};
 use crate::{Content, Request, Response};
@@ -30,7 +30,8 @@ fn document(about: &ServerInfo) -> Value {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
     });
-    for spec in Operation::ALL.iter().map(|operation| operation.spec()).filter(|spec| !is_offered(spec)) {
+    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation));
+    for spec in missing.map(|operation| operation.spec()) {
         let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
         described[NOT_OFFERED] = true.into();
         described["description"] = "Not offered by this server: it answers 501.".into();
@@ -58,13 +59,8 @@ fn add(to: &mut Value, fields: &Map) {
 /// Marks an operation in the document that is part of the protocol and not offered here.
 pub(super) const NOT_OFFERED: &str = "x-dormouse-not-offered";
 
-/// True if an operation is more than a name: those of level Core are, and the public ones.
-fn is_offered(spec: &Spec) -> bool {
-    spec.level == Level::Core || spec.access == Access::Public
-}
-
 /// Information that a server gives about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerInfo {
     /// The version of the server.
     pub(crate) version: String,

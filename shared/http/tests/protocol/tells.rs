@@ -50,7 +50,7 @@ async fn the_document_is_that_of_the_protocol() {
             described["responses"].as_object_mut().unwrap().remove("501").unwrap();
         }
     }
-    assert!(marked.contains(&"listMemories") && !marked.contains(&"listTasks"), "{marked:?}");
+    assert!(marked.contains(&"replayTask") && !marked.contains(&"listTasks"), "{marked:?}");
     assert_eq!((&served["paths"], &served["components"]), (&made["paths"], &made["components"]));
 }
 

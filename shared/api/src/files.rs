@@ -1,0 +1,266 @@
+//! Text files of workspaces. Each is a document, called by a hash of its workspace and path; a narrow list of each
+//! workspace has them in the order of their paths. A folder is there as long as a file is in it.
+
+use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map};
+use dormouse_protocol::envelope::Object;
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::resource::{
+    FileEncoding, FileEntryKind, Workspace, WorkspaceFile, WorkspaceFileEntry, WorkspaceFileListing,
+    WriteWorkspaceFileRequest,
+};
+use dormouse_protocol::{ErrorCode, ProtocolError};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::api::{Api, Change, found};
+use crate::refusal::{conflict, internal, store};
+use crate::{Call, CallAnswer};
+
+/// The kind of the documents.
+const KIND: &str = "file";
+
+/// The longest path, in bytes, and the most parts of one.
+const LONGEST_PATH: usize = 512;
+const DEEPEST: usize = 16;
+
+/// The most entries of a folder that are listed; the contract has no pages for them.
+const MOST_ENTRIES: usize = 1_000;
+
+/// Separates the parts that a name of a document is made of.
+const DOMAIN: &[u8] = b"dormouse workspace file 1\0";
+
+/// A path inside of a workspace: parts with `/` between them, none of which leads elsewhere. Empty for the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FilePath(String);
+
+impl FilePath {
+    /// # Errors
+    /// `invalid_request` for a path that is absolute, leads out of the workspace, or has parts without a name.
+    fn read(text: &str) -> Result<Self, ProtocolError> {
+        let refuse = |message: &str| Err(ProtocolError::invalid("path", message));
+        let text = text.strip_suffix('/').unwrap_or(text);
+        let text = if text == "." { "" } else { text };
+        if text.len() > LONGEST_PATH || text.split('/').count() > DEEPEST {
+            return refuse("expected at most 512 bytes and 16 folders");
+        }
+        if text.starts_with('/') {
+            return refuse("expected a path relative to the root of the workspace");
+        }
+        let is_wrong = |part: &str| matches!(part, "" | "." | "..") || part.contains(['\\', '\0']);
+        if (!text.is_empty() && text.split('/').any(is_wrong)) || text.chars().any(char::is_control) {
+            return refuse("expected names with / between them, none of which is . or ..");
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The folders that it is in, the innermost last.
+    fn folders(&self) -> impl Iterator<Item = Self> + '_ {
+        self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at).map(|folder| Self(folder.to_owned())))
+    }
+
+    /// What the paths of everything in this folder begin with.
+    fn within(&self) -> String {
+        if self.is_root() { String::new() } else { format!("{}/", self.0) }
+    }
+}
+
+/// Workspace of a tenant whose files are read or written.
+struct Files<'a> {
+    tenant: &'a str,
+    workspace: &'a WorkspaceId,
+}
+
+impl Files<'_> {
+    fn key(&self, path: &FilePath) -> DocumentKey {
+        let mut digest = Sha256::new().chain_update(DOMAIN);
+        for part in [self.tenant, self.workspace.as_str(), path.0.as_str()] {
+            digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
+        }
+        DocumentKey::new(KIND, hex::encode(digest.finalize()))
+    }
+
+    fn list(&self) -> String {
+        format!("{}/{KIND}/{}", self.tenant, self.workspace)
+    }
+}
+
+impl Api {
+    pub(crate) async fn read_file(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
+        let files = Files { tenant: &call.actor.tenant, workspace: &workspace };
+        if !path.is_root()
+            && let Some(file) = self.records().document(&files.key(&path), call.now).await.map_err(store)?
+        {
+            let content = content_of(&file);
+            return found(&WorkspaceFile {
+                object: Object::new(),
+                workspace_id: workspace,
+                path: path.0,
+                encoding: FileEncoding::Utf8,
+                bytes: Some(content.len() as u64),
+                content: Some(content.to_owned()),
+            });
+        }
+        let entries = self.entries_of(call, &files, &path).await?;
+        if entries.is_empty() && !path.is_root() {
+            return Err(ProtocolError::not_found("file"));
+        }
+        found(&WorkspaceFileListing { object: Object::new(), workspace_id: workspace, path: path.0, entries })
+    }
+
+    pub(crate) async fn write_file(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: WriteWorkspaceFileRequest = call.body.clone().decode()?;
+        let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        let path = request.path.as_deref().or_else(|| call.query.get("path")).unwrap_or_default();
+        let path = FilePath::read(path)?;
+        if path.is_root() {
+            return Err(ProtocolError::invalid("path", "name the file to write"));
+        }
+        let files = Files { tenant: &call.actor.tenant, workspace: &workspace };
+        let key = files.key(&path);
+        let before = self.records().document(&key, call.now).await.map_err(store)?;
+        if before.is_none() {
+            self.check_no_folder(call, &files, &path).await?;
+        }
+        let (bytes, content) = (request.content.len() as u64, request.content);
+        let body = json!({
+            "tenant": call.actor.tenant, "workspace": workspace, "path": path.0, "content": content,
+            "metadata": request.metadata, "written_by": call.actor.name, "written_at": call.now,
+        });
+        let Value::Object(body) = body else { return Err(internal(&"an object is an object")) };
+        let expect = before.map_or(0, |file| file.version);
+        let listed = vec![Listed::new(files.list(), path.0.as_str())];
+        let write = DocumentWrite { key, expect, body: Some(body), listed, expires_at: None };
+        let mut writes = vec![write];
+        if expect == 0 {
+            for folder in path.folders() {
+                let key = files.key(&folder);
+                if self.records().document(&key, call.now).await.map_err(store)?.is_some() {
+                    return Err(conflict("a part of the path is a file"));
+                }
+                // Nor may it become one at the same time.
+                writes.push(DocumentWrite { key, expect: 0, body: None, listed: Vec::new(), expires_at: None });
+            }
+        }
+        let file = WorkspaceFile {
+            object: Object::new(),
+            workspace_id: workspace.clone(),
+            path: path.0,
+            encoding: FileEncoding::Utf8,
+            content: None,
+            bytes: Some(bytes),
+        };
+        Change::new(Journal::new(writes, Vec::new()), 200, &file)
+    }
+
+    async fn check_no_folder(&self, call: &Call, files: &Files<'_>, path: &FilePath) -> Result<(), ProtocolError> {
+        let first = self.files_behind(call, files, Some(path.within()), 1).await?;
+        let is_within = first.first().is_some_and(|file| path_of(file).starts_with(&path.within()));
+        if is_within { Err(conflict("the path is a folder")) } else { Ok(()) }
+    }
+
+    /// The entries of a folder, in the order of their names as they stand in paths.
+    async fn entries_of(
+        &self,
+        call: &Call,
+        files: &Files<'_>,
+        folder: &FilePath,
+    ) -> Result<Vec<WorkspaceFileEntry>, ProtocolError> {
+        let within = folder.within();
+        let (mut entries, mut after) = (Vec::new(), (!within.is_empty()).then(|| within.clone()));
+        while entries.len() < MOST_ENTRIES {
+            let page = self.files_behind(call, files, after.clone(), 50).await?;
+            let Some(last) = page.last() else { return Ok(entries) };
+            after = Some(path_of(last).to_owned());
+            for file in &page {
+                let path = path_of(file);
+                let Some(rest) = path.strip_prefix(&within) else { return Ok(entries) };
+                match rest.split_once('/') {
+                    None => entries.push(entry(rest, path, FileEntryKind::File, content_of(file).len() as u64)),
+                    Some((name, _)) => {
+                        entries.push(entry(name, &format!("{within}{name}"), FileEntryKind::Directory, 0));
+                        // Goes on behind everything in that folder.
+                        after = Some(format!("{within}{name}/{}", char::MAX));
+                        break;
+                    }
+                }
+            }
+            if entries.len() >= MOST_ENTRIES {
+                let message = "the folder has too many entries to list; read its files by their paths";
+                return Err(ProtocolError::new(ErrorCode::PayloadTooLarge, message));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Files whose paths come behind `after`; one page may be empty only at the end.
+    async fn files_behind(
+        &self,
+        call: &Call,
+        files: &Files<'_>,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Vec<Document>, ProtocolError> {
+        let mut after = after;
+        loop {
+            let request = ListRequest {
+                list: files.list(),
+                breadth: Breadth::Narrow,
+                after,
+                limit,
+                newest_first: false,
+                now: call.now,
+            };
+            let page = self.records().documents(&request).await.map_err(store)?;
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok(page.items);
+            }
+            after = page.next;
+        }
+    }
+}
+
+fn entry(name: &str, path: &str, kind: FileEntryKind, size: u64) -> WorkspaceFileEntry {
+    WorkspaceFileEntry { name: name.to_owned(), path: path.to_owned(), kind, size }
+}
+
+fn text<'a>(body: &'a Map, field: &str) -> &'a str {
+    body.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn path_of(file: &Document) -> &str {
+    text(&file.body, "path")
+}
+
+fn content_of(file: &Document) -> &str {
+    text(&file.body, "content")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_inside() {
+        for (text, read) in
+            [("", ""), (".", ""), ("a", "a"), ("a/b.md", "a/b.md"), ("a/", "a"), ("\u{e9}/x", "\u{e9}/x")]
+        {
+            assert_eq!(FilePath::read(text), Ok(FilePath(read.to_owned())), "{text}");
+        }
+        let (long, deep) = ("x".repeat(513), ["a"; 17].join("/"));
+        for text in ["/", "/a", "..", "a/../b", "./a", "a//b", "a\\b", "a\0b", "a\nb", "a//", &long, &deep] {
+            assert_eq!(FilePath::read(text).expect_err(text).param(), Some("path"), "{text}");
+        }
+    }
+
+    #[test]
+    fn folders_of_a_path_are_named_from_outside() {
+        let path = FilePath("a/b/c".to_owned());
+        assert_eq!(path.folders().collect::<Vec<_>>(), [FilePath("a".to_owned()), FilePath("a/b".to_owned())]);
+    }
+}

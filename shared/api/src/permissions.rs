@@ -1,0 +1,210 @@
+//! Requests for permissions: the approvals that tasks wait for, as resources.
+//!
+//! A task that waits for a permission has one request, called after the task and the number of its pause; it is made
+//! when it is asked for, from the task and its invocation, and costs nothing before. An answer is a message to the task
+//! like any other, and in the same transaction the request becomes a document that says how it was answered. A request
+//! that is answered by another way (a callback, a message to the task, time) is not there any more.
+//!
+//! Where the task waits for several answers, each names in `metadata.in_reply_to` whose it is, and the request is pending
+//! until one of them decides.
+
+use std::collections::BTreeMap;
+
+use dormouse_ports::{Document, InvocationId, InvocationStatus, PausedInvocation};
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
+use dormouse_protocol::request::Filters;
+use dormouse_protocol::resource::{
+    MessageInput, Part, PermissionRequest, PermissionResponseRequest, PermissionSource, PermissionStatus, Role, Task,
+    TaskMessageKind, TaskStatus,
+};
+use dormouse_protocol::{Envelope, ProtocolError};
+use futures::FutureExt;
+use serde_json::{Value, json};
+
+use crate::answers::{IN_REPLY_TO, request_of};
+use crate::api::{self, Api, Change};
+use crate::documents::Stored;
+use crate::page::{Narrowed, PageSource};
+use crate::refusal::{conflict, store};
+use crate::{Call, CallAnswer, ids};
+
+impl Api {
+    /// Those that wait, and those that were answered here.
+    pub(crate) async fn list_permission_requests(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let Filters { session_id, task_id, .. } = Filters::read(&call.query);
+        let of_path = Some(call.params.get("task_id")).filter(|id| !id.is_empty()).map(TaskId::from);
+        if let Some(task) = &of_path {
+            self.see::<Task>(call, task).await?;
+        }
+        let task_id = of_path.or(task_id);
+        let tenant = &call.actor.tenant;
+        let parent = task_id.as_ref().map(TaskId::as_str).or(session_id.as_ref().map(SessionId::as_str));
+        let narrowed = Narrowed::to(parent, None);
+        let waiting = match &task_id {
+            Some(task) => PageSource::One(crate::documents::key::<Task>(task.as_str())),
+            None => PageSource::list::<Task>(tenant, Narrowed::to(session_id.as_ref().map(SessionId::as_str), None)),
+        };
+        let sources = [PageSource::list::<PermissionRequest>(tenant, narrowed), waiting];
+        let is_in = |request: &PermissionRequest| {
+            let same_session = session_id.is_none() || request.session_id == session_id;
+            same_session && (task_id.is_none() || request.task_id == task_id)
+        };
+        let pick = |documents: Vec<Document>| {
+            async move {
+                let requests = self.requests_of(call, documents).await?;
+                Ok(requests.into_iter().map(|request| request.filter(is_in)).collect())
+            }
+            .boxed()
+        };
+        self.page_of(call, &sources, pick).await
+    }
+
+    /// What each of `documents`, answered requests or tasks, is or asks for.
+    async fn requests_of(
+        &self,
+        call: &Call,
+        documents: Vec<Document>,
+    ) -> Result<Vec<Option<PermissionRequest>>, ProtocolError> {
+        let mut requests = Vec::new();
+        let mut tasks = BTreeMap::new();
+        for (place, document) in documents.into_iter().enumerate() {
+            let is_task = document.key.kind == TaskId::OBJECT;
+            if is_task {
+                tasks.extend(Stored::<Task>::seen(document, &call.actor).map(|task| (place, task)));
+                requests.push(None);
+            } else {
+                let answered = Stored::<PermissionRequest>::seen(document, &call.actor);
+                requests.push(answered.map(|request| request.kept.resource));
+            }
+        }
+        let (places, tasks): (Vec<usize>, Vec<_>) = tasks.into_iter().unzip();
+        for (place, task) in places.into_iter().zip(self.present(tasks, call).await?) {
+            if let (Some(slot), Some(request)) = (requests.get_mut(place), self.pending_request(&task).await?) {
+                *slot = Some(request);
+            }
+        }
+        Ok(requests)
+    }
+
+    /// The request of `task`, as it is at present, if it waits for a permission.
+    async fn pending_request(&self, task: &Stored<Task>) -> Result<Option<PermissionRequest>, ProtocolError> {
+        if task.kept.resource.status != TaskStatus::AuthRequired {
+            return Ok(None);
+        }
+        Ok(self.pause_of(task).await?.map(|paused| request_for(&task.kept.resource, &paused)))
+    }
+
+    /// The pause of `task`, if it sleeps.
+    async fn pause_of(&self, task: &Stored<Task>) -> Result<Option<PausedInvocation>, ProtocolError> {
+        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let record = self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await;
+        let record = record.map_err(store)?.filter(|record| record.status == InvocationStatus::Suspended);
+        Ok(record.map(|record| record.paused))
+    }
+
+    /// Answers a request.
+    pub(crate) async fn respond(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let response: PermissionResponseRequest = call.body.clone().decode()?;
+        let id = PermissionRequestId::from(call.params.get("request_id"));
+        let not_found = || ProtocolError::not_found(PermissionRequestId::OBJECT);
+        let own = ids::own(id.as_str()).rsplit_once('.').map(|(task, _)| task).ok_or_else(not_found)?;
+        let task = self.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
+        let task = task.map_err(|error| if error.status() == 404 { not_found() } else { error })?;
+        let session = self.session_of(&task, call).await?;
+        let gone = || conflict("the request has been answered, or its time is over");
+        let pending = match task.known_to(&session) {
+            Some(task) => self.pending_request(&task).await?.map(|request| (task, request)),
+            None => None,
+        };
+        let Some((task, mut request)) = pending.filter(|(_, request)| request.envelope.id == id) else {
+            return Err(if self.was_asked(call, own, &id).await? { gone() } else { not_found() });
+        };
+        let workspace = task.kept.workspace.clone();
+        let kind = match response.is_approval() {
+            Some(_) => TaskMessageKind::ToolConfirmation,
+            None => TaskMessageKind::Input,
+        };
+        let mut change = self.answer(call, session, task, (kind, message_of(&response))).await?;
+        if change.work.is_some() {
+            request.status = match response.is_approval() {
+                Some(false) => PermissionStatus::Denied,
+                Some(true) | None => PermissionStatus::Approved,
+            };
+            request.envelope.updated_at = call.now;
+            request.envelope.metadata = redact::object(response.metadata.clone());
+            request.response = told(&response, call);
+            let stored = Stored::new(&call.actor.tenant, workspace, request.clone(), ());
+            change.journal.documents.push(stored.write()?);
+        }
+        change.answer = (200, api::json(&request)?);
+        Ok(change)
+    }
+
+    /// True if the request `id` of the task whose id ends in `task` waited once.
+    async fn was_asked(&self, call: &Call, task: &str, id: &PermissionRequestId) -> Result<bool, ProtocolError> {
+        if self.find::<PermissionRequest>(id, call.now).await?.is_some() {
+            return Ok(true);
+        }
+        let invocation = InvocationId::from(ids::with_word(TaskId::OBJECT, task));
+        let ports = self.parts().harness.engine().ports();
+        let [summary] =
+            ports.store.invocations.glance(&[invocation]).await.map_err(store)?.try_into().unwrap_or([None]);
+        let latest = summary.map_or(0, |summary| summary.generation);
+        let asked = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse::<u64>().ok());
+        Ok(asked.is_some_and(|asked| (1..=latest).contains(&asked)))
+    }
+}
+
+/// The request that `task` makes by `paused`.
+fn request_for(task: &Task, paused: &PausedInvocation) -> PermissionRequest {
+    let own = ids::own(task.envelope.id.as_str());
+    let id = PermissionRequestId::new(format!("{}_{own}.{}", PermissionRequestId::OBJECT, paused.generation));
+    let request = redact::object(request_of(paused)).remove("request").unwrap_or_default();
+    let action = json!({ "kind": request.get("kind"), "description": request.get("description") });
+    PermissionRequest {
+        envelope: Envelope::new(id, task.envelope.updated_at),
+        session_id: Some(task.session_id.clone()),
+        task_id: Some(task.envelope.id.clone()),
+        status: PermissionStatus::Pending,
+        source: PermissionSource::Hitl,
+        action,
+        request,
+        response: Value::Null,
+    }
+}
+
+/// The answer as a message to the task.
+fn message_of(response: &PermissionResponseRequest) -> MessageInput {
+    let mut fields = response.answer.as_object().cloned().unwrap_or_default();
+    let mut parts = Vec::new();
+    match &response.answer {
+        Value::String(text) if response.is_approval().is_none() => parts.push(Part::text(text.clone())),
+        Value::String(_) | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            fields.insert("answer".to_owned(), response.answer.clone());
+        }
+        Value::Null | Value::Object(_) => {}
+    }
+    if let Some(approved) = response.is_approval() {
+        fields.insert("approved".to_owned(), approved.into());
+    }
+    fields.extend(response.reason.as_ref().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+    if !fields.is_empty() {
+        parts.push(Part::json(Value::Object(fields)));
+    }
+    let named = response.metadata.get(IN_REPLY_TO).map(|name| (IN_REPLY_TO.to_owned(), name.clone()));
+    MessageInput { role: Role::User, parts, metadata: named.into_iter().collect() }
+}
+
+/// The answer as the request tells it.
+fn told(response: &PermissionResponseRequest, call: &Call) -> Value {
+    redact::value(json!({
+        "approved": response.is_approval(),
+        "answer": response.answer,
+        "reason": response.reason,
+        "reviewer": response.reviewer,
+        "answered_by": call.actor.name,
+        "answered_at": call.now,
+    }))
+}

@@ -1,0 +1,102 @@
+//! Facts about the server: what it is, what it can do, and the tools of its agents.
+
+use dormouse_protocol::envelope::{List, Object};
+use dormouse_protocol::id::ToolId;
+use dormouse_protocol::resource::{Capability, CapabilitySummary, RuntimeMetadata, Tool};
+use dormouse_protocol::{Map, PROTOCOL_VERSION, ProtocolError};
+
+use crate::api::{Api, found};
+use crate::{Call, CallAnswer};
+
+/// A tool that an agent of the server may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolInfo {
+    /// The name that models call it by.
+    pub name: String,
+    /// Purpose of the tool.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Map,
+    /// The JSON Schema of its result; empty where nothing is known of it.
+    pub output_schema: Map,
+}
+
+impl ToolInfo {
+    /// Its id: the name, with `_` for what would need an escape in an address.
+    pub fn tool_id(&self) -> ToolId {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-._~:".contains(c) { c } else { '_' };
+        ToolId::new(format!("tool_{}", self.name.chars().map(plain).collect::<String>()))
+    }
+
+    fn tool(&self) -> Tool {
+        Tool {
+            id: self.tool_id(),
+            object: Object::new(),
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
+        }
+    }
+}
+
+/// Abilities that every server has, and what each means.
+const CAPABILITIES: &[(&str, &str)] = &[
+    ("rest", "Requests and answers over HTTP."),
+    ("sse", "Event streams that go on behind any event."),
+    ("durable_tasks", "Tasks survive the process that runs them, and go on where they were."),
+    ("permission_requests", "Approvals that tasks wait for can be listed and answered."),
+    ("personas", "Personas can be made of the workflows of the server; their autonomy is kept."),
+    ("memories", "Memories with scope and provenance; deleting one leaves a tombstone."),
+    ("vaults", "Vaults are known by their provider; no operation gives a secret."),
+    ("quotas", "Usage is counted in the transaction that uses something."),
+    ("workspace_files", "Text files in workspaces."),
+];
+
+impl Api {
+    pub(crate) fn runtime(&self) -> Result<CallAnswer, ProtocolError> {
+        found(&RuntimeMetadata {
+            object: Object::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION.to_owned(),
+            adapter: "http".to_owned(),
+            workspace_root: None,
+            session_count: None,
+            task_count: None,
+            capabilities: capabilities(),
+        })
+    }
+
+    pub(crate) fn list_capabilities(&self) -> Result<CallAnswer, ProtocolError> {
+        found(&CapabilitySummary { object: Object::new(), capabilities: capabilities() })
+    }
+
+    pub(crate) async fn list_tools(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let tools = self.tools().await?;
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let shown = self.fixed_page(call, "tools", &names)?;
+        let page = tools.get(shown.range).unwrap_or_default();
+        found(&List::page(page.iter().map(ToolInfo::tool).collect(), shown.next))
+    }
+
+    pub(crate) async fn get_tool(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let id = ToolId::from(call.params.get("tool_id"));
+        let tool = self.tools().await?.into_iter().find(|tool| tool.tool_id() == id);
+        found(&tool.ok_or_else(|| ProtocolError::not_found("tool"))?.tool())
+    }
+
+    /// The tools of all agents, each once, by their names.
+    async fn tools(&self) -> Result<Vec<ToolInfo>, ProtocolError> {
+        let specs = self.all_personas().await?;
+        let mut tools: Vec<ToolInfo> = specs.into_iter().flat_map(|spec| spec.tools).collect();
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        tools.dedup_by(|one, other| one.tool_id() == other.tool_id());
+        Ok(tools)
+    }
+}
+
+fn capabilities() -> Vec<Capability> {
+    let capability =
+        |(id, description): &(&str, &str)| Capability { id: (*id).to_owned(), description: (*description).to_owned() };
+    CAPABILITIES.iter().map(capability).collect()
+}
