@@ -69,6 +69,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-local",
         &[
+            "dormouse-fetch",
             "dormouse-http",
             "dormouse-api",
             "dormouse-protocol",

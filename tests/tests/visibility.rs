@@ -248,7 +248,7 @@ const TABLE: &[(Operation, Row)] = &[
         ]),
     ),
     (GetMemory, Reads(&["/v1/memories/{MEMORY}", "/v1/memories/{NOTE}"])),
-    (DeleteMemory, Writes(&[("/v1/memories/{MEMORY}", "")])),
+    (DeleteMemory, Writes(&[("/v1/memories/{GONE}", "")])),
     (ListVaults, Lists(&["/v1/vaults", "/v1/vaults?limit=1", "/v1/vaults?workspace_id={W}"])),
     (
         CreateVault,
@@ -534,6 +534,7 @@ async fn furnished() -> (World, [String; 3]) {
     world.names.insert("PERM", requests["data"][0]["id"].as_str().unwrap().to_owned());
     let memory = |scope: &str, owner: &str| json!({ "scope": scope, "owner_id": owner, "content": "marker-memory", "provenance": {} });
     world.made("MEMORY", &ada, "/v1/memories", memory("session", "{S}")).await;
+    world.made("GONE", &ada, "/v1/memories", memory("session", "{S}")).await;
     world.made("NOTE", &ada, "/v1/memories", memory("workspace", "{W}")).await;
     let vault = json!({ "workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault"] });
     world.made("VAULT", &ada, "/v1/vaults", vault).await;

@@ -27,6 +27,7 @@ use serde_json::Value;
 use subtle::ConstantTimeEq;
 
 use crate::Actor;
+use crate::identity::Issuers;
 pub use token::{CHANCE, KeyToken};
 
 /// The kind of the documents.
@@ -81,9 +82,12 @@ struct StoredKey {
     hash: String,
 }
 
-/// Knows the keys. Cheap to clone.
+/// Knows the callers: by their keys, and by the tokens of issuers that are trusted. Cheap to clone.
 #[derive(Clone)]
-pub struct Keys(Arc<dyn Records>);
+pub struct Keys {
+    records: Arc<dyn Records>,
+    issuers: Option<Issuers>,
+}
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +98,18 @@ impl fmt::Debug for Keys {
 impl Keys {
     /// The keys that `records` hold.
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self(records)
+        Self { records, issuers: None }
+    }
+
+    /// The same, which also takes the tokens of `issuers`.
+    #[must_use]
+    pub fn trusting(self, issuers: Issuers) -> Self {
+        Self { issuers: Some(issuers), ..self }
+    }
+
+    /// The issuers whose tokens are taken.
+    pub fn issuers(&self) -> Option<&Issuers> {
+        self.issuers.as_ref()
     }
 
     /// The journal that a store has to commit for `token` to be a key with this `grant` from `now` on. The commit fails
@@ -116,7 +131,7 @@ impl Keys {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     pub async fn revocation(&self, id: &str, now: Timestamp) -> Result<Option<Journal>, StoreError> {
-        let found = self.0.document(&DocumentKey::new(KIND, id), now).await?;
+        let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
         Ok(found.map(|document| Self::write(id, document.version, None, None)))
     }
 
@@ -128,7 +143,7 @@ impl Keys {
         let list = LIST.to_owned();
         let breadth = Breadth::Narrow;
         let request = ListRequest { list, breadth, after, limit, newest_first: false, now };
-        let page = self.0.documents(&request).await?;
+        let page = self.records.documents(&request).await?;
         let info = |document: Document| {
             let StoredKey { grant, created_at, .. } = read(&document)?;
             Some(KeyInfo { id: document.key.id, created_at, grant })
@@ -142,13 +157,18 @@ impl Keys {
         Journal::new(vec![write], Vec::new())
     }
 
-    /// The caller, by the `authorization` header; `None` for everything that is not the bearer of a good key.
+    /// The caller, by the `authorization` header; `None` for everything that is not the bearer of a good key, or of a
+    /// good token of an issuer.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer.
+    /// [`StoreError`] when the store did not answer, or an issuer did not say by which keys it signs.
     pub async fn holder(&self, header: Option<&str>, now: Timestamp) -> Result<Option<Actor>, StoreError> {
-        let Some(token) = header.and_then(bearer).and_then(KeyToken::parse) else { return Ok(None) };
-        let found = self.0.document(&DocumentKey::new(KIND, token.id()), now).await?;
+        let Some(given) = header.and_then(bearer) else { return Ok(None) };
+        if let Some(issuers) = self.issuers.as_ref().filter(|_| Issuers::may_be_token(given)) {
+            return issuers.actor(given, now).await.map_err(|away| StoreError::Unavailable(away.to_string()));
+        }
+        let Some(token) = KeyToken::parse(given) else { return Ok(None) };
+        let found = self.records.document(&DocumentKey::new(KIND, token.id()), now).await?;
         let stored = found.as_ref().and_then(read);
         let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
         let same = padded(known).ct_eq(&padded(&token.hash()));

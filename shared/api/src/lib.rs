@@ -28,6 +28,7 @@ mod events;
 mod feed;
 mod files;
 mod idempotency;
+pub mod identity;
 mod ids;
 pub mod keys;
 mod memories;

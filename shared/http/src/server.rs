@@ -107,10 +107,11 @@ impl Server {
             beside: (!wire.reads_only).then(|| app.described()),
             since: clock.now(),
         };
+        let issuers = app.doorkeeper().keys.issuers().cloned();
         let protocol = Protocol {
             operations,
             personas: app.personas().clone(),
-            keys: Keys::new(wire.records.clone()),
+            keys: issuers.into_iter().fold(Keys::new(wire.records.clone()), Keys::trusting),
             streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,
             clock,

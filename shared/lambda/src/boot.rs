@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
+use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
+use dormouse_ports::{Clock, EventBus, Fetch, Records, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
@@ -110,7 +112,7 @@ pub async fn compose(
         callbacks,
         signal_key: secrets.signal_key,
         authorization: config.authorization,
-        keys: Keys::new(wire.records.clone()),
+        keys: callers(wire.records.clone(), config.issuers),
         base_url: config.base_url,
         limits: Limits {
             turn: config.turn,
@@ -120,6 +122,16 @@ pub async fn compose(
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     Ok(Server::new(app, wire))
+}
+
+/// Whose keys and tokens are taken.
+fn callers(records: Arc<dyn Records>, issuers: Vec<IssuerConfig>) -> Keys {
+    let keys = Keys::new(records);
+    if issuers.is_empty() {
+        return keys;
+    }
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
+    keys.trusting(Issuers::new(issuers, &fetch))
 }
 
 /// Signer and reader of addresses and of cursors: both sign with `secret`, and accept what `second` signed.

@@ -4,6 +4,7 @@ mod workspaces;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
+use dormouse_api::identity::IssuerConfig;
 use dormouse_aws::{AwsAccess, Endpoints};
 use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
@@ -31,6 +32,7 @@ const LONGEST: u64 = 900;
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
+/// | `DORMOUSE_ISSUERS` | issuers whose tokens are taken, a JSON array of [`IssuerConfig`]; optional, none without it |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -70,6 +72,8 @@ pub struct Config {
     pub stream_url: Option<String>,
     /// Origins of the pages that may ask from a browser.
     pub origins: Origins,
+    /// Issuers whose tokens are taken.
+    pub issuers: Vec<IssuerConfig>,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -116,6 +120,7 @@ impl Config {
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
+            issuers: reader.issuers("DORMOUSE_ISSUERS"),
             bus: reader.0.needed("DORMOUSE_BUS"),
             scheduler_group: reader.0.needed("DORMOUSE_SCHEDULER_GROUP"),
             scheduler_role_arn: reader.arn("DORMOUSE_SCHEDULER_ROLE_ARN"),
@@ -150,6 +155,14 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         read.unwrap_or_else(|reason| {
             self.0.fault(format!("{name}: {reason}"));
             Origins::default()
+        })
+    }
+
+    fn issuers(&mut self, name: &str) -> Vec<IssuerConfig> {
+        let read = self.0.optional(name).map_or_else(|| Ok(Vec::new()), |text| IssuerConfig::read(&text));
+        read.unwrap_or_else(|reason| {
+            self.0.fault(format!("{name}: {reason}"));
+            Vec::new()
         })
     }
 

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use axum::middleware;
+use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{Agents, AgentsError, AppendNotifier, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, ProtocolConfig,
@@ -17,7 +19,7 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Records, SignalSubscriptions, Sleepers, StoreError};
+use dormouse_ports::{Clock, Commits, Fetch, Records, SignalSubscriptions, Sleepers, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use jiff::Timestamp;
@@ -56,6 +58,9 @@ const TIME_TO_END: Duration = Duration::from_millis(3500);
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
 /// Interval at which spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
+
+/// The variable that describes the issuers whose tokens are taken.
+const ISSUERS: &str = "DORMOUSE_ISSUERS";
 
 /// Options of local mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +109,9 @@ pub enum DevError {
     /// A limit in the environment is malformed.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The issuers of tokens in the environment are malformed.
+    #[error("{ISSUERS}: {0}")]
+    Issuers(#[from] IssuersError),
 }
 
 /// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new
@@ -200,7 +208,7 @@ async fn run(
         callbacks: CallbackSigner::new(secret.clone()),
         signal_key: BearerKey::new(&key),
         authorization: options.authorization,
-        keys: Keys::new(table.clone()),
+        keys: callers(table.clone())?,
         base_url: Some(address.clone()),
         limits: limits.clone(),
         telemetry: telemetry.clone().map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
@@ -280,6 +288,14 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     bound.map_err(
         |error| if error.kind() == io::ErrorKind::AddrInUse { DevError::PortTaken(port) } else { error.into() },
     )
+}
+
+/// Whose keys and tokens are taken.
+fn callers(records: Arc<dyn Records>) -> Result<Keys, IssuersError> {
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
+    let issuers = Issuers::described(std::env::var(ISSUERS).ok().as_deref(), &fetch)?;
+    let keys = Keys::new(records);
+    Ok(issuers.into_iter().fold(keys, Keys::trusting))
 }
 
 /// The engine on `store`, with the chance and the tasks of this machine.

@@ -107,6 +107,12 @@ impl ProtocolError {
         Self { header: Some(("www-authenticate", "Bearer".to_owned())), ..refusal }
     }
 
+    /// The same, where the address `metadata` tells whose tokens are taken.
+    pub fn unauthenticated_at(metadata: &str) -> Self {
+        let challenge = format!("Bearer resource_metadata=\"{metadata}\"");
+        Self { header: Some(("www-authenticate", challenge)), ..Self::unauthenticated() }
+    }
+
     /// The key was used with another body.
     pub fn idempotency_key_reused() -> Self {
         let refusal = Self::new(ErrorCode::IdempotencyKeyReused, "the key was used with another body");

@@ -7,6 +7,7 @@ mod durable;
 mod events;
 mod extended;
 mod idempotency;
+mod identity;
 mod late;
 mod open;
 mod parts;

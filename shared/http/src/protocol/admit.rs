@@ -4,6 +4,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 
 use super::Protocol;
+use super::public::RESOURCE;
 use dormouse_api::{Actor, Call};
 
 use crate::Request;
@@ -35,7 +36,11 @@ impl Protocol {
             tracing::warn!(%error, "an API key could not be looked up in the store");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
         })?;
-        holder.ok_or_else(ProtocolError::unauthenticated)
+        holder.ok_or_else(|| match self.keys.issuers() {
+            // Where it is not clear whose tokens are taken, the metadata says it (RFC 9728 §5.1).
+            Some(_) => ProtocolError::unauthenticated_at(&format!("{}{RESOURCE}", self.about.base_url)),
+            None => ProtocolError::unauthenticated(),
+        })
     }
 }
 

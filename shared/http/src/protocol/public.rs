@@ -2,10 +2,11 @@ use dormouse_protocol::envelope::{Map, Object};
 use dormouse_protocol::openapi;
 use dormouse_protocol::operation::{Access, Operation};
 use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
-use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError};
+use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use dormouse_api::identity::Issuers;
 use dormouse_api::{PersonaSpec, is_offered};
 
 use super::{Protocol, card, page};
@@ -15,6 +16,9 @@ use crate::{Content, Request, Response};
 const DOCS: &str = "/docs";
 /// Path at which clients of A2A look for a card.
 const A2A_CARD: &str = "/.well-known/agent-card.json";
+
+/// Path at which clients read whose tokens are taken (RFC 9728).
+pub(super) const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
 /// Methods of resources that are only read.
 const READ_ONLY: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
@@ -99,8 +103,9 @@ impl Protocol {
         match (request.path.as_str(), request.method.as_str()) {
             (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), about.beside.as_ref())))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
-            (DOCS | A2A_CARD, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
-            (DOCS | A2A_CARD, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
+            (RESOURCE, "GET") => return Ok(Some(Response::json(200, &self.protected_resource()))),
+            (DOCS | A2A_CARD | RESOURCE, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
+            (DOCS | A2A_CARD | RESOURCE, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
         }
@@ -110,6 +115,19 @@ impl Protocol {
         }
         tracing::Span::current().record("operation", operation.spec().id);
         self.describe(operation).await.map(|value| Some(Response::json(200, &value)))
+    }
+
+    /// Whose tokens are taken, and how they are sent (RFC 9728 §2).
+    fn protected_resource(&self) -> Value {
+        let issuers: Vec<&str> = self.keys.issuers().into_iter().flat_map(Issuers::names).collect();
+        json!({
+            "resource": self.about.base_url,
+            "authorization_servers": issuers,
+            "scopes_supported": Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Dormouse",
+            "resource_documentation": format!("{}{DOCS}", self.about.base_url),
+        })
     }
 
     /// What the server says of itself, with the agents that a source has now.

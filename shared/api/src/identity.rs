@@ -1,0 +1,150 @@
+//! Callers that another service vouches for: JSON Web Tokens of issuers that an operator trusts (RFC 7519, RFC 8725).
+//!
+//! A token is checked in this order, and the first objection counts: its form and size, its algorithm, its issuer, its
+//! signature by a key that the issuer publishes (RFC 7517), its audience and times, and at last whom it names. A caller
+//! is not told which: a wrong token is a wrong token. The log is.
+//!
+//! # Invariants
+//! - Only asymmetric algorithms that the operator allows are looked at: never `none`, and never a MAC, for which a public
+//!   key would be the secret.
+//! - A key signs by the algorithms of its own type alone, whatever the token says.
+//! - The keys of an issuer are asked for over the `Fetch` port at most once in [`PATIENCE`], whatever tokens come, with
+//!   a bound on time and size. A token whose issuer answers is checked without any request.
+//! - Actors of an issuer are called `name@issuer`, which no other issuer's are.
+
+mod claims;
+mod issuer;
+mod jwks;
+
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::Fetch;
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+
+use crate::Actor;
+use claims::Claims;
+pub use issuer::{IssuerConfig, IssuersError};
+use jwks::KeySource;
+pub use jwks::PATIENCE;
+
+/// The longest token that is looked at, in bytes.
+const LONGEST: usize = 16 * 1024;
+
+/// Time by which the clock of an issuer may differ from ours, in seconds.
+const LEEWAY: i64 = 60;
+
+/// Reason for which it cannot be said whom a token names: the issuer does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the keys of the issuer {issuer} cannot be had: {reason}")]
+pub struct IssuerAway {
+    /// The issuer.
+    pub issuer: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// The issuers that are trusted. Cheap to clone.
+#[derive(Clone)]
+pub struct Issuers(Arc<Vec<TrustedIssuer>>);
+
+struct TrustedIssuer {
+    config: IssuerConfig,
+    keys: KeySource,
+}
+
+impl fmt::Debug for Issuers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|one| &one.config.issuer)).finish()
+    }
+}
+
+impl Issuers {
+    /// The issuers that `configs` describe; `fetch` asks for their keys.
+    pub fn new(configs: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Self {
+        let trusted = |config: IssuerConfig| {
+            let keys = KeySource::new(&config, fetch.clone());
+            TrustedIssuer { config, keys }
+        };
+        Self(Arc::new(configs.into_iter().map(trusted).collect()))
+    }
+
+    /// The issuers that the text of a variable describes; `None` where there is no text.
+    ///
+    /// # Errors
+    /// [`IssuersError`] for the first that is wrong.
+    pub fn described(text: Option<&str>, fetch: &Arc<dyn Fetch>) -> Result<Option<Self>, IssuersError> {
+        let text = text.filter(|text| !text.trim().is_empty());
+        text.map(|text| IssuerConfig::read(text).map(|configs| Self::new(configs, fetch))).transpose()
+    }
+
+    /// The names of the issuers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|one| one.config.issuer.as_str())
+    }
+
+    /// True if `token` has the form of a JSON Web Token.
+    pub fn may_be_token(token: &str) -> bool {
+        let mut parts = token.split('.');
+        let is_part = |part: Option<&str>| part.is_some_and(|part| !part.is_empty());
+        is_part(parts.next()) && is_part(parts.next()) && parts.next().is_some() && parts.next().is_none()
+    }
+
+    /// The actor that `token` names at `now`; `None` for a token that is not good.
+    ///
+    /// # Errors
+    /// [`IssuerAway`] when the token may be good, and its issuer does not say by which keys it signs.
+    pub async fn actor(&self, token: &str, now: Timestamp) -> Result<Option<Actor>, IssuerAway> {
+        match self.check(token, now).await {
+            Ok(actor) => Ok(Some(actor)),
+            Err(Objection::Away(away)) => Err(away),
+            Err(Objection::Bad(reason)) => {
+                tracing::info!(reason, "a token was refused");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn check(&self, token: &str, now: Timestamp) -> Result<Actor, Objection> {
+        if token.len() > LONGEST {
+            return Err(Objection::Bad("it is too long"));
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|_| Objection::Bad("its header cannot be read"))?;
+        let claimed = Claims::unchecked(token).ok_or(Objection::Bad("its claims cannot be read"))?;
+        let issuer = self.0.iter().find(|one| claimed.issuer() == Some(one.config.issuer.as_str()));
+        let issuer = issuer.ok_or(Objection::Bad("its issuer is not trusted"))?;
+        if !issuer.config.algorithms.contains(&header.alg) || is_symmetric(header.alg) {
+            return Err(Objection::Bad("its algorithm is not allowed"));
+        }
+        let key = issuer
+            .keys
+            .find(header.kid.as_deref(), header.alg, now)
+            .await
+            .map_err(|reason| Objection::Away(IssuerAway { issuer: issuer.config.issuer.clone(), reason }))?;
+        let key = key.ok_or(Objection::Bad("its issuer has no such key"))?;
+        let claims = verified(token, header.alg, &key).ok_or(Objection::Bad("its signature is not the issuer's"))?;
+        claims.check(&issuer.config, now).map_err(Objection::Bad)?;
+        claims.actor(&issuer.config).map_err(Objection::Bad)
+    }
+}
+
+/// Reason for not taking a token.
+enum Objection {
+    Bad(&'static str),
+    Away(IssuerAway),
+}
+
+/// The claims of `token`, if `key` signed them. Their meaning is not looked at.
+fn verified(token: &str, algorithm: Algorithm, key: &DecodingKey) -> Option<Claims> {
+    let mut validation = Validation::new(algorithm);
+    validation.algorithms = vec![algorithm];
+    // Time is the port's, and audiences are looked at with everything else.
+    (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
+    validation.required_spec_claims.clear();
+    jsonwebtoken::decode::<Claims>(token, key, &validation).ok().map(|decoded| decoded.claims)
+}
+
+fn is_symmetric(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512)
+}

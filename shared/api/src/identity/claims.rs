@@ -1,0 +1,131 @@
+//! Claims of a token, and whom they name.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dormouse_ports::Map;
+use dormouse_protocol::Scope;
+use dormouse_protocol::id::WorkspaceId;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{IssuerConfig, LEEWAY};
+use crate::Actor;
+use crate::keys::is_name;
+
+/// The most workspaces and the most scopes that a token may name.
+const MOST: usize = 256;
+
+/// Claims as they stand in a token.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Claims(Map);
+
+impl Claims {
+    /// The claims of `token`, whoever signed it.
+    pub(super) fn unchecked(token: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+        dormouse_json::read(&bytes, dormouse_json::ENTRY).ok()
+    }
+
+    pub(super) fn issuer(&self) -> Option<&str> {
+        self.text("iss")
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    /// An instant in seconds, which may have a fraction (RFC 7519 §2).
+    fn seconds(&self, name: &str) -> Option<Option<i64>> {
+        let value = self.0.get(name)?;
+        let whole = || value.as_f64().filter(|seconds| seconds.is_finite()).map(|seconds| seconds as i64);
+        Some(value.as_i64().or_else(whole))
+    }
+
+    /// One word or several: a list, or a text with spaces between them.
+    fn words(&self, name: &str) -> Option<Vec<&str>> {
+        match self.0.get(name)? {
+            Value::String(text) => Some(text.split_ascii_whitespace().collect()),
+            Value::Array(words) => words.iter().map(Value::as_str).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        }
+    }
+
+    /// Checks issuer, audience and times.
+    pub(super) fn check(&self, config: &IssuerConfig, now: Timestamp) -> Result<(), &'static str> {
+        if self.issuer() != Some(config.issuer.as_str()) {
+            return Err("its issuer is not the one of its key");
+        }
+        let audience = self.words("aud").unwrap_or_default();
+        if !audience.iter().any(|one| config.audiences.iter().any(|ours| ours == one)) {
+            return Err("it is for another audience");
+        }
+        let now = now.as_second();
+        match self.seconds("exp") {
+            Some(Some(end)) if now < end.saturating_add(LEEWAY) => {}
+            Some(_) => return Err("it has expired"),
+            None => return Err("it never expires"),
+        }
+        let begins = |name: &str| match self.seconds(name) {
+            Some(Some(begin)) => begin <= now.saturating_add(LEEWAY),
+            Some(None) => false,
+            None => true,
+        };
+        if begins("nbf") && begins("iat") { Ok(()) } else { Err("it is not good yet") }
+    }
+
+    /// The actor that they name.
+    pub(super) fn actor(&self, config: &IssuerConfig) -> Result<Actor, &'static str> {
+        let subject = self.text(&config.actor_claim).ok_or("it names no actor")?;
+        let tenant = match (&config.tenant, &config.tenant_claim) {
+            (Some(tenant), _) => tenant.as_str(),
+            (None, Some(claim)) => self.text(claim).ok_or("it names no tenant")?,
+            (None, None) => return Err("its tenant is not known"),
+        };
+        if !is_name(tenant) {
+            return Err("its tenant cannot be the name of one");
+        }
+        let scopes = self.words(&config.scope_claim).unwrap_or_default();
+        let workspaces = match &config.workspaces_claim {
+            None => None,
+            // Without the claim it is for no workspace, not for all of them.
+            Some(claim) => Some(self.words(claim).unwrap_or_default()),
+        };
+        if scopes.len() > MOST || workspaces.as_ref().is_some_and(|all| all.len() > MOST) {
+            return Err("it names too many scopes or workspaces");
+        }
+        Ok(Actor {
+            name: name_of(subject, &config.name),
+            tenant: tenant.to_owned(),
+            workspaces: workspaces.map(|all| all.into_iter().map(WorkspaceId::from).collect()),
+            scopes: scopes.into_iter().filter_map(Scope::parse).collect(),
+        })
+    }
+}
+
+/// The name of `subject` among actors. One that cannot stand in a name goes by its hash.
+fn name_of(subject: &str, issuer: &str) -> String {
+    let plain = format!("{subject}@{issuer}");
+    if is_name(&plain) && !subject.contains('@') {
+        return plain;
+    }
+    let digest = hex::encode(Sha256::digest(subject));
+    format!("{}@{issuer}", digest.get(..32).unwrap_or(&digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_of_any_form_have_names_that_do_not_meet() {
+        let names = ["ada", "auth0|1", "ada@corp", "\u{e9}", &"x".repeat(200), "a/b"].map(|one| name_of(one, "corp"));
+        assert_eq!(names[0], "ada@corp");
+        for (place, name) in names.iter().enumerate() {
+            assert!(is_name(name), "{name}");
+            assert!(!names[place + 1..].contains(name), "{name}");
+        }
+    }
+}

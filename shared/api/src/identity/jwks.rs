@@ -1,0 +1,237 @@
+//! The keys that an issuer publishes, and when they are asked for.
+//!
+//! They are asked for when the first token comes, again when they are older than [`FRESH`], and when a token names one
+//! that is not known, for it may be new; but never sooner than [`PATIENCE`] after the last time. An issuer that does not
+//! answer is trusted by its last keys for [`STALE`].
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method};
+use futures::StreamExt;
+use futures::lock::Mutex;
+use jiff::{SignedDuration, Timestamp};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::IssuerConfig;
+use super::issuer::is_safe;
+
+/// Age at which keys are asked for again.
+const FRESH: SignedDuration = SignedDuration::from_mins(10);
+
+/// Age up to which keys count while the issuer does not answer.
+const STALE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Time for which an issuer is not asked again.
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// The largest answer, and the most keys in it.
+const MOST_BYTES: usize = 256 * 1024;
+const MOST_KEYS: usize = 100;
+
+/// The longest that an answer may take.
+const TIME: Duration = Duration::from_secs(5);
+
+/// The keys of one issuer.
+pub(super) struct KeySource {
+    issuer: String,
+    jwks_uri: Option<String>,
+    fetch: Arc<dyn Fetch>,
+    known: std::sync::Mutex<Known>,
+    /// Held by who asks the issuer.
+    asking: Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    keys: Arc<Vec<PublicKey>>,
+    /// Instant at which they were given.
+    given_at: Option<Timestamp>,
+    /// Instant at which they were asked for last.
+    asked_at: Option<Timestamp>,
+    /// What went wrong then.
+    failure: Option<String>,
+}
+
+#[derive(Clone)]
+struct PublicKey {
+    kid: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: Arc<DecodingKey>,
+}
+
+impl Known {
+    /// The keys that count at `now`; `None` if none do.
+    fn usable(&self, now: Timestamp) -> Option<&[PublicKey]> {
+        let counts = self.given_at.is_some_and(|at| now.duration_since(at).abs() < STALE);
+        counts.then_some(self.keys.as_slice())
+    }
+
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        self.given_at.is_some_and(|at| now.duration_since(at).abs() < FRESH)
+    }
+}
+
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeySource").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Discovered {
+    issuer: String,
+    jwks_uri: String,
+}
+
+#[derive(Deserialize)]
+struct Published {
+    keys: Vec<Value>,
+}
+
+impl KeySource {
+    pub(super) fn new(config: &IssuerConfig, fetch: Arc<dyn Fetch>) -> Self {
+        let (issuer, jwks_uri) = (config.issuer.clone(), config.jwks_uri.clone());
+        Self { issuer, jwks_uri, fetch, known: std::sync::Mutex::default(), asking: Mutex::default() }
+    }
+
+    /// The key called `kid` that signs by `algorithm`; without a name the only one that does. `None` if the issuer has
+    /// no such key.
+    ///
+    /// # Errors
+    /// The reason why it is not known.
+    pub(super) async fn find(
+        &self,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+        now: Timestamp,
+    ) -> Result<Option<Arc<DecodingKey>>, String> {
+        let known = self.known();
+        let found = known.usable(now).and_then(|keys| pick(keys, kid, algorithm));
+        match found {
+            Some(key) if known.is_fresh(now) => return Ok(Some(key)),
+            // While one asks again, the others go on with what is known.
+            Some(key) => match self.asking.try_lock() {
+                Some(_asking) => self.refresh(now).await,
+                None => return Ok(Some(key)),
+            },
+            None => {
+                let _asking = self.asking.lock().await;
+                self.refresh(now).await;
+            }
+        }
+        let known = self.known();
+        let keys = known.usable(now).ok_or_else(|| known.failure.clone().unwrap_or_default())?;
+        Ok(pick(keys, kid, algorithm))
+    }
+
+    fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the issuer, unless that was done a moment ago.
+    async fn refresh(&self, now: Timestamp) {
+        if self.known().asked_at.is_some_and(|at| now.duration_since(at).abs() < PATIENCE) {
+            return;
+        }
+        let asked = self.ask().await;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.asked_at = Some(now);
+        match asked {
+            Ok(keys) => (known.keys, known.given_at, known.failure) = (Arc::new(keys), Some(now), None),
+            Err(reason) => {
+                tracing::warn!(issuer = self.issuer, reason, "the keys of an issuer could not be had");
+                known.failure = Some(reason);
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<Vec<PublicKey>, String> {
+        let uri = match &self.jwks_uri {
+            Some(uri) => uri.clone(),
+            None => self.discover().await?,
+        };
+        let Published { keys } = self.get(&uri).await?;
+        if keys.len() > MOST_KEYS {
+            return Err(format!("it has more than {MOST_KEYS} keys"));
+        }
+        // Keys of a kind that is not known do not keep the others from being used.
+        let readable = keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        Ok(readable.filter_map(|key| PublicKey::of(&key)).collect())
+    }
+
+    /// Where the issuer says its keys are (OpenID Connect Discovery 1.0 §4).
+    async fn discover(&self) -> Result<String, String> {
+        let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+        let found: Discovered = self.get(&url).await?;
+        if found.issuer != self.issuer {
+            return Err("its configuration is that of another issuer".to_owned());
+        }
+        if is_safe(&found.jwks_uri) { Ok(found.jwks_uri) } else { Err("its keys are at an unsafe address".to_owned()) }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, String> {
+        let limits = FetchLimits { total: TIME, idle: TIME, most_bytes: MOST_BYTES };
+        let request =
+            FetchRequest { limits, ..FetchRequest::new(Method::Get, url) }.header("accept", "application/json");
+        let mut answer = self.fetch.fetch(request).await.map_err(|error| error.to_string())?;
+        if answer.status != 200 {
+            return Err(format!("it answered {}", answer.status));
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = answer.body.next().await {
+            bytes.extend(piece.map_err(|error| error.to_string())?);
+            if bytes.len() > MOST_BYTES {
+                return Err(format!("its answer is larger than {MOST_BYTES} bytes"));
+            }
+        }
+        dormouse_json::read(&bytes, dormouse_json::ENTRY).map_err(|error| error.to_string())
+    }
+}
+
+fn pick(keys: &[PublicKey], kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {
+    let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
+    match kid {
+        Some(kid) => fitting.find(|key| key.kid.as_deref() == Some(kid)).map(|key| key.key.clone()),
+        None => {
+            let only = fitting.next()?;
+            fitting.next().is_none().then(|| only.key.clone())
+        }
+    }
+}
+
+impl PublicKey {
+    /// The key that `jwk` describes, if it is a public one for signatures.
+    fn of(jwk: &Jwk) -> Option<Self> {
+        let common = &jwk.common;
+        if !matches!(common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return None;
+        }
+        let by_type = algorithms_of(&jwk.algorithm);
+        let named = common.key_algorithm.map(|algorithm| algorithm.to_string());
+        let is_named = |algorithm: &Algorithm| named.as_ref().is_none_or(|name| *name == format!("{algorithm:?}"));
+        let algorithms: Vec<Algorithm> = by_type.iter().copied().filter(is_named).collect();
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        (!algorithms.is_empty()).then(|| Self { kid: common.key_id.clone(), algorithms, key: Arc::new(key) })
+    }
+}
+
+/// The algorithms by which keys of this type sign. A symmetric key signs by none: it would be no public one.
+fn algorithms_of(parameters: &AlgorithmParameters) -> &'static [Algorithm] {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    match parameters {
+        AlgorithmParameters::RSA(_) => &[RS256, RS384, RS512, PS256, PS384, PS512],
+        AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
+            EllipticCurve::P256 => &[ES256],
+            EllipticCurve::P384 => &[ES384],
+            _ => &[],
+        },
+        AlgorithmParameters::OctetKeyPair(_) => &[EdDSA],
+        _ => &[],
+    }
+}
