@@ -96,7 +96,7 @@ impl Api {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
-        let ChosenPersona { id: persona_id, spec, .. } = self.chosen_persona(call, persona).await?;
+        let ChosenPersona { id: persona_id, spec, quota } = self.chosen_persona(call, persona).await?;
         let graph = self.graph(&spec).await?;
         if let Some(branch) = &request.branch_id {
             self.see::<Branch>(call, branch).await?;
@@ -117,6 +117,7 @@ impl Api {
             persona_id: Some(persona_id),
             branch_id: request.branch_id.or_else(|| change.session().branch_id.clone()),
             parent_task_id: request.parent_task_id,
+            quota_id: quota,
             ..Task::submitted(id.clone(), place, TaskInput::Payload(Map::new()), &call.actor.name, call.now)
         };
         let is_confidential = match &request.input {

@@ -88,11 +88,8 @@ impl Claims {
             return Err("its tenant cannot be the name of one");
         }
         let scopes = self.words(&config.scope_claim).unwrap_or_default();
-        let workspaces = match &config.workspaces_claim {
-            None => None,
-            // Without the claim it is for no workspace, not for all of them.
-            Some(claim) => Some(self.words(claim).unwrap_or_default()),
-        };
+        // A token without the claim is for no workspace, not for all of them.
+        let workspaces = config.workspaces_claim.as_ref().map(|claim| self.words(claim).unwrap_or_default());
         if scopes.len() > MOST || workspaces.as_ref().is_some_and(|all| all.len() > MOST) {
             return Err("it names too many scopes or workspaces");
         }

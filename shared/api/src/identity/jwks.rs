@@ -229,9 +229,9 @@ fn algorithms_of(parameters: &AlgorithmParameters) -> &'static [Algorithm] {
         AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
             EllipticCurve::P256 => &[ES256],
             EllipticCurve::P384 => &[ES384],
-            _ => &[],
+            EllipticCurve::P521 | EllipticCurve::Ed25519 | _ => &[],
         },
         AlgorithmParameters::OctetKeyPair(_) => &[EdDSA],
-        _ => &[],
+        AlgorithmParameters::OctetKey(_) | AlgorithmParameters::Other(_) | _ => &[],
     }
 }
