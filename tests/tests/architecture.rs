@@ -8,6 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// Which crates of ours each crate may import.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-json", &[]),
+    ("dormouse-console", &[]),
     ("dormouse-ports", &["dormouse-json"]),
     ("dormouse-protocol", &["dormouse-json"]),
     ("dormouse-receipts", &[]),
@@ -18,6 +19,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-http",
         &[
+            "dormouse-console",
             "dormouse-api",
             "dormouse-protocol",
             "dormouse-maintenance",
@@ -133,6 +135,7 @@ const GUESTS: &[(&str, &str)] = &[("own-agent", "dormouse")];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
 const PURE: &[&str] = &[
+    "dormouse-console",
     "dormouse-json",
     "dormouse-ports",
     "dormouse-protocol",

@@ -85,6 +85,22 @@ impl fmt::Debug for Agent {
 pub struct Agents {
     agents: Vec<Agent>,
     tour: Option<String>,
+    catalog: Vec<CatalogLine>,
+}
+
+/// Something that is declared beside the agents: a model, a source of tools, an agent that cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogLine {
+    /// `agent`, `model` or `tool`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// True if it can be used.
+    pub enabled: bool,
+    /// Why it cannot.
+    pub reasons: Vec<String>,
 }
 
 /// Reason for which agents cannot be served. Names the agent, and the remedy.
@@ -133,6 +149,12 @@ impl Agents {
         self.tour.as_deref()
     }
 
+    /// Also a catalog of what is declared with them, for people to look at.
+    #[must_use]
+    pub fn with_catalog(self, catalog: Vec<CatalogLine>) -> Self {
+        Self { catalog, ..self }
+    }
+
     /// Makes their graphs, which use `outside`.
     ///
     /// # Errors
@@ -147,7 +169,8 @@ impl Agents {
         if let Some(again) = graphs.iter().find(|graph| !names.insert(graph.name().to_owned())) {
             return Err(AgentsError::SameName(again.name().to_owned()));
         }
-        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas) })
+        let catalog = self.catalog.clone();
+        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas), catalog })
     }
 }
 
@@ -158,6 +181,8 @@ pub struct CompiledAgents {
     pub graphs: GraphRegistry,
     /// Description of each for clients.
     pub personas: Personas,
+    /// What is declared with them.
+    pub catalog: Vec<CatalogLine>,
 }
 
 /// A source of agents that come and go while a server runs.
@@ -177,7 +202,11 @@ impl CompiledAgents {
     /// Also the agents of `source`, which come before the others.
     #[must_use]
     pub fn with_source(self, source: Arc<dyn AgentSource>) -> Self {
-        Self { graphs: self.graphs.with_source(source.clone()), personas: self.personas.with_source(source) }
+        Self {
+            graphs: self.graphs.with_source(source.clone()),
+            personas: self.personas.with_source(source),
+            catalog: self.catalog,
+        }
     }
 }
 
@@ -185,6 +214,6 @@ impl From<GraphRegistry> for CompiledAgents {
     /// Agents that are described by nothing but the names of their graphs.
     fn from(graphs: GraphRegistry) -> Self {
         let personas: Vec<_> = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
-        Self { graphs, personas: Personas::from(personas) }
+        Self { graphs, personas: Personas::from(personas), catalog: Vec::new() }
     }
 }

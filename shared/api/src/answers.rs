@@ -48,6 +48,10 @@ const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "w
 /// Key in the metadata of a message for the one of several answers that it is.
 pub(crate) const IN_REPLY_TO: &str = "in_reply_to";
 
+/// Key in the metadata of a message for the number of the pause that it answers: one that was written for an earlier pause
+/// answers no later one.
+const PAUSE: &str = "pause";
+
 /// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];
 const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
@@ -68,6 +72,7 @@ pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     request.retain(|name, _| !FOR_THE_SERVER.contains(&name.as_str()));
     request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
     request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
+    request.insert(PAUSE.to_owned(), paused.generation.into());
     if let Some(fan_in) = &paused.fan_in {
         request.insert("missing".to_owned(), fan_in.missing().collect());
     }
@@ -128,6 +133,9 @@ impl Api {
             return Err(conflict("another answer has come already"));
         }
         let paused = record.paused;
+        if message.metadata.get(PAUSE).is_some_and(|pause| *pause != paused.generation) {
+            return Err(conflict("the task waits for something else by now"));
+        }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
         let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
         let harness = &self.parts().harness;

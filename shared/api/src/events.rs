@@ -3,12 +3,13 @@
 //! The stream of a session is called by its id and has all events of what belongs to it. The events of a task are those
 //! of its session's stream that name it. An artifact that belongs to no session has a stream of its own.
 
-use dormouse_ports::Map;
+use dormouse_ports::{Map, Records};
 use dormouse_protocol::envelope::{List, Named};
 use dormouse_protocol::id::{ArtifactId, EventId, SessionId};
 use dormouse_protocol::request::{Filters, RangeQuery};
 use dormouse_protocol::resource::{Artifact, Session, Task};
 use dormouse_protocol::{Event, ProtocolError};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::{Api, found};
@@ -16,7 +17,7 @@ use crate::feed::FeedReader;
 use crate::page::fitting;
 use crate::refusal::store;
 use crate::transcript::{event_of, readable};
-use crate::{Call, CallAnswer};
+use crate::{Actor, Call, CallAnswer};
 
 /// Number of events that are looked at for one range.
 const LOOKED_AT: usize = 2_000;
@@ -179,6 +180,35 @@ impl Api {
             false
         })
     }
+}
+
+/// The id of the first event that `actor` sees and that was sent at `since` or later, so that a client can read on behind
+/// it; `None` if there is none, or none in a stretch of reasonable length.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn first_event_since(
+    records: &dyn Records,
+    actor: &Actor,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<Option<EventId>, ProtocolError> {
+    let mut reader = FeedReader::since(actor, since);
+    let until = records.settled(now);
+    let mut looked_at = 0;
+    while looked_at < LOOKED_AT {
+        let stretch = reader.next(records, until).await.map_err(store)?;
+        looked_at += stretch.events.len().max(1);
+        let sees = |event: &Event| actor.reaches(event.workspace_id.as_ref());
+        let found = stretch.events.into_iter().find(|(id, entry)| readable(id, entry.clone()).as_ref().is_some_and(sees));
+        if let Some((id, _)) = found {
+            return Ok(Some(id));
+        }
+        if !stretch.more {
+            return Ok(None);
+        }
+    }
+    Ok(None)
 }
 
 fn passes(filters: &Filters, event: &Event) -> bool {

@@ -68,6 +68,12 @@ impl FeedReader {
         Ok(Some(Self { rest: events_of(&row, entries).collect(), behind: Some(row.order()), ..reader }))
     }
 
+    /// A reader of all that `actor` sees from `since` on.
+    pub(crate) fn since(actor: &Actor, since: Timestamp) -> Self {
+        let labels = actor.workspaces.as_ref().map(|mine| mine.iter().map(ToString::to_string).collect());
+        Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: Some(FeedRow::since(since)) }
+    }
+
     /// The next events that were sent by `until`, in order: all of each append that was looked at. There may be none
     /// although the feed goes on. It must not be asked again after an error.
     ///

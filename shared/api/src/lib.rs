@@ -52,10 +52,11 @@ mod transcript;
 mod vaults;
 mod workspaces;
 
-pub use agents::{Agent, AgentSource, Agents, AgentsError, CompiledAgents, Outside};
+pub use agents::{Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside};
 pub use answers::answer_payload;
 pub use api::{Api, ApiParts};
 pub use call::{Actor, Call, CallAnswer};
+pub use events::first_event_since;
 pub use keys::Keys;
 pub(crate) use operations::issues_receipts;
 pub use operations::{Operations, is_offered};

@@ -37,8 +37,8 @@ impl Dev {
         command.args(["dev", "--no-tour", "--port", "0", "--data"]).arg(data).args(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let printed: Vec<String> = lines.take(if arguments.contains(&"--store-port") { 4 } else { 3 }).collect();
-        let address = printed[0].strip_prefix("dormouse is ready at http://").unwrap().to_owned();
+        let printed: Vec<String> = lines.take(if arguments.contains(&"--store-port") { 5 } else { 4 }).collect();
+        let address = printed[1].strip_prefix("dormouse is ready at http://").unwrap().to_owned();
         Self { child, address, printed }
     }
 
@@ -117,9 +117,9 @@ fn the_store_is_for_those_who_know_its_secret() {
     let data = place.path().join("data");
     let dev = Dev::start(&data, &["--store-port", "0"]);
     let secret = fs::read_to_string(data.join("store-key")).unwrap();
-    let (_, after) = dev.printed[3].split_once("--endpoint-url http://").unwrap();
+    let (_, after) = dev.printed[4].split_once("--endpoint-url http://").unwrap();
     let port = after.split(' ').next().unwrap();
-    assert!(dev.printed[3].contains(&secret));
+    assert!(dev.printed[4].contains(&secret));
     for (address, path) in [(dev.address.as_str(), "/_local/store/"), (port, "/")] {
         let list = |more: &str| {
             let target = "x-amz-target: DynamoDB_20120810.ListTables";

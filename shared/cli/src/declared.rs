@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dormouse_agent::graph::DeltaSink;
+use dormouse_agent::{Catalog, CatalogEntry, catalog};
+use dormouse_api::CatalogLine;
 use dormouse_declared::{Declared, DeclaredPorts, agents};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
 use dormouse_tools::{DeclaredTools, LocalBackend, NativeTools, Values};
 
-use crate::workspace::{WorkspaceFailure, opened, tell_problems};
+use crate::workspace::{WorkspaceFailure, opened, platform, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,8 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
         deltas,
         callbacks: None,
     };
-    let declared = agents(&workspace, &ports).await;
+    let mut declared = agents(&workspace, &ports).await;
+    declared.agents = declared.agents.with_catalog(lines(&catalog(&workspace, &platform())));
     for sentence in &declared.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;
     }
@@ -55,6 +58,21 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
         true => Err(DeclaredFailure::NoAgent(folder.to_owned())),
         false => Ok(declared),
     }
+}
+
+/// What `catalog` lists beside the agents that run, line by line.
+fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
+    let line = |kind, entry: &CatalogEntry| CatalogLine {
+        kind,
+        name: entry.name.clone(),
+        description: entry.description.clone(),
+        enabled: entry.enabled,
+        reasons: entry.reasons.clone(),
+    };
+    let agents = catalog.agents.iter().filter(|agent| !agent.enabled).map(|entry| line("agent", entry));
+    let models = catalog.models.iter().map(|entry| line("model", entry));
+    let tools = catalog.tools.iter().chain(&catalog.native_tools).map(|entry| line("tool", entry));
+    agents.chain(models).chain(tools).collect()
 }
 
 /// Where the runs of the agents of `folder` are kept.

@@ -55,8 +55,9 @@ pub(crate) struct Create {
     /// Scope that it has, `tasks:read` for example; may be given again.
     #[arg(long, value_name = "SCOPE", value_parser = scope, required_unless_present = "all_scopes")]
     scope: Vec<Scope>,
-    /// It may do everything.
-    #[arg(long, conflicts_with = "scope")]
+    /// It may do everything within its tenant. `operations:read` and `operations:write`, over all that sleeps in the
+    /// deployment, are given by name.
+    #[arg(long)]
     all_scopes: bool,
     /// After which time it is refused, `30d` or `12h` for example.
     #[arg(long, value_name = "DURATION", value_parser = duration, required_unless_present = "never_expires")]
@@ -133,12 +134,12 @@ pub(crate) async fn keys(ask: KeysCommand, agents: &Agents) -> Result<(), KeysEr
 
 async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     let now = Timestamp::now();
-    let all = || Scope::ALL.iter().copied().collect();
+    let all = Scope::of_tenant().filter(|_| ask.all_scopes);
     let grant = Grant {
         actor: ask.actor,
         tenant: ask.tenant,
         workspaces: (!ask.workspace.is_empty()).then(|| ask.workspace.into_iter().map(Into::into).collect()),
-        scopes: if ask.all_scopes { all() } else { ask.scope.into_iter().collect() },
+        scopes: ask.scope.into_iter().chain(all).collect(),
         expires_at: ask.expires_in.map(|duration| now + duration),
     };
     let token = generate()?;
@@ -176,6 +177,8 @@ fn cells(key: &KeyInfo) -> [String; 7] {
     let grant = &key.grant;
     let workspaces = grant.workspaces.iter().flatten().map(WorkspaceId::as_str).collect::<Vec<_>>().join(" ");
     let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
+    let beyond = grant.scopes.iter().filter(|scope| scope.is_of_operators()).map(|scope| scope.as_str());
+    let all = ["all"].into_iter().chain(beyond).collect::<Vec<_>>().join(" ");
     [
         key.id.clone(),
         grant.actor.clone(),
@@ -183,7 +186,7 @@ fn cells(key: &KeyInfo) -> [String; 7] {
         if grant.workspaces.is_some() { workspaces } else { "all".to_owned() },
         moment(key.created_at),
         grant.expires_at.map_or_else(|| "never".to_owned(), moment),
-        if grant.scopes.len() == Scope::ALL.len() { "all".to_owned() } else { scopes },
+        if Scope::of_tenant().all(|scope| grant.scopes.contains(&scope)) { all } else { scopes },
     ]
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CompiledAgents, Keys, Personas, RecordingEngine};
+use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
@@ -100,6 +100,7 @@ struct AppShared {
     stateless: Harness,
     maintenance: MaintenanceStore,
     personas: Personas,
+    catalog: Vec<CatalogLine>,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
     doorkeeper: Doorkeeper,
@@ -131,7 +132,7 @@ impl App {
             limits,
             telemetry,
         } = parts;
-        let CompiledAgents { graphs, personas } = agents;
+        let CompiledAgents { graphs, personas, catalog } = agents;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(telemetry.observer(), Phases::default());
         }
@@ -162,6 +163,7 @@ impl App {
             stateless,
             maintenance,
             personas,
+            catalog,
             callbacks,
             signal_key,
             doorkeeper,
@@ -246,6 +248,16 @@ impl App {
     /// The graphs that it serves.
     pub fn graphs(&self) -> &GraphRegistry {
         self.0.sessioned.graphs()
+    }
+
+    /// What is declared with the agents that it serves.
+    pub(crate) fn catalog(&self) -> &[CatalogLine] {
+        &self.0.catalog
+    }
+
+    /// Store that its sweeps go through.
+    pub(crate) fn maintenance(&self) -> &MaintenanceStore {
+        &self.0.maintenance
     }
 
     /// Descriptions that clients are given of the agents that it serves.

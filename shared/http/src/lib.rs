@@ -19,9 +19,11 @@
 mod app;
 mod body;
 mod conditional;
+mod console;
 mod deadline;
 mod describe;
 mod encode;
+mod extensions;
 mod fit;
 mod log;
 mod message;

@@ -38,6 +38,12 @@ impl Origins {
         }
     }
 
+    /// The same, and the pages that are served at `url` themselves: they ask for streams that are served elsewhere.
+    pub(crate) fn and_those_at(mut self, url: Option<&str>) -> Self {
+        self.named.extend(url.and_then(origin_of).map(str::to_ascii_lowercase));
+        self
+    }
+
     fn allow(&self, origin: &str) -> bool {
         let named = |one: &String| one == "*" || one.eq_ignore_ascii_case(origin);
         self.named.iter().any(named) || (self.loopback && is_loopback(origin))
@@ -63,6 +69,13 @@ impl Origins {
     fn origin_of<'r>(&self, request: &'r Request) -> Option<&'r str> {
         request.header("origin").filter(|origin| self.allow(origin))
     }
+}
+
+/// The origin of `url`; `None` for anything that has none.
+pub(crate) fn origin_of(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let origin = &url[..scheme.len() + "://".len() + rest.split('/').next()?.len()];
+    is_origin(origin).then_some(origin)
 }
 
 fn is_origin(text: &str) -> bool {

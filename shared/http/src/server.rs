@@ -14,9 +14,10 @@ use tracing::{Instrument, field};
 
 use crate::conditional::ConditionalRead;
 use crate::deadline::in_time;
+use crate::extensions::{ExtensionRoute, Extensions};
 use crate::protocol::{Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
-use crate::{App, Origins, Request, Response, log};
+use crate::{App, Origins, Request, Response, console, log};
 
 /// The longest id of a request that is taken over from the gateway.
 const LONGEST_REQUEST_ID: usize = 200;
@@ -44,6 +45,8 @@ pub struct ProtocolConfig {
     pub origins: Origins,
     /// True if only reads are served, of the protocol alone.
     pub reads_only: bool,
+    /// True if this process may repair what the doctor finds: write to the index of what sleeps, register wake-ups.
+    pub may_repair: bool,
 }
 
 impl ProtocolConfig {
@@ -60,6 +63,7 @@ impl ProtocolConfig {
             streams: StreamLimits::default(),
             origins: Origins::default(),
             reads_only: false,
+            may_repair: false,
         }
     }
 }
@@ -74,12 +78,18 @@ impl fmt::Debug for ProtocolConfig {
 #[derive(Clone, Debug)]
 pub struct Server(Arc<ServerShared>);
 
-#[derive(Debug)]
 struct ServerShared {
     app: App,
     protocol: Protocol,
+    extensions: Extensions,
     origins: Origins,
     reads_only: bool,
+}
+
+impl fmt::Debug for ServerShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerShared").field("app", &self.app).field("protocol", &self.protocol).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -99,15 +109,23 @@ impl Server {
     /// The same, but `operations` serve the protocol.
     pub fn over(app: App, wire: ProtocolConfig, operations: Arc<dyn Operations>) -> Self {
         let clock = app.engine().ports().clock.clone();
+        let origins = wire.origins.and_those_at(wire.base_url.as_deref());
         let about = ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned(),
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
             personas: app.personas().linked().to_vec(),
-            beside: (!wire.reads_only).then(|| app.described()),
+            beside: if wire.reads_only { Vec::new() } else { vec![Extensions::described(), app.described()] },
             since: clock.now(),
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
+        let extensions = Extensions {
+            app: app.clone(),
+            operations: operations.clone(),
+            records: wire.records.clone(),
+            cursors: wire.cursors.clone(),
+            may_repair: wire.may_repair,
+        };
         let protocol = Protocol {
             operations,
             personas: app.personas().clone(),
@@ -117,7 +135,7 @@ impl Server {
             clock,
             document: OnceLock::new(),
         };
-        Self(Arc::new(ServerShared { app, protocol, origins: wire.origins, reads_only: wire.reads_only }))
+        Self(Arc::new(ServerShared { app, protocol, extensions, origins, reads_only: wire.reads_only }))
     }
 
     /// The application that serves turns, events and wake-ups.
@@ -139,7 +157,7 @@ impl Server {
         let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
         let traceparent = match surface {
             Surface::Turns => request.header("traceparent").map(Arc::from),
-            Surface::Protocol => None,
+            Surface::Protocol | Surface::Console => None,
         };
         let answering = async {
             let answered = self.guarded(surface, &request, &request_id).await;
@@ -180,8 +198,17 @@ impl Server {
             Surface::Turns => Ok(self.0.app.answer(request).await?.into()),
             Surface::Protocol => match self.0.origins.preflight(request) {
                 Some(response) => Ok(response),
-                None => Ok(self.0.protocol.answer(request, request_id).await?),
+                None => Ok(self.answer_protocol(request, request_id).await?),
             },
+            Surface::Console => Ok(console::answer(request, self.0.protocol.about.stream_url.as_deref())?),
+        }
+    }
+
+    async fn answer_protocol(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
+        let ServerShared { protocol, extensions, reads_only, .. } = &*self.0;
+        match ExtensionRoute::at(&request.method, &request.path).filter(|_| !reads_only) {
+            Some(route) => extensions.answer(protocol, route, request).await,
+            None => protocol.answer(request, request_id).await,
         }
     }
 
@@ -189,13 +216,15 @@ impl Server {
     /// where a visitor came from. Pages of browsers may ask the protocol, and not for turns.
     fn dressed(&self, surface: Surface, request: &Request, response: Response) -> Response {
         let response = match surface {
-            Surface::Turns => response,
+            Surface::Turns | Surface::Console => response,
             Surface::Protocol => {
                 self.0.origins.admit(request, response).header(&VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
             }
         };
+        // Files hold nothing of anybody: a browser keeps them, and asks whether they are still good.
+        let caching = if surface == Surface::Console { "no-cache" } else { "no-store" };
         response
-            .header("cache-control", "no-store")
+            .header("cache-control", caching)
             .header("x-content-type-options", "nosniff")
             .header("referrer-policy", "no-referrer")
     }

@@ -20,20 +20,27 @@ pub(crate) enum Surface {
     Turns,
     /// The protocol, the pages about it, and every unknown path.
     Protocol,
+    /// The console: files, the same for everybody.
+    Console,
 }
 
 impl Surface {
     /// The one that `path` belongs to.
     pub(crate) fn of(path: &str) -> Self {
         let of_turns = path == "/" || OF_TURNS.iter().any(|start| path.starts_with(start));
-        if of_turns { Self::Turns } else { Self::Protocol }
+        let of_console = path.strip_prefix(dormouse_console::PREFIX);
+        match of_console {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => Self::Console,
+            Some(_) | None if of_turns => Self::Turns,
+            Some(_) | None => Self::Protocol,
+        }
     }
 
     /// Id of a request to which its gateway gave none.
     pub(crate) fn request_id(self, fresh: String) -> String {
         match self {
             Self::Turns => fresh,
-            Self::Protocol => format!("req_{fresh}"),
+            Self::Protocol | Self::Console => format!("req_{fresh}"),
         }
     }
 
@@ -41,8 +48,8 @@ impl Surface {
     pub(crate) fn late(self, cut: CutShort) -> SurfaceRefusal {
         match (self, cut) {
             (Self::Turns, cut) => SurfaceRefusal::Turns(late(cut).into()),
-            (Self::Protocol, CutShort::Clean) => deadline_exceeded("there was no time left"),
-            (Self::Protocol, CutShort::InDoubt) => {
+            (Self::Protocol | Self::Console, CutShort::Clean) => deadline_exceeded("there was no time left"),
+            (Self::Protocol | Self::Console, CutShort::InDoubt) => {
                 deadline_exceeded("there was no time left, and what was written may stand; repeat it only by its key")
             }
         }
@@ -57,7 +64,9 @@ impl Surface {
                 // What it wrote may stand: no caller is told to send the same again.
                 SurfaceRefusal::Turns(TurnError { bucket: Bucket::SessionTerminating, ..error }.into())
             }
-            Self::Protocol => SurfaceRefusal::Protocol(ProtocolError::new(ErrorCode::InternalError, message)),
+            Self::Protocol | Self::Console => {
+                SurfaceRefusal::Protocol(ProtocolError::new(ErrorCode::InternalError, message))
+            }
         }
     }
 }

@@ -40,6 +40,7 @@ use crate::listen;
 use crate::program::program;
 use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
+use crate::sign_in::SignIn;
 use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
@@ -217,6 +218,7 @@ async fn run(
         base_url: Some(address.clone()),
         notifier,
         origins: Origins::loopback(),
+        may_repair: true,
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);
@@ -226,7 +228,9 @@ async fn run(
     let gate = Gate::new(clock.clone());
     let hosts = Hosts::new(&options.hosts);
     let door = store.door(&store_key);
+    let (sign_in, code) = SignIn::new(&api_key).map_err(spoilt)?;
     let gateway = Gateway {
+        sign_in,
         server,
         bus,
         key: BearerKey::new(&key),
@@ -257,7 +261,7 @@ async fn run(
         RunUntil::Signaled => {
             let authorization = options.authorization;
             let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization, text: &tour };
-            let announced = Announced { tour, tells_tour: options.tour };
+            let announced = Announced { tour, tells_tour: options.tour, code: &code };
             announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
             asked_to_end().await?;
             tracing::info!("ending after the running turns; Ctrl-C again ends at once");
@@ -354,6 +358,8 @@ async fn open_door(port: u16, door: Door, hosts: Hosts, running: RunningGuard) -
 struct Announced<'a> {
     tour: Tour<'a>,
     tells_tour: bool,
+    /// Signs in at the console once.
+    code: &'a str,
 }
 
 impl Announced<'_> {
@@ -361,6 +367,7 @@ impl Announced<'_> {
         let Tour { address, key, api_key, .. } = self.tour;
         tracing::info!(address, elapsed = ?started.elapsed(), "ready");
         let mut out = io::stdout().lock();
+        writeln!(out, "console: {address}/console#code={} (signs in once)", self.code)?;
         writeln!(out, "dormouse is ready at {address}")?;
         writeln!(out, "signal key: {key}")?;
         writeln!(out, "api key: {api_key}")?;

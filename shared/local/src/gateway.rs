@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use dormouse_harness::{Overloaded, TurnError, bucket_of};
 use dormouse_http::{BearerKey, Content, Server, percent};
 use dormouse_ports::{Category, Event};
@@ -25,6 +25,7 @@ use crate::gate::Gate;
 use crate::hosts::Hosts;
 use crate::listen;
 use crate::shutdown::RunningGuard;
+use crate::sign_in::SignIn;
 use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
@@ -32,6 +33,12 @@ const REQUEST_ID: &str = "x-request-id";
 
 /// Largest number of bytes of a body that are taken; a client that sends more is cut off.
 const THROWN_AWAY: usize = 64 * 1024 * 1024;
+
+/// The body of a sign-in.
+#[derive(serde::Deserialize)]
+struct SignInCode {
+    code: String,
+}
 
 /// Dependencies of the routes.
 #[derive(Clone, Debug)]
@@ -47,10 +54,14 @@ pub(crate) struct Gateway {
     pub(crate) hosts: Hosts,
     /// The way to the store for commands beside this process.
     pub(crate) door: Door,
+    /// The code that signs a person in at the console, once.
+    pub(crate) sign_in: SignIn,
 }
 
 /// Prefix of the path at which the store can be asked.
 pub(crate) const STORE: &str = "/_local/store/";
+/// Path at which the console changes its code for a key.
+pub(crate) const SIGN_IN: &str = "/_local/sign-in";
 /// Path at which events are seen and published.
 pub(crate) const EVENTS: &str = "/_local/events";
 
@@ -60,7 +71,8 @@ impl Gateway {
         let running = self.running.clone();
         let hosts = self.hosts.clone();
         let door = self.door.clone();
-        let routes = Router::new().route(EVENTS, get(list).post(publish)).fallback(forward).with_state(self);
+        let local = Router::new().route(EVENTS, get(list).post(publish)).route(SIGN_IN, post(sign_in));
+        let routes = local.fallback(forward).with_state(self);
         let routes = routes.merge(door.at(STORE)).layer(middleware::from_fn_with_state(hosts, meant_for_us));
         listen::serve(listener, routes, running).await
     }
@@ -164,6 +176,20 @@ async fn list(State(gateway): State<Gateway>, headers: HeaderMap) -> Response {
         return unauthorized();
     }
     Json(json!({ "events": gateway.bus.published() })).into_response()
+}
+
+/// Gives the key for the code in the body, `{"code": …}`, once.
+async fn sign_in(State(gateway): State<Gateway>, body: Bytes) -> Response {
+    let code: Result<SignInCode, _> = dormouse_json::read(&body, dormouse_json::ENTRY);
+    let Ok(SignInCode { code }) = code else { return invalid("send {\"code\": …}, the one that was printed at the start") };
+    match gateway.sign_in.exchange(&code) {
+        Some(key) => Json(json!({ "api_key": key })).into_response(),
+        None => {
+            let message = "the link was used already, or is of an earlier start: use the link of the last start, or the API \
+                key that `dormouse dev` prints";
+            failure(StatusCode::GONE, Category::Unauthorized, message)
+        }
+    }
 }
 
 /// Publishes the event in the body: `source`, `detail-type` and `detail`, as EventBridge takes them.

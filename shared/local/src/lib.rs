@@ -32,6 +32,7 @@ mod scheduler;
 mod scripted_model;
 mod served;
 mod shutdown;
+mod sign_in;
 mod spool;
 mod store;
 mod subscriptions;

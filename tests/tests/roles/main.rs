@@ -336,7 +336,12 @@ async fn tasks(scene: &Scene) {
     }
     let due = json!({ "dormouse_wakeup": { "invocation_id": begin("PT0S").await, "generation": 1 } });
     assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
-    post(&format!("/v1/tasks/{}/cancel", begin("PT1H").await), json!({})).await;
+    let sleeping = begin("PT1H").await;
+    for target in ["/v1/x-pauses", &format!("/v1/x-pauses/{sleeping}"), "/v1/x-feed?since=2020-01-01T00:00:00Z"] {
+        let (status, answer) = scene.inbound.speak(key, "GET", target, &Value::Null).await;
+        assert_eq!(status, 200, "{target}: {answer}");
+    }
+    post(&format!("/v1/tasks/{sleeping}/cancel"), json!({})).await;
     for function in [&scene.inbound, &scene.stream] {
         let (_, events) = function.speak(key, "GET", &format!("{session}/events"), &Value::Null).await;
         let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));

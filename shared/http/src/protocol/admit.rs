@@ -31,6 +31,15 @@ impl Protocol {
         Ok(Call { operation, params: found.params, query, body, actor, idempotency_key, target: found.target, now })
     }
 
+    /// The caller of `request`, if that speaks this version of the protocol.
+    ///
+    /// # Errors
+    /// The first objection: version (426), key (401).
+    pub(crate) async fn admit_actor(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
+        check_version(header(request, VERSION_HEADER))?;
+        self.authenticate(request, now).await
+    }
+
     async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
             tracing::warn!(%error, "an API key could not be looked up in the store");

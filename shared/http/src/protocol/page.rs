@@ -25,14 +25,14 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0;border-bott
 .quiet{opacity:.7}";
 
 /// The page about the API that `document` describes.
-pub(super) fn of(document: &Value, beside: Option<&Beside>) -> String {
+pub(super) fn of(document: &Value, beside: &[Beside]) -> String {
     let mut page = String::new();
     // Writing into a string cannot fail.
     let _ = write(&mut page, document, beside);
     page
 }
 
-fn write(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::fmt::Result {
+fn write(page: &mut String, document: &Value, beside: &[Beside]) -> std::fmt::Result {
     write!(
         page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -46,7 +46,7 @@ fn write(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::f
             describe(page, operation.spec(), document)?;
         }
     }
-    if let Some(beside) = beside {
+    for beside in beside {
         let tag = escape(&beside.tag);
         let about = escape(&beside.description);
         writeln!(page, "<h2 id=\"{}\">{tag}</h2>\n<p>{about}</p>", anchor(&beside.tag))?;
@@ -77,7 +77,7 @@ fn tags() -> Vec<&'static str> {
     tags
 }
 
-fn introduce(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::fmt::Result {
+fn introduce(page: &mut String, document: &Value, beside: &[Beside]) -> std::fmt::Result {
     let about = text(&document["info"]["description"]);
     writeln!(
         page,
@@ -98,7 +98,7 @@ fn introduce(page: &mut String, document: &Value, beside: Option<&Beside>) -> st
     for tag in tags() {
         writeln!(page, "<a href=\"#{tag}\">{tag}</a><br>")?;
     }
-    if let Some(Beside { tag, .. }) = beside {
+    for Beside { tag, .. } in beside {
         writeln!(page, "<a href=\"#{}\">{}</a><br>", anchor(tag), escape(tag))?;
     }
     writeln!(page, "</nav>")

@@ -41,7 +41,7 @@ fn document(about: &ServerInfo) -> Value {
         described["description"] = "Not offered by this server: it answers 501.".into();
         described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
     }
-    if let Some(Beside { tag, description, paths, components }) = &about.beside {
+    for Beside { tag, description, paths, components } in &about.beside {
         if let Some(tags) = document["tags"].as_array_mut() {
             tags.push(json!({ "name": tag, "description": description }));
         }
@@ -75,7 +75,7 @@ pub(crate) struct ServerInfo {
     /// Personas that can be given tasks; of a source of agents, none.
     pub(crate) personas: Vec<PersonaSpec>,
     /// Routes that it serves beside the protocol.
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Vec<Beside>,
     /// Instant since which it is as it is.
     pub(crate) since: Timestamp,
 }
@@ -101,7 +101,7 @@ impl Protocol {
     pub(super) async fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
         let about = &self.about;
         match (request.path.as_str(), request.method.as_str()) {
-            (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), about.beside.as_ref())))),
+            (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), &about.beside)))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
             (RESOURCE, "GET") => return Ok(Some(Response::json(200, &self.protected_resource()))),
             (DOCS | A2A_CARD | RESOURCE, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),

@@ -20,7 +20,10 @@ const OF_ANY_KEY: [Operation; 4] = [GetRuntime, ListCapabilities, ListTools, Get
 /// Operations without a key.
 const PUBLIC: [Operation; 5] = [GetHealth, GetVersion, GetOpenApiDocument, GetProtocolDiscovery, GetAgentCard];
 
-const NEEDED: [(Scope, &[Operation]); 17] = [
+const NEEDED: [(Scope, &[Operation]); 19] = [
+    // They are asked for beside the contract: `tests/tests/extensions.rs`.
+    (OperationsRead, &[]),
+    (OperationsWrite, &[]),
     (PersonasRead, &[ListPersonas, GetPersona, ListSkills, GetSkill]),
     (PersonasWrite, &[CreatePersona, UpdatePersona]),
     (WorkspacesRead, &[ListWorkspaces, GetWorkspace, ReadWorkspaceFile, ListQuotas, GetQuota]),

@@ -214,6 +214,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         notifier: notifier.clone(),
         streams,
         origins: Origins::parse("https://app.example.com").unwrap(),
+        may_repair: false,
         reads_only: serves == Serves::Protocol,
     }
 }

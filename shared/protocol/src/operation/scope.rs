@@ -34,7 +34,8 @@ macro_rules! scopes {
     };
 }
 
-// The first eight are those of the contract; the others follow their pattern.
+// The first eight are those of the contract; the others follow their pattern. The last two are rights of those who operate a
+// deployment: over everything that sleeps in it, of every tenant.
 scopes! {
     SessionsRead = "sessions:read",
     SessionsWrite = "sessions:write",
@@ -53,4 +54,18 @@ scopes! {
     VaultsRead = "vaults:read",
     VaultsWrite = "vaults:write",
     ConnectorsRead = "connectors:read",
+    OperationsRead = "operations:read",
+    OperationsWrite = "operations:write",
+}
+
+impl Scope {
+    /// True if it reaches beyond a tenant, over the whole deployment: for those who operate it, and given by name only.
+    pub fn is_of_operators(self) -> bool {
+        matches!(self, Self::OperationsRead | Self::OperationsWrite)
+    }
+
+    /// All that reach no further than the tenant of their key.
+    pub fn of_tenant() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|scope| !scope.is_of_operators())
+    }
 }

@@ -1,0 +1,212 @@
+// What a pause asks, and the way to answer it: for people with a key and for those with a link alike.
+
+import { folded, h, put, say, told, tree } from "./dom.js";
+import { size, stamp, time } from "./words.js";
+
+const TOLD = new Set(["description", "kind", "agent", "risk", "calls", "questions", "expects", "into"]);
+
+/** True of what stands in the place of arguments that are too long. */
+const isCut = (given) => given?.cut === true && Object.keys(given).every((name) => name === "cut" || name === "bytes");
+
+const plain = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+
+/** A digest that people can compare: the first and last of its digits, the whole on hover. */
+export const digest = (value) => h("code", { class: "digest", title: value }, value.length > 20 ? `${value.slice(0, 8)}…${value.slice(-8)}` : value);
+
+const ACTION = { remind: "A reminder is sent", reassign: "It is given to others", escalate: "Whoever is responsible is told", fail: "The run ends with an error", resume: "It goes on by itself" };
+
+/** What time does, in order, and what happens when nobody answers. */
+export function ladder(pause) {
+  if (pause.ladder.length === 0) return h("p", { class: "default" }, "It waits for as long as it takes: no deadline.");
+  const last = pause.ladder.at(-1);
+  const { dormouse_resolution, ...sets } = last.sets ?? {};
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? "it goes on with the default" : "nothing else happens";
+  return h("div", { class: "ladder" },
+    h("p", { class: "default" }, h("strong", {}, "If nobody answers: "), `${end} `, time(last.at, "ahead"), "."),
+    Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
+    pause.ladder.length > 1 && h("ol", {}, pause.ladder.map((step) => h("li", {}, time(step.at, "ahead"), h("span", { class: "quiet" }, ` ${stamp(step.at)}`), h("br"), ACTION[step.action] ?? step.action, step.to && [": ", told(step.to, { limit: 80 })]))));
+}
+
+/** The calls that are asked about: tool, arguments, digest. */
+function calls(pause) {
+  return Object.entries(plain(pause.request.calls)).map(([part, call]) => {
+    const { tool, arguments: given, digest: sum, known } = plain(call);
+    return h("section", { class: "call" },
+      h("h3", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
+      isCut(given) ? h("p", { class: "hint" }, `These arguments are too long to be shown here (${size(given.bytes ?? 0)}). Look at the message of the agent before you approve them.`) : given !== undefined && tree(given),
+      known && h("p", {}, h("strong", {}, "Known of it: "), told(known)),
+      sum && h("p", { class: "quiet small" }, "Digest of these arguments ", digest(String(sum)), ": only they will run."));
+  });
+}
+
+/** Everything that is asked. */
+export function question(pause) {
+  const request = plain(pause.request);
+  const rest = Object.entries(request).filter(([name]) => !TOLD.has(name) && !["signal_id", "due_at", "missing", "pause"].includes(name));
+  const asked = calls(pause);
+  const questions = Object.entries(plain(request.questions)).map(([part, one]) => h("section", { class: "call" }, h("h3", {}, told(plain(one).message ?? part)), tree(plain(one).schema ?? {})));
+  return h("div", { class: "question" },
+    h("h1", {}, told(request.description ?? pause.question ?? "It waits for an answer", { limit: 600, tag: "span" })),
+    request.risk && h("p", {}, h("span", { class: "mark bad" }, "Risk "), " ", told(String(request.risk), { limit: 80 })),
+    asked, questions,
+    rest.length > 0 && h("section", { class: "more" }, asked.length > 0 ? folded("What else it says", () => tree(Object.fromEntries(rest))) : tree(Object.fromEntries(rest))),
+    (pause.left_out ?? []).length > 0 && h("p", { class: "quiet" }, `Too large to be shown here: ${pause.left_out.join(", ")}.`));
+}
+
+/** Who was asked, and who has answered. */
+export function parts(pause) {
+  if (pause.parts.length === 0) return null;
+  const there = pause.parts.filter((one) => one.answered_at).length;
+  return h("section", { class: "parts" }, h("h2", {}, `${there} of ${pause.needed ?? pause.parts.length} answers are there`),
+    h("ul", {}, pause.parts.map((one) => h("li", {}, h("span", { class: `mark ${one.answered_at ? "good" : "sleep"}` }, one.answered_at ? "answered" : "waits"), " ", told(one.part, { limit: 80 }), one.answered_at && [" ", time(one.answered_at)]))));
+}
+
+const fieldsOf = (pause) => Object.entries(plain(plain(pause.accepts).properties));
+const lets = (pause, name) => !pause.accepts || fieldsOf(pause).some(([field]) => field === name);
+
+/** A form for an answer. `give({approved, payload, part})` sends it, and gives back what to say. */
+export function answerForm(pause, { give, after, me = null, part: fixed = null }) {
+  const form = h("form", { class: "answer", autocomplete: "off" });
+  const missing = pause.parts.filter((one) => !one.answered_at).map((one) => one.part);
+  const state = { part: fixed ?? (missing.includes(me) ? me : missing.length === 1 ? missing[0] : missing[0] ?? null), busy: false };
+  const chosen = () => plain(plain(pause.request.calls)[state.part] ?? Object.values(plain(pause.request.calls))[0]);
+  const line = h("p", { class: "outcome", role: "status", "aria-live": "polite" });
+  const plainAnswers = plain(pause.answers);
+  const yesNo = plainAnswers.approved !== undefined && plainAnswers.denied !== undefined;
+  const reasonField = plainAnswers.text ?? (pause.accepts && lets(pause, "reason") ? "reason" : null);
+  const buttons = [];
+
+  const send = async (answer, button) => {
+    if (state.busy) return;
+    state.busy = true;
+    for (const other of buttons) other.disabled = true;
+    line.className = "outcome";
+    const wait = setTimeout(() => put(line, "Sending the answer…"), 250);
+    try {
+      const words = await give({ ...answer, part: state.part });
+      clearTimeout(wait);
+      put(line, words);
+      line.className = "outcome good";
+      say(words);
+      form.classList.add("done");
+      after?.(true);
+    } catch (error) {
+      clearTimeout(wait);
+      line.className = "outcome bad";
+      put(line, `${error.title ?? "That did not work"}. `, told(error.message, { limit: 400 }), error.decided && [" What counts: ", tree(error.decided)]);
+      state.busy = false;
+      for (const other of buttons) other.disabled = false;
+      button?.focus();
+      if (error.status === 409 || error.status === 410 || error.status === 404) after?.(false);
+    }
+  };
+
+  if (missing.length > 1 && !fixed) {
+    form.append(h("label", { class: "field" }, "Answer for", h("select", { onchange: (event) => { state.part = event.target.value; edited?.reset(); } }, missing.map((one) => h("option", { value: one, selected: one === state.part }, one)))));
+  }
+
+  let edited = null;
+  const hasCalls = Object.keys(plain(pause.request.calls)).length > 0;
+  if (yesNo && hasCalls && !isCut(chosen().arguments) && pause.accepts && lets(pause, "arguments")) edited = editor(chosen);
+  const reason = reasonField && h("textarea", { id: "reason", rows: "2", maxlength: "4000", placeholder: "Told to the agent, and kept" });
+  const comment = () => (reason && reason.value.trim() ? { [reasonField]: reason.value.trim() } : {});
+  const others = yesNo ? [] : fieldsOf(pause).filter(([name]) => name !== plainAnswers.by);
+  const inputs = others.map(([name, schema]) => field(name, plain(schema), (plain(pause.accepts).required ?? []).includes(name)));
+
+  if (edited) form.append(edited.box);
+  if (reason) form.append(h("label", { class: "field", for: "reason" }, "Reason ", h("span", { class: "quiet" }, "(optional)")), reason);
+  for (const input of inputs) form.append(input.box);
+  let raw = null;
+  if (!yesNo && inputs.length === 0 && !pause.accepts) {
+    raw = h("textarea", { id: "raw", rows: "5", class: "code", spellcheck: "false", value: "{\n}" });
+    form.append(h("label", { class: "field", for: "raw" }, "Answer, a JSON object ", h("span", { class: "quiet" }, "(the pause takes any field)")), raw);
+  }
+
+  const button = (words, look, key, act) => {
+    const made = h("button", { type: look === "primary" ? "submit" : "button", class: look, "aria-keyshortcuts": key, title: key && `Key ${key}` }, words);
+    made.addEventListener("click", (event) => { event.preventDefault(); act(made); });
+    if (key) made.dataset.key = key;
+    buttons.push(made);
+    return made;
+  };
+  const bar = h("div", { class: "actions" });
+  if (yesNo) {
+    bar.append(button("Approve", "primary", "a", (made) => {
+      const changed = edited?.read();
+      if (changed?.wrong) { put(line, changed.wrong); line.className = "outcome bad"; edited.focus(); return; }
+      const call = chosen();
+      const payload = { ...comment() };
+      if (changed?.value) payload.arguments = changed.value;
+      else if (call.digest && lets(pause, "digest") && pause.accepts) payload.digest = call.digest;
+      send({ approved: true, payload }, made);
+    }));
+    bar.append(button("Deny", "danger", "d", (made) => send({ approved: false, payload: comment() }, made)));
+    if (fieldsOf(pause).some(([name, schema]) => name === "decision" && (schema.enum ?? []).includes("skip"))) {
+      bar.append(button("Leave it", "", "", (made) => send({ payload: { decision: "skip", ...comment() } }, made)));
+    }
+  } else {
+    bar.append(button("Send the answer", "primary", "", (made) => {
+      let payload = { ...comment() };
+      const faults = [];
+      for (const input of inputs) {
+        const read = input.read();
+        if (read.wrong) faults.push(read.wrong);
+        else if (read.value !== undefined) payload[input.name] = read.value;
+      }
+      if (raw) try { payload = JSON.parse(raw.value); } catch (error) { faults.push(`This is no JSON: ${error.message}`); }
+      if (faults.length > 0) { put(line, faults.join(" ")); line.className = "outcome bad"; return; }
+      send({ payload }, made);
+    }));
+  }
+  form.append(bar, line);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  return form;
+}
+
+/** Arguments that may be changed before they are approved. */
+function editor(chosen) {
+  const text = () => JSON.stringify(chosen().arguments ?? {}, null, 2);
+  const area = h("textarea", { id: "arguments", class: "code", rows: "8", spellcheck: "false", value: text() });
+  const box = h("details", { class: "edit" }, h("summary", {}, "Change the arguments before approving"), h("label", { class: "field", for: "arguments" }, "Arguments, a JSON object"), area,
+    h("button", { type: "button", class: "quiet small", onclick: () => { area.value = text(); } }, "Put back what was asked"));
+  return {
+    box, focus: () => { box.open = true; area.focus(); }, reset: () => { area.value = text(); },
+    read() {
+      if (!box.open || area.value === text()) return null;
+      try {
+        const value = JSON.parse(area.value);
+        return value && typeof value === "object" && !Array.isArray(value) ? { value } : { wrong: "Arguments are a JSON object." };
+      } catch (error) { return { wrong: `The arguments are no JSON: ${error.message}` }; }
+    },
+  };
+}
+
+let fields = 0;
+/** One field of an answer, by its schema. */
+function field(name, schema, isRequired) {
+  const id = `field-${fields += 1}`;
+  const type = [schema.type].flat().find((one) => one && one !== "null");
+  const choices = schema.enum ?? (schema.const !== undefined ? [schema.const] : null);
+  let input;
+  if (choices) input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), choices.map((one) => h("option", { value: JSON.stringify(one) }, String(one))));
+  else if (type === "boolean") input = h("select", { id }, !isRequired && h("option", { value: "" }, "–"), h("option", { value: "true" }, "yes"), h("option", { value: "false" }, "no"));
+  else if (type === "integer" || type === "number") input = h("input", { id, type: "text", inputmode: "decimal" });
+  else if (type === "string" && (schema.maxLength ?? 1000) <= 80) input = h("input", { id, type: "text", maxlength: schema.maxLength });
+  else input = h("textarea", { id, rows: "3", class: type === "string" ? "" : "code" });
+  const read = () => {
+    const given = input.value;
+    if (given.trim() === "") return isRequired && type !== "string" ? { wrong: `“${name}” is missing.` } : isRequired ? { value: given } : {};
+    if (type === "string" && !choices) return { value: given };
+    try { return { value: JSON.parse(given) }; } catch { return type ? { wrong: `“${name}” must be ${type}.` } : { value: given }; }
+  };
+  return { name, read, box: h("div", {}, h("label", { class: "field", for: id }, name, " ", !isRequired && h("span", { class: "quiet" }, "(optional)"), schema.description && h("span", { class: "quiet" }, ` ${schema.description}`)), input) };
+}
+
+/** In words what came of an answer. */
+export const outcomeWords = (taken) => {
+  if (taken.repeated) return "The same answer was there already: it counts once.";
+  if ((taken.missing ?? []).length > 0) return `Taken. It still waits for ${taken.missing.join(", ")}.`;
+  if (taken.status === "completed") return "Answered. It went on and has completed.";
+  return "Answered. It goes on.";
+};
+

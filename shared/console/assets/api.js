@@ -1,0 +1,115 @@
+// A client of the protocol: the key, the version, errors in words.
+
+const VERSION = "agents-protocol-2026-04-25";
+const KEPT = "dormouse-key";
+
+/** The server refused something, or could not be reached. */
+export class Refusal extends Error {
+  constructor(status, code, message, requestId) {
+    super(message);
+    Object.assign(this, { status, code, requestId });
+    this.title = {
+      0: "The server does not answer", 401: "This key is not accepted", 403: "This key is not allowed to do that",
+      404: "There is no such thing, or it is not yours to see", 409: "Somebody was faster",
+      410: "That is over", 429: "Too many requests", 503: "The server is busy",
+    }[status] ?? "That did not work";
+  }
+}
+
+const told = (value) => (typeof value === "string" ? value : undefined);
+
+/** Sends a request; `key` may be any bearer token. */
+export async function send(method, path, { body, key, headers = {}, signal } = {}) {
+  const sent = { ...headers };
+  if (key) sent.authorization = `Bearer ${key}`;
+  if (path.includes("/v1")) sent["harn-agents-protocol-version"] = VERSION;
+  if (body !== undefined) sent["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal, cache: "no-store", credentials: "omit", redirect: "error" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, "unreachable", "It may be starting again, or the network is away. Nothing was lost.");
+  }
+  const text = await response.text();
+  let value = null;
+  try { value = text ? JSON.parse(text) : null; } catch { /* told below */ }
+  if (response.ok) return value;
+  const error = value?.error ?? {};
+  const refusal = new Refusal(response.status, told(error.code) ?? told(error.category) ?? "", told(error.message) ?? `The server answered ${response.status}.`, response.headers.get("x-request-id"));
+  refusal.details = error.details ?? {};
+  refusal.decided = error.decided;
+  throw refusal;
+}
+
+export const keptKey = () => { try { return sessionStorage.getItem(KEPT); } catch { return null; } };
+export const keepKey = (key) => { try { key ? sessionStorage.setItem(KEPT, key) : sessionStorage.removeItem(KEPT); } catch { /* it is kept in memory */ } };
+
+const chance = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** The protocol with a key. */
+export class Client {
+  constructor(key, onRefused) {
+    this.key = key;
+    this.onRefused = onRefused;
+    this.streamBase = "";
+    this.offers = {};
+  }
+
+  async ask(method, path, options = {}) {
+    try {
+      return await send(method, path, { ...options, key: this.key });
+    } catch (error) {
+      if (error.status === 401) this.onRefused(error);
+      throw error;
+    }
+  }
+
+  get(path, signal) { return this.ask("GET", path, { signal }); }
+
+  /** A write that may be repeated: it has a key of its own, and is sent again while the server is away. */
+  async post(path, body) {
+    const headers = { "idempotency-key": chance() };
+    for (let attempt = 0; ; attempt += 1) {
+      try {
+        return await this.ask("POST", path, { body, headers });
+      } catch (error) {
+        const passes = error.status === 503 || error.status === 423;
+        if (!passes || attempt >= 2) throw error;
+        await new Promise((done) => setTimeout(done, 600 * (attempt + 1)));
+      }
+    }
+  }
+
+  /** The pages of a list, one after the other, as long as they are wanted. */
+  async* pages(path, { most = 1000, signal, name = "cursor" } = {}) {
+    let cursor = null;
+    const joint = path.includes("?") ? "&" : "?";
+    for (let page = 0; page < most; page += 1) {
+      const found = await this.get(cursor ? `${path}${joint}${name}=${encodeURIComponent(cursor)}` : path, signal);
+      yield found;
+      const next = found.page?.next_cursor;
+      if (!next || next === cursor) return;
+      cursor = next;
+    }
+  }
+
+  async all(path, options) {
+    const all = [];
+    for await (const page of this.pages(path, options)) all.push(...page.data);
+    return all;
+  }
+
+  /** What the server offers; also tells whether the key is good. */
+  async meet() {
+    const [discovery, card] = await Promise.all([send("GET", "/v1"), send("GET", "/v1/agent-card")]);
+    this.offers = discovery.capabilities ?? {};
+    const address = (kind) => told((card.harn_interfaces ?? []).find((one) => String(one.transport).toLowerCase() === kind)?.url) ?? "";
+    const elsewhere = address("sse") !== address("rest");
+    this.streamBase = elsewhere ? address("sse").replace(/\/v1\/?$/, "") : "";
+  }
+}
+
+/** True for tasks of the protocol. */
+export const isTask = (id) => id.startsWith("task_");
+export const at = (...names) => names.map(encodeURIComponent).join("/");

@@ -1,0 +1,144 @@
+// Elements from data. Text is only ever text: it is cleaned, and never becomes markup.
+
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+/** `text` with what could hide or turn round other text made visible: controls, escapes, marks of direction. */
+export function clean(text) {
+  return String(text).replace(/\r\n/g, "\n").replace(HIDDEN, (mark) => {
+    const code = mark.charCodeAt(0);
+    if (code < 0x20) return String.fromCharCode(0x2400 + code);
+    if (code === 0x7f) return "\u2421";
+    return `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
+  });
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "vars") for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
+    else if (name === "value" && "value" in element) element.value = value;
+    else if (name === "href" && !/^(\/|#)/.test(value)) continue;
+    else element.setAttribute(name, value === true ? "" : clean(value));
+  }
+  append(element, children);
+  return element;
+}
+
+function append(parent, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    if (Array.isArray(child)) append(parent, child);
+    else parent.append(child instanceof Node ? child : document.createTextNode(clean(child)));
+  }
+}
+
+/** An element of HTML. */
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+/** An element of SVG. */
+export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** Puts `children` in the place of everything in `parent`. */
+export function put(parent, ...children) {
+  parent.replaceChildren();
+  append(parent, children);
+  return parent;
+}
+
+/** Text of somebody else: set apart, in its own direction, shortened with a way to the rest. */
+export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
+  const whole = String(text);
+  const isLong = whole.length > limit;
+  const box = h(tag, { class: `told ${name}`, dir: "auto" }, isLong ? whole.slice(0, limit) : whole);
+  if (!isLong) return box;
+  let shown = limit;
+  const more = h("button", { class: "quiet small", type: "button", onclick: () => {
+    const next = whole.slice(shown, shown + 65536);
+    box.append(document.createTextNode(clean(next)));
+    shown += next.length;
+    label();
+  } });
+  const label = () => {
+    if (shown >= whole.length) more.remove();
+    else more.textContent = `Show more (${(shown / 1000).toFixed(0)} of ${(whole.length / 1000).toFixed(0)} thousand characters)`;
+  };
+  label();
+  return h("div", { class: "longtext" }, box, more);
+}
+
+const FEW = 60;
+
+/** JSON for reading: names and values, nested ones folded from the third level on. */
+export function tree(value, depth = 0) {
+  if (value === null) return h("span", { class: "literal" }, "null");
+  if (typeof value === "string") return told(value, { tag: value.includes("\n") ? "pre" : "span", limit: 1200 });
+  if (typeof value !== "object") return h("span", { class: "literal" }, String(value));
+  const isList = Array.isArray(value);
+  const entries = isList ? value.map((one, index) => [String(index + 1), one]) : Object.entries(value);
+  if (entries.length === 0) return h("span", { class: "literal" }, isList ? "empty list" : "nothing");
+  if (depth > 40) return h("span", { class: "literal" }, "nested too deeply to be shown");
+  if (depth >= 2) return folded(`${entries.length} ${isList ? "elements" : "fields"}`, () => rows(entries, depth));
+  return rows(entries, depth);
+}
+
+function rows(entries, depth) {
+  const list = h("dl", { class: "tree" });
+  const add = (from) => {
+    for (const [name, one] of entries.slice(from, from + FEW)) {
+      list.append(h("div", {}, h("dt", {}, told(name, { limit: 120 })), h("dd", {}, tree(one, depth + 1))));
+    }
+    const rest = entries.length - from - FEW;
+    if (rest <= 0) return;
+    const more = h("button", { class: "quiet small", type: "button", onclick: () => { row.remove(); add(from + FEW); } }, `${rest} more`);
+    const row = h("div", {}, h("dt", {}, "…"), h("dd", {}, more));
+    list.append(row);
+  };
+  add(0);
+  return list;
+}
+
+/** Something that is made when it is opened. */
+export function folded(title, make, attributes = {}) {
+  const box = h("details", attributes, h("summary", {}, title));
+  box.addEventListener("toggle", () => { if (box.open && box.childElementCount === 1) append(box, [make()]); });
+  return box;
+}
+
+/** A word about something that is under way: nothing at first, then what it is waited for. */
+export function waiting(words) {
+  const line = h("p", { class: "waiting", role: "status" });
+  setTimeout(() => { line.textContent = words; }, 300);
+  return line;
+}
+
+/** What there is to see where there is nothing to see. */
+export const empty = (title, ...rest) => h("section", { class: "empty" }, h("h2", {}, title), ...rest);
+
+/** What went wrong, and what to do. */
+export function trouble(error, retry) {
+  return h("div", { class: "trouble", role: "alert" },
+    h("p", {}, h("strong", {}, error.title ?? "That did not work")),
+    told(error.message ?? String(error), { tag: "p", limit: 600 }),
+    error.requestId && h("p", { class: "quiet small" }, "Request ", h("code", {}, error.requestId)),
+    retry && h("button", { type: "button", onclick: retry }, "Try again"));
+}
+
+/** Lines to paste, with a button that copies them. */
+export function command(text) {
+  const copy = h("button", { class: "quiet small", type: "button", onclick: async () => {
+    try { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; } catch { copy.textContent = "Select and copy it"; }
+  } }, "Copy");
+  return h("div", { class: "command" }, h("pre", { tabindex: "0" }, text), copy);
+}
+
+let toast;
+/** Says something in a corner, to everybody, for a while. */
+export function say(text, isBad = false) {
+  toast ??= document.body.appendChild(h("div", { class: "toast", role: "status", "aria-live": "polite" }));
+  toast.className = isBad ? "toast bad shown" : "toast shown";
+  put(toast, text);
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => { toast.className = "toast"; }, isBad ? 8000 : 4000);
+}

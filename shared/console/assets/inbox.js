@@ -1,0 +1,171 @@
+// What waits for a person: the list, and the one that is looked at.
+
+import { command, empty, h, put, told, trouble } from "./dom.js";
+import { at } from "./api.js";
+import { LongList } from "./list.js";
+import { pauseView } from "./pause.js";
+import { count, time } from "./words.js";
+
+const AGES = [["", "any age"], ["3600", "older than 1 hour"], ["86400", "older than 1 day"], ["604800", "older than 1 week"]];
+const bySoonest = (a, b) => (a.due_at ?? "9").localeCompare(b.due_at ?? "9") || a.since.localeCompare(b.since);
+const byOldest = (a, b) => a.since.localeCompare(b.since);
+
+/** All pauses of a kind: loaded page by page, kept up with events. */
+export class Pauses {
+  constructor(app, query) {
+    Object.assign(this, { app, query, byId: new Map(), listeners: new Set(), state: "new", abort: new AbortController() });
+    this.stop = app.live.on((event) => this.hear(event));
+    this.timer = setInterval(() => { if (!document.hidden && this.byId.size < 3000) this.load(); }, 20000);
+  }
+
+  onChange(listener) { this.listeners.add(listener); }
+  tell() { for (const listener of this.listeners) listener(this); }
+  end() { this.stop(); clearInterval(this.timer); this.abort.abort(); this.state = "ended"; }
+
+  async load() {
+    if (this.state === "loading" || this.state === "ended") return;
+    const first = this.state === "new" || this.state === "failed";
+    this.state = "loading";
+    if (first) this.tell();
+    const fresh = new Map();
+    let limit = 200;
+    try {
+      for await (const page of this.pages(limit)) {
+        for (const one of page.data) { fresh.set(one.id, one); if (first) this.byId.set(one.id, one); }
+        if (first) this.tell();
+        limit = 1000;
+      }
+      if (this.state === "ended") return;
+      this.byId = fresh;
+      this.state = "whole";
+    } catch (error) {
+      if (this.state === "ended" || error.name === "AbortError") return;
+      this.state = "failed";
+      this.error = error;
+    }
+    this.tell();
+  }
+
+  async* pages() {
+    let cursor = null; let limit = 200;
+    do {
+      const page = await this.app.client.get(`/v1/x-pauses?limit=${limit}${this.query}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`, this.abort.signal);
+      yield page;
+      cursor = page.page.next_cursor;
+      limit = 1000;
+    } while (cursor);
+  }
+
+  drop(id) { if (this.byId.delete(id)) this.tell(); }
+
+  hear(event) {
+    if (event.event === "x-resumed") { this.load(); return; }
+    const id = event.task_id;
+    if (!id) return;
+    if (["task.input_required", "task.auth_required"].includes(event.event)) {
+      this.app.client.get(`/v1/x-pauses/${at(id)}`).then((pause) => {
+        if (pause.status === "asleep" && (!this.query.includes("person") || pause.asks_person)) { this.byId.set(id, pause); this.tell(); }
+      }).catch(() => {});
+    } else if (["task.status_changed", "task.completed", "task.failed", "task.canceled"].includes(event.event)) this.drop(id);
+  }
+}
+
+export function inboxView(app, id) {
+  const pauses = app.person();
+  const shown = { text: "", graph: "", age: "", risk: "", who: "", order: "soon" };
+  const heading = h("h1", { class: "sr" }, "Inbox");
+  const counted = h("p", { class: "counted", role: "status" });
+  const filters = h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() });
+  const list = new LongList({
+    name: "Requests that wait for a person", height: () => 84, key: (one) => one.id,
+    draw: (one) => h("a", { href: `/console/inbox/${at(one.id)}`, class: one.id === open ? "entry tall open" : "entry tall", "aria-current": one.id === open ? "true" : null },
+      h("span", { class: "line" }, told(one.question ?? one.kind ?? "Waits for an answer", { limit: 200 })),
+      h("span", { class: "under" }, one.risk && [h("span", { class: "mark bad" }, one.risk.slice(0, 12)), " "], told(one.agent ?? one.graph, { limit: 60 }), " · ", time(one.since), one.missing.length > 0 && ` · ${one.missing.length} to answer`),
+      one.due_at && h("span", { class: `due ${Date.parse(one.due_at) - Date.now() < 3600000 ? "soon" : ""}` }, time(one.due_at, "ahead"))),
+  });
+  const side = h("section", { class: "side", "aria-label": "Requests" }, heading, filters, counted, list.box);
+  const main = h("section", { class: "detail", "aria-label": "The request" });
+  const node = h("main", { class: "split" }, side, main);
+  let open = id; let view = null;
+
+  const matching = () => {
+    const text = shown.text.toLowerCase();
+    const now = Date.now();
+    const found = [...pauses.byId.values()].filter((one) => (!text || `${one.question} ${one.agent} ${one.graph} ${one.id} ${one.kind}`.toLowerCase().includes(text))
+      && (!shown.graph || (one.agent ?? one.graph) === shown.graph) && (!shown.age || now - Date.parse(one.since) > Number(shown.age) * 1000)
+      && (!shown.risk || one.risk === shown.risk) && (!shown.who || one.missing.includes(shown.who)));
+    return found.sort(shown.order === "soon" ? bySoonest : byOldest);
+  };
+
+  const choice = (name, words, options) => h("label", {}, h("span", { class: "sr" }, words), h("select", { onchange: (event) => { shown[name] = event.target.value; draw(); } }, options.map(([value, word]) => h("option", { value, selected: shown[name] === value }, word))));
+  const offered = { graph: "", risk: "", who: "" };
+  const search = h("input", { type: "search", placeholder: "Find   /", "aria-label": "Find in requests", oninput: (event) => { shown.text = event.target.value; draw(); } });
+  const drawFilters = () => {
+    const all = [...pauses.byId.values()];
+    const words = (of) => [...new Set(all.flatMap(of).filter(Boolean))].sort().slice(0, 100);
+    const [graphs, risks, people] = [words((one) => one.agent ?? one.graph), words((one) => one.risk), words((one) => one.missing)];
+    const now = JSON.stringify([graphs, risks, people]);
+    if (now === offered.all) return;
+    offered.all = now;
+    const options = (first, list) => [["", first], ...list.map((one) => [one, one.slice(0, 40)])];
+    const hadFocus = document.activeElement === search;
+    put(filters, search, h("div", { class: "choices" }, graphs.length > 1 && choice("graph", "Agent", options("all agents", graphs)), people.length > 0 && choice("who", "Who is asked", options("anybody", people)), risks.length > 0 && choice("risk", "Risk", options("any risk", risks)), choice("age", "Age", AGES), choice("order", "Order", [["soon", "due first"], ["old", "oldest first"]])));
+    if (hadFocus) search.focus();
+  };
+
+  const draw = () => {
+    const found = matching();
+    drawFilters();
+    list.set(found);
+    const all = pauses.byId.size;
+    put(counted, pauses.state === "loading" ? `${count(all)} so far…` : found.length === all ? `${count(all)} wait for an answer` : `${count(found.length)} of ${count(all)}`);
+    node.classList.toggle("none", all === 0 && pauses.state === "whole" && !open);
+    if (!open) drawNone(all);
+  };
+
+  const drawNone = (all) => {
+    if (pauses.state === "failed") put(main, trouble(pauses.error, () => pauses.load()));
+    else if (all > 0) put(main, h("div", { class: "nothing" }, h("p", {}, "Choose a request. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " move, ", h("kbd", {}, "Enter"), " opens, ", h("kbd", {}, "a"), " approves, ", h("kbd", {}, "d"), " denies.")));
+    else if (pauses.state === "whole") put(main, empty("Nothing waits for you", h("p", {}, "When an agent needs a person it goes to sleep, costs nothing, and its question stands here."), h("p", {}, "Ask for something that has to be approved:"),
+      lesson(app, "expense-approval", { employee: "Ada", amount_cents: 12000, purpose: "a keyboard" }), h("p", { class: "quiet" }, "or begin a conversation under ", h("a", { href: "/console/sessions" }, "Sessions"), ".")));
+  };
+
+  const show = (which) => {
+    view?.leave();
+    view = null;
+    open = which;
+    node.classList.toggle("has-detail", Boolean(which));
+    if (!which) { draw(); return; }
+    view = pauseView(app, which, {
+      done: (gone) => setTimeout(() => pauses.drop(gone), 0),
+      next: () => {
+        const left = matching().filter((one) => one.id !== which);
+        return left.length > 0 ? { href: `/console/inbox/${at(left[0].id)}`, left: left.length } : null;
+      },
+    });
+    put(main, h("a", { class: "back", href: "/console/inbox" }, "‹ All requests"), view.node);
+    main.scrollTop = 0;
+    draw();
+  };
+  const changed = () => draw();
+  pauses.onChange(changed);
+  pauses.load();
+  show(id);
+  return {
+    title: "Inbox", node, list, main,
+    update: (to) => show(to),
+    keys: { j: () => list.step(1), k: () => list.step(-1), "/": () => search.focus(), Escape: () => { if (open) app.go("/console/inbox"); } },
+    leave: () => { view?.leave(); pauses.listeners.delete(changed); list.watch.disconnect(); },
+  };
+}
+
+/** A command that starts the graph `name`, where it is served, or else the first that is. */
+export function lesson(app, name, state) {
+  const box = h("div", {});
+  app.graphs().then((graphs) => {
+    const known = graphs.some((graph) => graph.name === name);
+    const which = known ? name : graphs[0]?.name;
+    put(box, which ? command(`curl -s ${location.origin}/graphs/${which}/turns -H 'content-type: application/json' -H 'authorization: Bearer KEY' -d '${JSON.stringify({ state: known ? state : {} })}'`) : h("p", {}, "This server links no graph: ", h("code", {}, "dormouse new"), " makes one."));
+  }).catch(() => put(box));
+  return box;
+}

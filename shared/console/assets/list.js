@@ -1,0 +1,78 @@
+// A list of any length of which only what is seen exists. Rows have one height.
+
+import { h } from "./dom.js";
+
+const AROUND = 6;
+
+export class LongList {
+  /** `draw(item, index)` gives a row's link; `name` says what the list holds. */
+  constructor({ draw, name, height, key }) {
+    Object.assign(this, { draw, height, key, items: [], rows: new Map(), current: 0 });
+    this.space = h("div", { class: "space", role: "list", "aria-label": name });
+    this.box = h("div", { class: "longlist" }, this.space);
+    this.box.addEventListener("scroll", () => this.later(), { passive: true });
+    this.box.addEventListener("keydown", (event) => this.keyed(event));
+    this.watch = new ResizeObserver(() => this.later());
+    this.watch.observe(this.box);
+  }
+
+  set(items) {
+    this.items = items;
+    this.space.style.setProperty("height", `${items.length * this.rowHeight()}px`);
+    for (const row of this.rows.values()) row.remove();
+    this.rows.clear();
+    this.paint();
+  }
+
+  rowHeight() { return this.height(); }
+
+  later() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+  }
+
+  paint() {
+    const height = this.rowHeight();
+    const first = Math.max(0, Math.floor(this.box.scrollTop / height) - AROUND);
+    const last = Math.min(this.items.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / height) + AROUND);
+    for (const [index, row] of this.rows) {
+      if ((index < first || index >= last) && !row.contains(document.activeElement)) { row.remove(); this.rows.delete(index); }
+    }
+    for (let index = first; index < last; index += 1) {
+      if (this.rows.has(index)) continue;
+      const row = h("div", { role: "listitem", class: "row", "aria-setsize": this.items.length, "aria-posinset": index + 1, vars: { transform: `translateY(${index * height}px)`, height: `${height}px` } }, this.draw(this.items[index], index));
+      this.rows.set(index, row);
+      const after = [...this.rows.keys()].filter((other) => other > index).sort((a, b) => a - b)[0];
+      this.space.insertBefore(row, after === undefined ? null : this.rows.get(after));
+    }
+  }
+
+  /** Puts the row `index` in sight and gives it the focus. */
+  focus(index) {
+    if (this.items.length === 0) return;
+    this.current = Math.max(0, Math.min(this.items.length - 1, index));
+    const height = this.rowHeight();
+    const top = this.current * height;
+    if (top < this.box.scrollTop) this.box.scrollTop = top;
+    if (top + height > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + height - this.box.clientHeight;
+    this.paint();
+    this.rows.get(this.current)?.querySelector("a,button")?.focus({ preventScroll: true });
+  }
+
+  step(by) {
+    const within = [...this.rows].find(([, row]) => row.contains(document.activeElement));
+    this.focus(within ? within[0] + by : this.current);
+  }
+
+  keyed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = Math.max(1, Math.floor(this.box.clientHeight / this.rowHeight()) - 1);
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page }[event.key];
+    if (by) this.step(by);
+    else if (event.key === "Home") this.focus(0);
+    else if (event.key === "End") this.focus(this.items.length - 1);
+    else return;
+    event.preventDefault();
+  }
+}

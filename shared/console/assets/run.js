@@ -1,0 +1,113 @@
+// One run: its time with sleep to scale, where it stands, every step, receipts.
+
+import { folded, h, put, say, told, tree, trouble, waiting } from "./dom.js";
+import { at, isTask } from "./api.js";
+import { timePicture } from "./pictures.js";
+import { confirmed, pauseView, standing } from "./pause.js";
+import { partsOf } from "./sessions.js";
+import { count, dollars, lasting, mark, named, short, stamp, time } from "./words.js";
+
+const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
+
+const WORDS = {
+  "task.submitted": "Accepted", "task.started": "Began to work", "task.input_required": "Went to sleep: asks for input", "task.auth_required": "Went to sleep: asks for approval", "task.status_changed": "Woke up", "task.completed": "Completed", "task.failed": "Failed", "task.canceled": "Canceled",
+  "user.message": "Was told", "user.input_submitted": "Was answered", "user.tool_confirmation": "Was answered", "user.cancel_requested": "Somebody asked to cancel", "agent.message": "Said", "span.completed": "Step", "span.failed": "Step failed", "tool.requested": "Asks for a tool", "tool.approval_required": "A tool needs approval", "tool.approved": "A tool was allowed", "tool.denied": "A tool was denied", "tool.completed": "Tool answered", "tool.failed": "Tool failed", "artifact.created": "Result written", "receipt.issued": "Receipt issued",
+};
+
+/** The stretches of a run, from its events. */
+export function spansOf(events, now = Date.now()) {
+  const spans = []; let open = null; let ended = false;
+  const close = (instant) => { if (open) { spans.push({ ...open, to: Math.max(open.from, instant) }); open = null; } };
+  for (const event of events) {
+    const instant = Date.parse(event.created_at);
+    const { payload = {} } = event;
+    if (event.event === "task.submitted") open = { from: instant, kind: "work", label: "working" };
+    else if (event.event === "task.started") { if (!open) open = { from: instant, kind: "work", label: "working" }; }
+    else if (event.event === "task.input_required" || event.event === "task.auth_required") { close(instant); open = { from: instant, kind: "sleep", label: `asleep: ${payload.request?.description ?? "waits"}`.slice(0, 120) }; }
+    else if (event.event === "task.status_changed") { close(instant); open = { from: instant, kind: "work", label: "working" }; }
+    else if (/^task\.(completed|failed|canceled)$/.test(event.event)) { close(instant); ended = true; }
+    else if (payload.duration_ms !== undefined) spans.push({ from: instant - payload.duration_ms, to: instant, kind: "call", label: String(payload.tool ?? payload.name ?? "step").slice(0, 80) });
+  }
+  close(now);
+  return { spans, open: !ended };
+}
+
+export function runView(app, id) {
+  const node = h("main", { class: "page run" }, waiting("Fetching the run…"));
+  if (!isTask(id)) {
+    const view = pauseView(app, id);
+    put(node, h("h1", {}, "Run"), h("p", { class: "quiet" }, "This run was not begun as a task of the protocol: its events are not kept. This is where it stands."), view.node);
+    return { title: "Run", node, leave: view.leave };
+  }
+  const picture = h("section", { "aria-label": "Time" }); const stands = h("section", { "aria-label": "Where it stands" }); const steps = h("section", { "aria-label": "Steps" }); const head = h("header", { class: "head" }); const facts = h("section", { class: "factbox" }); const receipts = h("section", { "aria-label": "Receipts" });
+  let left = false; let unfollow = null; let task = null; let events = []; let drawn = "";
+  const load = async () => {
+    try {
+      [task, events] = await Promise.all([app.client.get(`/v1/tasks/${at(id)}`), app.client.all(`/v1/tasks/${at(id)}/events?limit=200`, { most: 50, name: "after_event_id" })]);
+      if (left) return;
+      await draw();
+      if (!ENDED.has(task.status)) unfollow ??= app.follow(task.session_id, events.at(-1)?.id ?? null);
+      else { unfollow?.(); unfollow = null; }
+    } catch (error) { if (!left) put(node, h("h1", {}, "Run"), trouble(error, load)); }
+  };
+  const draw = async () => {
+    if (head.childElementCount === 0) put(node, head, facts, picture, stands, steps, receipts);
+    const asks = task.status.endsWith("_REQUIRED");
+    put(head, h("div", {}, h("a", { class: "back always", href: `/console/session/${at(task.session_id)}` }, "‹ Session"), h("h1", {}, "Run of ", told(named(task.persona_id), { limit: 80 }))), h("div", { class: "actions" }, mark(task.status), asks && h("a", { class: "button primary", href: `/console/inbox/${at(id)}` }, "Answer"), !ENDED.has(task.status) && h("button", { type: "button", class: "quiet", onclick: cancel }, "Cancel…")));
+    const models = events.filter((event) => event.payload?.usage);
+    const tokens = models.reduce((all, event) => all + (event.payload.usage.total_tokens ?? (event.payload.usage.input_tokens ?? 0) + (event.payload.usage.output_tokens ?? 0)), 0);
+    const cost = models.reduce((all, event) => all + Number(event.payload.cost ?? 0), 0);
+    const { spans, open } = spansOf(events);
+    const asleep = spans.filter((span) => span.kind === "sleep").reduce((all, span) => all + span.to - span.from, 0);
+    const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+    put(facts, h("dl", {}, fact("Began", time(task.created_at)), fact("Asleep", lasting(asleep)), models.length > 0 && fact("Tokens", count(tokens)), models.length > 0 && fact("Models", dollars(cost)), fact("By", told(task.created_by, { limit: 60 })), fact("Id", h("code", { title: id }, short(id)))),
+      task.failure && h("div", { class: "trouble", role: "alert" }, h("p", {}, h("strong", {}, told(task.failure.code, { limit: 80 }))), told(task.failure.message, { tag: "p", limit: 800 })));
+    if (spans.length > 0) {
+      const begin = Math.min(...spans.map((span) => span.from)); const end = Math.max(...spans.map((span) => span.to));
+      put(picture, h("h2", {}, "Time"), timePicture(spans, begin, end, { open }));
+    }
+    put(steps, h("h2", {}, `${count(events.length)} steps`), h("ol", { class: "steps" }, events.map(stepRow)));
+    const state = `${task.status} ${events.length}`;
+    if (state !== drawn) {
+      drawn = state;
+      app.client.get(`/v1/x-pauses/${at(id)}`).then((pause) => { if (!left) put(stands, h("h2", {}, "Where it stands"), standing(app, pause)); }).catch(() => put(stands));
+      if (ENDED.has(task.status)) proofs();
+    }
+  };
+  const stepRow = (event) => {
+    const { payload = {} } = event;
+    const what = payload.tool ?? payload.name ?? payload.request?.description ?? payload.failure?.message ?? "";
+    return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, new Date(event.created_at).toLocaleTimeString())), h("div", {},
+      h("span", {}, WORDS[event.event] ?? told(event.event, { limit: 60 })), what && [" ", told(String(what), { limit: 200, name: "quiet" })], payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), event.replayed && h("span", { class: "mark off" }, "replayed"),
+      payload.parts ? partsOf(payload.parts) : null, Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
+  };
+  const cancel = async () => {
+    const reason = await confirmed("Cancel this run?", "It ends for good. What it has done so far stays done.", "Cancel the run");
+    if (reason === null) return;
+    try { await app.client.post(`/v1/tasks/${at(id)}/cancel`, { reason: reason || null }); say("Canceled."); await load(); } catch (error) { say(`${error.title}. ${error.message}`, true); }
+  };
+  /** Receipts, where the server has them. */
+  const proofs = async () => {
+    if (!app.client.offers.receipts) return;
+    try {
+      const found = await app.client.all(`/v1/tasks/${at(id)}/receipts?limit=50`, { most: 4 });
+      if (left || found.length === 0) return;
+      put(receipts, h("h2", {}, "Receipts"), found.map((receipt) => {
+        const line = h("p", { role: "status" });
+        return h("div", { class: "card receipt" }, h("p", {}, h("code", {}, receipt.id), " ", time(receipt.created_at)), line, h("button", { type: "button", onclick: async () => {
+          put(line, "Verifying…");
+          try {
+            const result = await app.client.post(`/v1/receipts/${at(receipt.id)}/verify`, {});
+            line.className = `outcome ${result.valid ? "good" : "bad"}`;
+            put(line, result.valid ? "Valid: content, chain and signature agree." : ["Not valid: ", told(String(result.reason ?? result.failure ?? "no reason given"), { limit: 300 })]);
+          } catch (error) { put(line, `${error.title}. ${error.message}`); }
+        } }, "Verify"), folded("What it states", () => tree(receipt)));
+      }));
+    } catch { /* a server that names them and has none */ }
+  };
+  let timer;
+  const stop = app.live.on((event) => { if (event.task_id === id || event.event === "x-resumed") { clearTimeout(timer); timer = setTimeout(load, 200); } });
+  const tick = setInterval(() => { if (task && !ENDED.has(task.status) && !document.hidden && head.childElementCount > 0) draw(); }, 15000);
+  load();
+  return { title: "Run", node, leave: () => { left = true; stop(); unfollow?.(); clearTimeout(timer); clearInterval(tick); } };
+}

@@ -1,0 +1,188 @@
+// Conversations: the list, and one of them, live.
+
+import { empty, folded, h, put, say, told, tree, trouble, waiting } from "./dom.js";
+import { at } from "./api.js";
+import { LongList } from "./list.js";
+import { confirmed } from "./pause.js";
+import { lasting, mark, named, short, size, time } from "./words.js";
+
+export function sessionsView(app) {
+  const node = h("main", { class: "page" }, waiting("Fetching the sessions…"));
+  const list = new LongList({
+    name: "Sessions", height: () => 62, key: (one) => one.id,
+    draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, told(one.summary ?? named(one.persona_id), { limit: 120 })), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
+  });
+  let items = []; let left = false; let whole = false;
+  const draw = () => {
+    if (left) return;
+    if (items.length === 0 && whole) {
+      put(node, h("h1", {}, "Sessions"), empty("No session yet", h("p", {}, "A session is a conversation with an agent, with everything that it did. Begin one; it is kept, and goes on on any machine."), begin(app)));
+      return;
+    }
+    put(node, h("div", { class: "head" }, h("h1", {}, "Sessions"), begin(app)), h("div", { class: "fill" }, list.box));
+    list.set(items);
+  };
+  const load = async () => {
+    try {
+      const found = [];
+      for await (const page of app.client.pages("/v1/sessions?limit=200", { most: 50 })) {
+        found.push(...page.data);
+        if (items.length <= found.length) items = [...found];
+        whole = !page.page.has_more;
+        draw();
+        if (left) return;
+      }
+      whole = true;
+      draw();
+    } catch (error) { if (!left) put(node, h("h1", {}, "Sessions"), trouble(error, load)); }
+  };
+  let timer;
+  const stop = app.live.on((event) => { if (/^(session|task)\.|^x-/.test(event.event)) { clearTimeout(timer); timer = setTimeout(load, 1500); } });
+  load();
+  return { title: "Sessions", node, list, keys: { j: () => list.step(1), k: () => list.step(-1) }, leave: () => { left = true; stop(); clearTimeout(timer); list.watch.disconnect(); } };
+}
+
+/** Begins a session with an agent. */
+function begin(app) {
+  const button = h("button", { type: "button", class: "primary", onclick: async () => {
+    button.disabled = true;
+    try {
+      const [personas, workspaces] = await Promise.all([app.client.get("/v1/personas?limit=200"), app.client.get("/v1/workspaces?limit=50")]);
+      if (personas.data.length === 0) { say("This server has no agent. dormouse new makes one.", true); return; }
+      const which = await chosen(personas.data, workspaces.data);
+      if (!which) return;
+      const workspace = which.workspace || (await app.client.post("/v1/workspaces", { name: "Console", root: "/" })).id;
+      const session = await app.client.post("/v1/sessions", { workspace_id: workspace, persona_id: which.persona });
+      app.go(`/console/session/${at(session.id)}`);
+    } catch (error) { say(`${error.title}. ${error.message}`, true); } finally { button.disabled = false; }
+  } }, "New session");
+  return button;
+}
+
+function chosen(personas, workspaces) {
+  return new Promise((decided) => {
+    const persona = h("select", { id: "persona" }, personas.map((one) => h("option", { value: one.id }, one.name)));
+    const workspace = h("select", { id: "workspace" }, workspaces.map((one) => h("option", { value: one.id }, one.name ?? one.id)), h("option", { value: "" }, "a new one"));
+    const box = h("dialog", { "aria-labelledby": "with" }, h("form", { method: "dialog" }, h("h2", { id: "with" }, "New session"), h("label", { class: "field", for: "persona" }, "Agent"), persona, h("label", { class: "field", for: "workspace" }, "Workspace"), workspace, h("div", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Begin"), h("button", { value: "no" }, "Not now"))));
+    document.body.append(box);
+    box.addEventListener("close", () => { box.remove(); decided(box.returnValue === "yes" ? { persona: persona.value, workspace: workspace.value } : null); });
+    box.showModal();
+  });
+}
+
+const WHO = { user: "You and others", assistant: "Agent", agent: "Agent", system: "System", tool: "Tool" };
+
+/** The parts of a message. */
+export function partsOf(parts) {
+  return (parts ?? []).map((part) => {
+    if (part.type === "text") return told(part.text, { tag: "p", name: "text" });
+    if (part.type === "json") return h("div", { class: "json" }, tree(part.value));
+    if (part.type === "tool_call") return folded(h("span", {}, "Calls ", told(part.name, { tag: "code", limit: 80 })), () => tree(part.input), { class: "tool" });
+    if (part.type === "tool_result") return folded(h("span", {}, part.status === "error" ? "The tool failed" : "The tool answered"), () => tree(part.output), { class: `tool ${part.status === "error" ? "bad" : ""}` });
+    return h("div", { class: "json" }, tree(part));
+  });
+}
+
+const STEP = {
+  "tool.requested": "asks for", "tool.approval_required": "needs approval for", "tool.approved": "was allowed", "tool.denied": "was denied", "tool.completed": "has used", "tool.failed": "failed with", "agent.tool_use": "uses", "agent.mcp_tool_use": "uses", "agent.handoff": "hands on to",
+};
+
+/** An event as a line of a conversation; null for what says nothing there. */
+function stepOf(event) {
+  const { payload = {} } = event;
+  if (STEP[event.event]) {
+    return folded(h("span", {}, `The agent ${STEP[event.event]} `, told(payload.tool ?? payload.name ?? "a tool", { tag: "code", limit: 80 }), payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), payload.output_bytes !== undefined && h("span", { class: "quiet" }, ` ${size(payload.output_bytes)}`)), () => tree(payload), { class: `tool ${/failed|denied/.test(event.event) ? "bad" : ""}` });
+  }
+  if (event.event === "span.completed" && payload["gen_ai.request.model"]) {
+    const usage = payload.usage ?? {};
+    return folded(h("span", { class: "quiet" }, told(payload["gen_ai.request.model"], { limit: 60 }), ` thought for ${lasting(payload.duration_ms ?? 0)}`, usage.total_tokens ? `, ${usage.total_tokens} tokens` : "", payload.cost ? `, $${Number(payload.cost).toFixed(5)}` : ""), () => tree(payload), { class: "tool" });
+  }
+  if (event.event === "task.input_required" || event.event === "task.auth_required") {
+    return h("p", { class: "asks" }, h("span", { class: "mark sleep" }, "Asleep"), " ", told(payload.request?.description ?? "It waits for an answer", { limit: 300 }), " ", h("a", { href: `/console/inbox/${at(event.task_id)}` }, "Look at it"));
+  }
+  if (event.event === "task.failed") return h("p", { class: "asks" }, h("span", { class: "mark bad" }, "Failed"), " ", told(payload.failure?.message ?? "", { limit: 500 }));
+  if (event.event === "task.canceled") return h("p", { class: "asks" }, h("span", { class: "mark off" }, "Canceled"), " ", told(payload.reason ?? "", { limit: 300 }));
+  if (event.event === "session.truncated") return h("p", { class: "asks quiet" }, `Cut to the first ${payload.kept_turn_count} turns.`);
+  return null;
+}
+
+export function sessionView(app, id) {
+  const head = h("header", { class: "head" }); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
+  const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
+  const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message" });
+  const button = h("button", { type: "submit", class: "primary" }, "Send");
+  const form = h("form", { class: "say", onsubmit: (event) => { event.preventDefault(); speak(); } }, input, button);
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); speak(); } });
+  const node = h("main", { class: "session" }, head, h("div", { class: "columns" }, h("div", { class: "column" }, talk, form), aside));
+  let left = false; let session = null; let unfollow = null; const events = new Map(); let messages = []; let tasks = []; let after = null;
+
+  const readEvents = async () => {
+    for (let page = 0; page < 100; page += 1) {
+      const found = await app.client.get(`/v1/sessions/${at(id)}/events?limit=200${after ? `&after_event_id=${encodeURIComponent(after)}` : ""}`);
+      for (const event of found.data) { events.set(event.id, event); after = event.id; }
+      if (!found.page.has_more) return;
+    }
+  };
+  let running = false; let again = false;
+  const load = async () => {
+    if (running) { again = true; return; }
+    running = true;
+    try {
+      [session, messages, tasks] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), readEvents()]);
+      if (!left) { draw(); unfollow ??= app.follow(id, after); }
+    } catch (error) { if (!left) put(talk, trouble(error, load)); }
+    running = false;
+    if (again && !left) { again = false; load(); }
+  };
+  const act = async (path, body, words, go) => {
+    try {
+      const made = await app.client.post(path, body);
+      say(words);
+      if (go) app.go(go(made)); else load();
+    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+  };
+  const draw = () => {
+    const isOpen = !["CLOSED", "FAILED"].includes(session.state);
+    put(head, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, told(session.summary ?? named(session.persona_id), { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
+      h("button", { type: "button", class: "quiet", onclick: () => act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`) }, "Fork"),
+      isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
+      isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close")));
+    form.hidden = !isOpen;
+    const lines = [
+      ...messages.map((message) => ({ at: message.created_at, order: 0, node: () => messageOf(message) })),
+      ...[...events.values()].map((event, order) => ({ at: event.created_at, order: order + 1, node: () => stepOf(event) })),
+    ].sort((a, b) => a.at.localeCompare(b.at) || a.order - b.order);
+    const atEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80;
+    const first = talk.childElementCount <= 1;
+    const working = tasks.some((task) => ["SUBMITTED", "WORKING"].includes(task.status));
+    put(talk, lines.map((line) => line.node()), messages.length === 0 && h("p", { class: "quiet" }, "Nothing was said yet."), working && h("p", { class: "working", role: "status" }, "The agent works…"));
+    if (first || atEnd) talk.scrollTop = talk.scrollHeight;
+    put(aside, h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(tasks));
+  };
+  const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts));
+  /** Runs, and those that they began, as a tree. */
+  const family = (all) => {
+    const known = new Set(all.map((task) => task.id));
+    const under = (parent) => {
+      const mine = all.filter((task) => (known.has(task.parent_task_id) ? task.parent_task_id : null) === parent);
+      return mine.length === 0 ? null : h("ul", { class: "runs" }, mine.map((task) => h("li", {}, h("a", { href: `/console/run/${at(task.id)}` }, mark(task.status), " ", time(task.created_at)), under(task.id))));
+    };
+    return under(null);
+  };
+  const speak = async () => {
+    const text = input.value.trim();
+    if (!text) return;
+    button.disabled = true;
+    try {
+      await app.client.post(`/v1/sessions/${at(id)}/tasks`, { input: { role: "user", parts: [{ type: "text", text }] } });
+      input.value = "";
+      await load();
+    } catch (error) { say(`${error.title}. ${error.message}`, true); }
+    button.disabled = false;
+    input.focus();
+  };
+  let timer;
+  const stop = app.live.on((event) => { if (event.session_id === id || event.event === "x-resumed") { clearTimeout(timer); timer = setTimeout(load, 250); } });
+  load();
+  return { title: "Session", node, keys: { "/": () => input.focus() }, leave: () => { left = true; stop(); unfollow?.(); clearTimeout(timer); } };
+}

@@ -1,0 +1,44 @@
+// The way in: a link that signs in once, or a key.
+
+import { h, put, trouble } from "./dom.js";
+import { Client, keepKey, send } from "./api.js";
+
+/** The key for the code of a printed link, once. */
+export async function exchange(code) {
+  const { api_key: key } = await send("POST", "/_local/sign-in", { body: { code } });
+  return key;
+}
+
+/** The page on which a key is given. `enter(key)` goes on. */
+export function signIn(enter, reason) {
+  const notice = h("div", {});
+  if (reason) notice.append(trouble(reason));
+  const input = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, placeholder: "dm_…" });
+  const button = h("button", { type: "submit", class: "primary" }, "Sign in");
+  const form = h("form", { class: "signin", onsubmit: async (event) => {
+    event.preventDefault();
+    const key = input.value.trim();
+    button.disabled = true;
+    put(notice, h("p", { class: "waiting" }, "Looking at the key…"));
+    try {
+      await new Client(key, () => {}).get("/v1/sessions?limit=1").catch((error) => { if (error.status !== 403) throw error; });
+      keepKey(key);
+      enter(key);
+    } catch (error) {
+      put(notice, trouble(error));
+      button.disabled = false;
+      input.focus();
+    }
+  } },
+  h("img", { src: "/console/icon.svg", alt: "", width: 44, height: 44 }),
+  h("h1", {}, "Dormouse"),
+  h("p", { class: "quiet" }, "See what sleeps, answer it, watch it run."),
+  notice,
+  h("label", { class: "field", for: "key" }, "API key"), input,
+  h("p", { class: "quiet small" }, "It stays in this tab and is gone when the tab closes."), button,
+  h("details", {}, h("summary", {}, "Where do I get a key?"),
+    h("p", {}, "On your machine, ", h("code", {}, "dormouse dev"), " prints a link that signs in once, and a key."),
+    h("p", {}, "On AWS, whoever operates the deployment makes one: ", h("code", {}, "dormouse keys create --help"), "."),
+    h("p", {}, "With the link of a request for approval you need none: open that link.")));
+  return { page: h("main", { class: "center" }, form), focus: () => input.focus() };
+}

@@ -1,0 +1,105 @@
+// Events over one cursor: it reconnects, resumes behind the last event, and says how it is.
+
+const VERSION = "agents-protocol-2026-04-25";
+
+export class Live {
+  /** Without a session, all events of the tenant; with one, its own: they come sooner. */
+  constructor(client, session = null, cursor = null) {
+    this.client = client;
+    this.session = session;
+    this.cursor = cursor;
+    this.state = "connecting";
+    this.listeners = new Set();
+    this.watchers = new Set();
+    this.fails = 0;
+    this.ended = false;
+  }
+
+  /** Calls `hear` with each event; gives back how to stop. */
+  on(hear) { this.listeners.add(hear); return () => this.listeners.delete(hear); }
+  /** Calls `see` with each change of the connection. */
+  watch(see) { this.watchers.add(see); see(this.state); return () => this.watchers.delete(see); }
+
+  become(state) {
+    if (this.state === state) return;
+    this.state = state;
+    for (const see of this.watchers) see(state);
+  }
+
+  emit(event) {
+    for (const hear of [...this.listeners]) {
+      try { hear(event); } catch (error) { console.error(error); }
+    }
+  }
+
+  end() { this.ended = true; this.abort?.abort(); }
+
+  /** The newest event of the sessions that changed last: what is older is no news. */
+  async begin() {
+    if (this.session) return;
+    const sessions = await this.client.get("/v1/sessions?limit=50").catch(() => ({ data: [] }));
+    const newest = sessions.data.filter((one) => one.last_event_id).sort((a, b) => b.updated_at.localeCompare(a.updated_at))[0];
+    this.cursor = newest?.last_event_id ?? null;
+  }
+
+  async run() {
+    await this.begin();
+    while (!this.ended) {
+      try {
+        await this.once();
+      } catch (error) {
+        if (this.ended) return;
+        if (error.status === 401 || error.status === 403) { this.become(error.status === 403 ? "refused" : "signed-out"); return; }
+        this.fails += 1;
+      }
+      if (this.ended) return;
+      this.become(this.fails > 1 ? "offline" : "connecting");
+      const pause = Math.min(15000, 300 * 2 ** Math.min(this.fails, 6)) * (0.7 + Math.random() * 0.6);
+      await new Promise((done) => { this.timer = setTimeout(done, pause); this.now = done; });
+    }
+  }
+
+  /** Tries again at once, if it is waiting to. */
+  hurry() { clearTimeout(this.timer); this.now?.(); }
+
+  async once() {
+    this.abort = new AbortController();
+    const headers = { authorization: `Bearer ${this.client.key}`, "harn-agents-protocol-version": VERSION, accept: "text/event-stream" };
+    if (this.cursor) headers["last-event-id"] = this.cursor;
+    const response = await fetch(`${this.client.streamBase}/v1/${this.session ? `sessions/${encodeURIComponent(this.session)}/` : ""}events/stream`, { headers, signal: this.abort.signal, cache: "no-store", credentials: "omit" });
+    if (!response.ok) throw Object.assign(new Error("no stream"), { status: response.status });
+    this.become("live");
+    if (this.fails > 0) this.emit({ event: "x-resumed" });
+    this.fails = 0;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      // A heartbeat comes every half minute: a connection that says nothing for longer is dead.
+      const dead = setTimeout(() => this.abort.abort(), 75000);
+      const { value, done } = await reader.read().finally(() => clearTimeout(dead));
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) this.take(block);
+    }
+  }
+
+  take(block) {
+    let id = null; let name = ""; let data = "";
+    for (const line of block.split("\n")) {
+      if (line.startsWith("id:")) id = line.slice(3).trim();
+      else if (line.startsWith("event:")) name = line.slice(6).trim();
+      else if (line.startsWith("data:")) data += line.slice(5).trim();
+    }
+    if (!data) return;
+    let event;
+    try { event = JSON.parse(data); } catch { return; }
+    if (name === "error") {
+      // The cursor is of no use any more: begin anew, and let the views look again.
+      if (!id) { this.cursor = null; this.begin().then(() => this.emit({ event: "x-resumed" })); }
+      return;
+    }
+    if (id) this.cursor = id;
+    this.emit(event);
+  }
+}

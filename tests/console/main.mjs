@@ -1,0 +1,497 @@
+// The checks, in order. Two servers: the agents that ship, and an assistant with a scripted model and a tool.
+
+import { assistant, cable, dormouse, endAll, expense, rest, said, session, task, until } from "./world.mjs";
+import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture, sizes, summary } from "./browser.mjs";
+
+const SLEEPERS = Number(process.env.SLEEPERS || 10000);
+
+const [shipped, clerk, crowded] = await Promise.all([dormouse(), assistant(), dormouse()]);
+
+/** Fills a server with requests for approval, beside everything else. */
+const crowding = (async () => {
+  let made = 0;
+  const make = async () => { while (made < SLEEPERS) { made += 1; await expense(crowded, `thing ${made}`); } };
+  await Promise.all(Array.from({ length: 6 }, make));
+})();
+crowding.catch((error) => faults.push(`the crowd: ${error.message}`));
+
+const pauseOf = (server, id) => server.get(`/v1/x-pauses/${id}`);
+const ended = (server, id, status) => until(`${id} is ${status}`, async () => (await pauseOf(server, id)).status === status);
+
+await check("the printed link signs in once, and the key stays in the tab", async (tab) => {
+  holds(shipped.first.startsWith("console: http://127.0.0.1:"), `the first line is the address: ${shipped.first}`);
+  const page = await tab({ server: shipped, key: null });
+  await page.goto(shipped.link);
+  await page.live();
+  equal(new URL(page.url()).hash, "", "the code does not stay in the address");
+  const kept = await page.evaluate(() => ({ local: JSON.stringify(localStorage), session: sessionStorage.getItem("dormouse-key"), cookie: document.cookie }));
+  equal(kept.session, shipped.key, "the key is in the session storage");
+  holds(!kept.local.includes("dm_") && kept.cookie === "", "and nowhere else");
+  const again = await tab({ server: shipped, key: null, expects: [410] });
+  await again.goto(shipped.link);
+  await again.sees("That is over");
+  await again.sees("the link was used already");
+});
+
+await check("a key signs in, a wrong one does not, a revoked one is shown the door", async (tab) => {
+  const page = await tab({ server: shipped, key: null, expects: [401] });
+  await page.open("/console");
+  await page.getByLabel("API key").fill("dm_0000000000000000_wrong");
+  await page.button("Sign in").click();
+  await page.sees("This key is not accepted");
+  const made = JSON.parse(await shipped.command("keys", "create", "--actor", "grace", "--all-scopes", "--scope", "operations:read", "--scope", "operations:write", "--never-expires", "--json"));
+  await page.getByLabel("API key").fill(made.key);
+  await page.button("Sign in").click();
+  await page.live();
+  await shipped.command("keys", "revoke", made.id);
+  await page.getByRole("link", { name: /^Sessions/ }).click();
+  await page.sees("This key is not accepted");
+  equal(await page.evaluate(() => sessionStorage.getItem("dormouse-key")), null, "the key is forgotten");
+});
+
+await check("empty views teach", async (tab) => {
+  const page = await tab({ server: clerk });
+  await page.open("/console/inbox");
+  await page.sees("Nothing waits for you");
+  await picture(page, "empty-inbox");
+  await page.open("/console/asleep");
+  await page.sees("Nothing sleeps");
+  await page.open("/console/sessions");
+  await page.sees("No session yet");
+  await accessible(page, "empty sessions");
+});
+
+await check("approve", async (tab) => {
+  const { invocation_id: id } = await expense(shipped, "a chair to approve");
+  const page = await tab({ server: shipped });
+  await page.open("/console/inbox");
+  await page.getByRole("link", { name: /a chair to approve/ }).click();
+  await page.sees("If nobody answers:");
+  await page.sees("head of finance");
+  await page.button("Approve").click();
+  await page.sees("Answered. It went on and has completed.");
+  await ended(shipped, id, "completed");
+  await page.getByRole("link", { name: /a chair to approve/ }).waitFor({ state: "detached" });
+});
+
+await check("a task is approved by name, and the run shows it live", async (tab) => {
+  const of = await session(shipped, "persona_expense-approval");
+  const id = await task(shipped, of, { employee: "Bob", amount_cents: 99900, purpose: "a desk" });
+  const watching = await tab({ server: shipped });
+  await watching.open(`/console/run/${id}`);
+  await watching.sees("Asks for approval");
+  await watching.locator("svg.timeline .span.sleep").first().waitFor();
+  await watching.locator("svg.graph .node.here", { hasText: "ask" }).waitFor();
+  await picture(watching, "run-asleep-wide-light");
+  const page = await tab({ server: shipped });
+  await page.open(`/console/inbox/${id}`);
+  await page.button("Approve").click();
+  await page.sees("Approved. It goes on.");
+  await watching.locator(".mark.good", { hasText: "Completed" }).first().waitFor();
+  const messages = await shipped.get(`/v1/sessions/${of}/messages`);
+  equal(messages.data.at(-1).metadata.pause ?? messages.data.find((one) => one.metadata?.pause)?.metadata.pause, 1, "the answer names the pause that was seen");
+});
+
+await check("several answer, each in their name", async (tab) => {
+  const { invocation_id: id } = await shipped.post("/graphs/purchase/turns", { state: { item: "a lathe", amount_cents: 120000 } });
+  const page = await tab({ server: shipped });
+  await page.open(`/console/inbox/${id}`);
+  await page.sees("0 of 2 answers are there");
+  await page.getByLabel("Answer for").selectOption("grace");
+  await page.button("Approve").click();
+  await page.sees(/Taken. It still waits for ada, linus/);
+  await page.open(`/console/inbox/${id}`);
+  await page.sees("1 of 2 answers are there");
+  await page.button("Approve").click();
+  await ended(shipped, id, "completed");
+});
+
+const ofClerk = await session(clerk, (await clerk.get("/v1/personas")).data[0].id);
+
+await check("deny with a reason that the agent sees", async (tab) => {
+  const id = await task(clerk, ofClerk, said("Send a letter that is to be denied"));
+  const page = await tab({ server: clerk });
+  await page.open(`/console/inbox/${id}`);
+  await page.sees("send_letter");
+  await page.sees("grace@example.com");
+  await page.sees(/Digest of these arguments/);
+  await picture(page, "approval-of-a-call-wide-light");
+  await page.getByLabel(/Reason/).fill("Grace is on leave");
+  await page.button("Deny").click();
+  await page.sees("Denied. The agent is told.");
+  await until("the agent is told", () => clerk.heard.some((body) => JSON.stringify(body.messages).includes("Grace is on leave")));
+  equal(clerk.letters.length, 0, "nothing was sent");
+});
+
+await check("edit arguments, then approve: what runs is what was approved", async (tab) => {
+  const id = await task(clerk, ofClerk, said("Send a letter to be changed"));
+  const page = await tab({ server: clerk });
+  await page.open(`/console/inbox/${id}`);
+  await page.getByText("Change the arguments before approving").click();
+  const area = page.getByLabel("Arguments, a JSON object");
+  await area.fill("{ this is no JSON");
+  await page.button("Approve").click();
+  await page.sees(/The arguments are no JSON/);
+  await area.fill(JSON.stringify({ to: "ada@example.com", text: "Changed by a person" }));
+  await page.button("Approve").click();
+  await page.sees("Approved. It goes on.");
+  await until("the letter is sent", () => clerk.letters.length === 1);
+  equal(clerk.letters[0], { to: "ada@example.com", text: "Changed by a person" }, "the letter");
+});
+
+await check("approved as it was asked, with the digest that was seen", async (tab) => {
+  const before = clerk.letters.length;
+  const id = await task(clerk, ofClerk, said("Send a letter as it is"));
+  const page = await tab({ server: clerk, size: PHONE });
+  await page.open(`/console/inbox/${id}`);
+  await page.button("Approve").click();
+  await page.sees("Approved. It goes on.");
+  await until("the letter is sent", () => clerk.letters.length === before + 1);
+  const messages = await clerk.get(`/v1/sessions/${ofClerk}/messages?limit=200`);
+  const answer = messages.data.flatMap((one) => one.parts).filter((part) => part.type === "json" && part.value.approved === true && part.value.digest).at(-1);
+  holds(answer?.value.digest.length >= 32, "the digest goes with the yes");
+});
+
+await check("two tabs approve at once: it counts once, and both are told", async (tab) => {
+  const before = clerk.letters.length;
+  const id = await task(clerk, ofClerk, said("Send a letter that two approve"));
+  const one = await tab({ server: clerk, expects: [409, 400] });
+  const other = await tab({ server: clerk, beside: one, expects: [409, 400] });
+  for (const page of [one, other]) { await page.open(`/console/inbox/${id}`); await page.button("Approve").waitFor(); }
+  await Promise.all([one, other].map((page) => page.evaluate(() => document.querySelector("form.answer button.primary").click())));
+  for (const page of [one, other]) await page.getByText(/Approved. It goes on.|Somebody was faster|It went on|It was answered|goes on already|That did not work|answered elsewhere/).first().waitFor();
+  await until("the letter is sent", () => clerk.letters.length > before);
+  await rest(800);
+  equal(clerk.letters.length, before + 1, "letters");
+});
+
+await check("a page that has become stale answers nothing", async (tab) => {
+  const of = await session(shipped, "persona_expense-approval");
+  const id = await task(shipped, of, { employee: "Eve", amount_cents: 88800, purpose: "a lamp" });
+  const page = await tab({ server: shipped });
+  await page.open(`/console/inbox/${id}`);
+  await page.button("Approve").waitFor();
+  await page.live();
+  await shipped.post(`/v1/tasks/${id}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }] } });
+  await page.sees("This was answered elsewhere.");
+  holds(await page.button("Approve").isDisabled(), "nothing can be sent any more");
+  await page.button("Show what it is now").click();
+  await page.sees(/It went on and has completed|It was answered and goes on/);
+});
+
+await check("a stream that is cut is resumed behind its last event, and the views catch up", async (tab) => {
+  const wire = await cable(shipped.base);
+  const of = await session(shipped, "persona_expense-approval");
+  await task(shipped, of, { employee: "Ian", amount_cents: 77700, purpose: "before the cut" });
+  const page = await tab({ server: shipped, base: wire.base, expects: [0] });
+  const resumed = [];
+  page.on("request", (request) => { if (request.url().endsWith("/v1/events/stream")) resumed.push(request.headers()["last-event-id"] ?? null); });
+  await page.open("/console/inbox");
+  await page.live();
+  await page.getByRole("link", { name: /before the cut/ }).waitFor();
+  const first = resumed.length;
+  wire.cut();
+  await page.locator(".state:not(.live)").waitFor();
+  const id = await task(shipped, of, { employee: "Ian", amount_cents: 66600, purpose: "while it was cut" });
+  await rest(1500);
+  equal(await page.getByRole("link", { name: /while it was cut/ }).count(), 0, "it cannot know yet");
+  await page.sees(/Offline: trying again|Connecting/);
+  wire.join();
+  await page.live();
+  await page.getByRole("link", { name: /while it was cut/ }).waitFor();
+  holds(resumed.slice(first).some((cursor) => cursor?.startsWith("event_") || cursor), `it names the last event: ${resumed}`);
+  await shipped.post(`/v1/tasks/${id}/cancel`, {});
+  await page.getByRole("link", { name: /while it was cut/ }).waitFor({ state: "detached" });
+});
+
+await check("a conversation, live, with its tools", async (tab) => {
+  const page = await tab({ server: clerk });
+  await page.open("/console/sessions");
+  await page.button("New session").click();
+  await page.button("Begin").click();
+  await page.getByLabel("Message").fill("Good morning");
+  await page.keyboard.press("Enter");
+  await page.sees("You said: Good morning");
+  await page.getByLabel("Message").fill("Send a letter from here");
+  await page.button("Send").click();
+  await page.sees("Look at it");
+  await page.getByRole("link", { name: "Look at it" }).click();
+  await page.button("Approve").click();
+  await page.sees("Approved. It goes on.");
+  await page.goBack();
+  await page.sees(/The tool said/);
+  await page.locator("details.tool", { hasText: "send_letter" }).first().waitFor();
+  await page.locator("details.tool", { hasText: "1280 tokens" }).first().waitFor();
+  await accessible(page, "session");
+  await picture(page, "session-wide-light");
+  await page.getByRole("link", { name: /Completed/ }).first().click();
+  await page.sees("Where it stands");
+  await page.sees("Tokens");
+  await accessible(page, "run");
+  await picture(page, "run-wide-light");
+});
+
+await check("what sleeps, why, and its end", async (tab) => {
+  const { invocation_id: id } = await shipped.post("/graphs/reminder/turns", { state: { text: "stretch", after: "PT2H" } });
+  await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
+  const page = await tab({ server: shipped });
+  await page.open("/console/asleep");
+  await page.getByRole("link", { name: /export-job/ }).first().waitFor();
+  await page.locator(`a[href$="${id}"]`).click();
+  await page.sees(/it has slept for/);
+  await accessible(page, "asleep");
+  await picture(page, "asleep-wide-light");
+  await page.button("Cancel this run…").click();
+  await page.getByLabel(/Reason/).fill("not needed");
+  await page.button("Cancel the run").click();
+  await page.sees("It was canceled.");
+  await page.locator(`.longlist a[href$="${id}"]`).waitFor({ state: "detached" });
+  equal((await pauseOf(shipped, id)).status, "canceled", "its status");
+});
+
+await check("catalog and costs", async (tab) => {
+  const page = await tab({ server: clerk });
+  await page.open("/console/catalog");
+  await page.sees("clerk");
+  await page.getByRole("heading", { name: "Disabled" }).waitFor();
+  await page.sees(/martian/);
+  await accessible(page, "catalog");
+  await picture(page, "catalog-wide-light");
+  await page.open("/console/costs");
+  await page.sees("Models, day by day");
+  await page.getByRole("rowheader", { name: "scripted" }).waitFor();
+  holds(/\$0\.0\d/.test(await page.locator(".figure").first().innerText()), "what the model cost is shown");
+  await accessible(page, "costs");
+  await picture(page, "costs-wide-light");
+  const other = await tab({ server: shipped });
+  await other.open("/console/catalog");
+  await other.getByText("Graph of 3 nodes").first().click();
+  await other.locator("svg.graph").first().waitFor();
+  await picture(other, "graph-wide-light");
+});
+
+await check("addresses are views, and back goes back", async (tab) => {
+  const { invocation_id: id } = await expense(shipped, "a deep link");
+  const page = await tab({ server: shipped });
+  await page.open("/console/inbox");
+  await page.getByRole("link", { name: /a deep link/ }).click();
+  await page.getByRole("heading", { name: /a deep link/ }).waitFor();
+  equal(new URL(page.url()).pathname, `/console/inbox/${id}`, "the address");
+  await page.getByRole("link", { name: /^Costs/ }).click();
+  await page.sees("Models, day by day");
+  await page.goBack();
+  await page.getByRole("heading", { name: /a deep link/ }).waitFor();
+  await page.goBack();
+  await page.sees("Choose a request.");
+  await page.goForward();
+  await page.reload();
+  await page.getByRole("heading", { name: /a deep link/ }).waitFor();
+  await page.open("/console/nowhere");
+  await page.sees("There is no such view");
+});
+
+await check("somebody without a key answers by the link, and sees no more than the pause offers", async (tab) => {
+  const made = await expense(shipped, "a link", {});
+  const link = new URL(made.callback_url);
+  const token = link.searchParams.get("token");
+  const address = `/console/answer/${made.invocation_id}#token=${token}`;
+  const asked = [];
+  const page = await tab({ server: shipped, key: null, size: PHONE });
+  page.on("request", (request) => asked.push(request.url()));
+  await page.open(address);
+  await page.sees("Ada asks for EUR 120.00 for a link");
+  await page.sees("If nobody answers:");
+  const shown = await page.locator("body").innerText();
+  holds(!shown.includes("amount_cents") && !shown.includes("result"), "nothing of the state");
+  holds(!asked.some((url) => url.includes(token)), "the token is in no address that is sent");
+  await accessible(page, "link");
+  await picture(page, "link-phone-light");
+  await page.getByLabel(/Your name/).fill("Grace <b>Hopper</b>");
+  await page.button("Approve").click();
+  await page.sees("Approved. You may close this page.");
+  const after = await shipped.get(new URL(made.status_url).pathname + new URL(made.status_url).search);
+  equal([after.state.decision, after.state.decided_by], ["approved", "Grace <b>Hopper</b>"], "the answer");
+  const late = await tab({ server: shipped, key: null, expects: [410, 404] });
+  await late.open(address);
+  await late.sees("This request is over");
+  const other = await expense(shipped, "another");
+  const wrong = await tab({ server: shipped, key: null, expects: [404] });
+  await wrong.open(`/console/answer/${other.invocation_id}#token=${token}`);
+  await wrong.sees("This link leads to nothing");
+  const cut = await tab({ server: shipped, key: null });
+  await cut.open(`/console/answer/${other.invocation_id}`);
+  await cut.sees("This link is not whole");
+});
+
+const HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egnp.exe\u001b[31mred\u0007\u0000\"'>{{7*7}}";
+
+await check("hostile content is text, everywhere", async (tab) => {
+  const long = `${HOSTILE} ${"long ".repeat(1000)}`;
+  const { invocation_id: id } = await expense(shipped, `${HOSTILE} hostile`, { employee: HOSTILE });
+  const of = await session(clerk, (await clerk.get("/v1/personas")).data[0].id);
+  const call = await task(clerk, of, said(`a letter ${long}`));
+  await task(clerk, of, said(HOSTILE)).catch(() => {});
+  await clerk.ask("PATCH", `/v1/sessions/${of}`, { summary: HOSTILE });
+  const pages = [[shipped, `/console/inbox/${id}`], [shipped, `/console/asleep/${id}`], [clerk, `/console/inbox/${call}`], [clerk, `/console/run/${call}`], [clerk, `/console/session/${of}`], [clerk, "/console/sessions"]];
+  for (const [server, to] of pages) {
+    const page = await tab({ server });
+    await page.open(to);
+    await page.getByText(/onerror=alert/).first().waitFor().catch(async () => { throw new Error(`${to} does not show it: ${(await page.locator("body").innerText()).slice(0, 600)}`); });
+    const bad = await page.evaluate(() => ({ images: document.querySelectorAll("img:not([src^='/console/'])").length, scripts: document.querySelectorAll("script:not([src^='/console/'])").length, raw: /[\u202e\u0007\u001b]/.test(document.body.innerText), wide: document.documentElement.scrollWidth > innerWidth }));
+    equal(bad, { images: 0, scripts: 0, raw: false, wide: false }, to);
+    for (const summary of await page.locator("details > summary").all()) await summary.click({ timeout: 500 }).catch(() => {});
+    await page.context().close();
+  }
+  const page = await tab({ server: shipped, size: PHONE });
+  await page.open(`/console/inbox/${id}`);
+  await page.sees(/U\+202E/);
+  await picture(page, "hostile-phone-light");
+});
+
+await check("a text of 2 MB is shown in pieces", async (tab) => {
+  const page = await tab({ server: shipped });
+  await page.open("/console/inbox");
+  await page.live();
+  const shown = await page.evaluate(async () => {
+    const { told, tree } = await import("/console/dom.js");
+    const text = "\u001b[31m<b>x</b>\u202e ".repeat(150000);
+    document.body.append(told(text), tree({ deep: { deeper: { deepest: text } }, many: Array.from({ length: 5000 }, (_, index) => index) }));
+    return { characters: document.body.textContent.length, elements: document.querySelectorAll("*").length };
+  });
+  holds(shown.characters < 20000 && shown.elements < 2500, `only the beginning is there: ${JSON.stringify(shown)}`);
+});
+
+await check("the keyboard does everything", async (tab) => {
+  await expense(shipped, "the keyboard one");
+  const page = await tab({ server: shipped });
+  await page.open("/console/costs");
+  await page.live();
+  await page.keyboard.press("g"); await page.keyboard.press("i");
+  await page.getByRole("link", { name: /the keyboard one/ }).waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("keyboard one");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("j");
+  holds(await page.evaluate(() => document.activeElement.closest(".row") !== null), "a row has the focus");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: /the keyboard one/ }).waitFor();
+  await page.keyboard.press("?");
+  await page.getByRole("dialog").waitFor();
+  await accessible(page, "keys");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("a");
+  await page.sees("Answered. It went on and has completed.");
+  await page.keyboard.press("g"); await page.keyboard.press("s");
+  await page.getByRole("heading", { name: "Sessions" }).waitFor();
+  await page.keyboard.press("Tab");
+  holds(await page.evaluate(() => document.activeElement !== document.body), "Tab goes somewhere");
+});
+
+await check("twenty approvals on a phone, one after the other", async (tab) => {
+  const left = (await shipped.get("/v1/x-pauses?asks=person&limit=1000")).data;
+  for (const one of left) await shipped.ask("POST", `/v1/x-pauses/${one.id}/cancel`, { generation: one.generation });
+  for (let number = 0; number < 20; number += 1) await expense(shipped, `number ${number}`);
+  const page = await tab({ server: shipped, size: PHONE });
+  await page.open("/console/inbox");
+  await page.locator(".longlist a").first().click();
+  for (let number = 0; number < 20; number += 1) {
+    await page.button("Approve").click();
+    if (number < 19) await page.getByRole("link", { name: `Next: ${19 - number} to go` }).click();
+  }
+  await page.getByRole("link", { name: "Watch it go on" }).waitFor();
+  equal((await shipped.get("/v1/x-pauses?asks=person")).data.length, 0, "requests that are left");
+});
+
+await check("a member sees the own tenant's tasks, without the doctor", async (tab) => {
+  const made = JSON.parse(await shipped.command("keys", "create", "--actor", "mia", "--tenant", "elsewhere", "--all-scopes", "--never-expires", "--json"));
+  await expense(shipped, "not for others");
+  const page = await tab({ server: shipped, key: made.key });
+  await page.open("/console/inbox");
+  await page.sees("Nothing waits for you");
+  await page.open("/console/asleep");
+  await page.sees("Nothing sleeps");
+});
+
+await check("every view, light and dark, phone and wide: axe is content, nothing overflows", async (tab) => {
+  const of = await session(shipped, "persona_expense-approval");
+  const id = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "a picture" });
+  await expense(shipped, "another picture");
+  await shipped.post("/graphs/purchase/turns", { state: { item: "a lathe", amount_cents: 120000 } });
+  const views = { inbox: "/console/inbox", request: `/console/inbox/${id}`, sessions: "/console/sessions", session: `/console/session/${of}`, run: `/console/run/${id}`, asleep: "/console/asleep", sleeper: `/console/asleep/${id}`, catalog: "/console/catalog", costs: "/console/costs" };
+  for (const [size, viewport] of [["phone", PHONE], ["wide", WIDE]]) {
+    for (const dark of [false, true]) {
+      const page = await tab({ server: shipped, size: viewport, dark });
+      for (const [name, to] of Object.entries(views)) {
+        await page.open(to);
+        await page.live();
+        await page.locator(".waiting").first().waitFor({ state: "detached" });
+        await rest(150);
+        await accessible(page, `${name} ${size} ${dark ? "dark" : "light"}`);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        holds(wide <= 0, `${name} ${size}: ${wide} px too wide`);
+        await picture(page, `${name}-${size}-${dark ? "dark" : "light"}`);
+      }
+      await page.context().close();
+    }
+  }
+  const page = await tab({ server: shipped, key: null });
+  await page.open("/console");
+  await page.getByLabel("API key").waitFor();
+  await accessible(page, "sign-in");
+  await picture(page, "sign-in-wide-light");
+});
+
+await check(`an inbox of ${SLEEPERS} opens, counts and scrolls`, async (tab) => {
+  await crowding;
+  const page = await tab({ server: crowded });
+  await page.addInitScript(() => {
+    globalThis.shift = 0;
+    new PerformanceObserver((list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) globalThis.shift += one.value; }).observe({ type: "layout-shift", buffered: true });
+  });
+  const begin = Date.now();
+  await page.open("/console/inbox");
+  await page.locator(".longlist a").first().waitFor();
+  const first = Date.now() - begin;
+  await page.sees(`${new Intl.NumberFormat("en-GB").format(SLEEPERS)} wait for an answer`);
+  console.log(`        first rows after ${first} ms, all ${SLEEPERS} after ${Date.now() - begin} ms`);
+  const list = page.locator(".longlist").first();
+  await list.evaluate((box) => { box.scrollTop = box.scrollHeight; });
+  await page.locator(`.row[aria-posinset="${SLEEPERS}"]`).waitFor();
+  holds(await page.locator(".row").count() < 60, "only what is seen exists");
+  const shift = await page.evaluate(() => globalThis.shift);
+  holds(shift < 0.1, `the layout shifts by ${shift}`);
+  await page.locator(`.row[aria-posinset="${SLEEPERS}"] a`).click();
+  await page.button("Approve").click();
+  await page.sees("Answered. It went on and has completed.");
+});
+
+await check("a list of 100,000 scrolls", async (tab) => {
+  const page = await tab({ server: shipped });
+  await page.open("/console/inbox");
+  await page.live();
+  const seen = await page.evaluate(async () => {
+    const { LongList } = await import("/console/list.js");
+    const list = new LongList({ name: "Numbers", height: () => 40, key: (one) => one, draw: (one) => { const link = document.createElement("a"); link.href = "#"; link.textContent = one; return link; } });
+    list.box.style.setProperty("height", "400px");
+    document.body.append(list.box);
+    list.set(Array.from({ length: 100000 }, (_, index) => `row ${index}`));
+    const found = [];
+    for (const part of [0, 0.5, 1]) {
+      list.box.scrollTop = (list.box.scrollHeight - 400) * part;
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      found.push([...list.rows.keys()].length < 40 && [...list.rows.values()].some((row) => row.textContent === `row ${Math.round(99990 * part) + 5}`));
+    }
+    return found;
+  });
+  equal(seen, [true, true, true], "rows at the beginning, in the middle and at the end");
+});
+
+await check("code and style are less than 150 KB", async () => {
+  const bytes = [...sizes.values()].reduce((all, one) => all + one, 0);
+  console.log(`        ${bytes} bytes in ${sizes.size} files`);
+  holds(sizes.size > 10 && bytes < 150000, `${bytes} bytes`);
+});
+
+await browser.close();
+await endAll();
+process.exit(summary());

@@ -1,0 +1,148 @@
+// Everything around the browser: local mode, a scripted model, a tool, a connection that can be cut.
+
+import { spawn } from "node:child_process";
+import { createServer } from "node:http";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+
+export const PROTOCOL = { "harn-agents-protocol-version": "agents-protocol-2026-04-25" };
+const started = [];
+
+/** Ends what was started here, and removes what it wrote. */
+export async function endAll() {
+  for (const one of started.splice(0).reverse()) await one.end();
+}
+
+export const rest = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Asks `probe` until it gives something, and gives that. */
+export async function until(what, probe, most = 20000) {
+  const end = Date.now() + most;
+  for (;;) {
+    const found = await probe();
+    if (found) return found;
+    if (Date.now() > end) throw new Error(`it never came to this: ${what}`);
+    await rest(50);
+  }
+}
+
+/** Local mode with these arguments. */
+export async function dormouse(...more) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "console-"));
+  const data = path.join(folder, "data");
+  const child = spawn(process.env.DORMOUSE_BIN, ["dev", "--port", "0", "--no-tour", "--data", data, ...more], { stdio: ["ignore", "pipe", "pipe"] });
+  let said = ""; let log = "";
+  child.stdout.on("data", (text) => { said += text; });
+  child.stderr.on("data", (text) => { log += text; });
+  const gone = new Promise((done) => child.on("exit", done));
+  started.push({ end: async () => { child.kill(); await gone; fs.rmSync(folder, { recursive: true, force: true }); } });
+  const line = (name) => said.match(new RegExp(`^${name}(\\S+)`, "m"))?.[1];
+  await until("local mode is ready", () => { if (child.exitCode !== null) throw new Error(log); return line("api key: "); }, 60000);
+  const server = { base: line("dormouse is ready at "), key: line("api key: "), link: line("console: "), first: said.split("\n")[0], data, log: () => log };
+  server.ask = async (method, to, body, key = server.key) => {
+    const response = await fetch(server.base + to, { method, headers: { ...PROTOCOL, authorization: `Bearer ${key}`, "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
+    const text = await response.text();
+    return { status: response.status, body: text ? JSON.parse(text) : null };
+  };
+  server.get = async (to, key) => (await server.ask("GET", to, undefined, key)).body;
+  server.post = async (to, body, key) => {
+    const said = await server.ask("POST", to, body, key);
+    if (said.status >= 300) throw new Error(`${to}: ${said.status} ${JSON.stringify(said.body)}`);
+    return said.body;
+  };
+  /** Runs a command of the program beside it. */
+  server.command = (...words) => new Promise((done, fail) => {
+    const run = spawn(process.env.DORMOUSE_BIN, [...words, "--data", data], { stdio: ["ignore", "pipe", "pipe"] });
+    let out = ""; let wrong = "";
+    run.stdout.on("data", (text) => { out += text; });
+    run.stderr.on("data", (text) => { wrong += text; });
+    run.on("exit", (code) => (code === 0 ? done(out) : fail(new Error(`${words.join(" ")}: ${wrong}`))));
+  });
+  return server;
+}
+
+/** A server on loopback. `answer(body, request)` gives what it answers as JSON. */
+async function listening(answer) {
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (piece) => { body += piece; });
+    request.on("end", async () => {
+      const given = await answer(body ? JSON.parse(body) : null, request);
+      response.writeHead(given.status ?? 200, { "content-type": "application/json" });
+      response.end(JSON.stringify(given.body));
+    });
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  started.push({ end: () => new Promise((done) => { server.closeAllConnections(); server.close(done); }) });
+  return server.address().port;
+}
+
+/** An assistant that wants to send a letter, and may only when somebody approves. */
+export async function assistant() {
+  const letters = []; const heard = [];
+  const tool = await listening((body) => { letters.push(body); return { body: { sent: true, to: body?.to } }; });
+  const model = await listening((body) => {
+    heard.push(body);
+    const last = body.messages.at(-1);
+    const asked = String(last.content ?? "");
+    const usage = { prompt_tokens: 1200, completion_tokens: 80, total_tokens: 1280 };
+    const choice = (message, finish_reason) => ({ body: { id: "c", object: "chat.completion", created: 1, model: "scripted", choices: [{ index: 0, message, finish_reason }], usage } });
+    if (last.role === "tool") return choice({ role: "assistant", content: `The tool said: ${asked.slice(0, 300)}` }, "stop");
+    if (!asked.includes("letter")) return choice({ role: "assistant", content: `You said: ${asked.slice(0, 500)}` }, "stop");
+    const call = { id: `call_${heard.length}`, type: "function", function: { name: "send_letter", arguments: JSON.stringify({ to: "grace@example.com", text: asked }) } };
+    return choice({ role: "assistant", content: null, tool_calls: [call] }, "tool_calls");
+  });
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "console-agent-"));
+  started.push({ end: async () => fs.rmSync(folder, { recursive: true, force: true }) });
+  const write = (name, text) => { const file = path.join(folder, name); fs.mkdirSync(path.dirname(file), { recursive: true }); fs.writeFileSync(file, text); };
+  write("AGENTS.md", "Be brief.\n");
+  write(".openharness/settings.yaml", "default_agent: clerk\nmodels:\n  default: workspace/main\npolicy:\n  approval: manual\n");
+  write(".openharness/agents/clerk.md", "---\ndescription: Writes letters, and asks before it sends them.\nmodel: default\n---\nYou write letters.\n");
+  write(".openharness/models/models.yaml", `main:\n  provider: openai-compatible\n  name: scripted\n  url: http://127.0.0.1:${model}/v1\n  key: \${env.SCRIPTED_KEY}\n  metadata:\n    prices: {prompt: 2.0, completion: 8.0}\nodd:\n  provider: martian\n  name: x\n`);
+  write(".openharness/tools/settings.yaml", `send_letter:\n  http:\n    method: POST\n    url: http://127.0.0.1:${tool}/letters\n    description: Sends a letter.\n    input_schema: {type: object, properties: {to: {type: string}, text: {type: string}}, required: [to, text]}\n`);
+  process.env.SCRIPTED_KEY = "scripted";
+  const server = await dormouse("--workspace", folder);
+  return { ...server, letters, heard, folder };
+}
+
+/** A way to `base` that can be cut and joined again. */
+export async function cable(base) {
+  const to = new URL(base);
+  let joined = true;
+  const open = new Set();
+  const server = net.createServer((near) => {
+    if (!joined) { near.destroy(); return; }
+    const far = net.connect(Number(to.port), to.hostname);
+    open.add(near); open.add(far);
+    for (const [one, other] of [[near, far], [far, near]]) {
+      one.pipe(other);
+      one.on("error", () => other.destroy());
+      one.on("close", () => { open.delete(one); other.destroy(); });
+    }
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const cut = () => { joined = false; for (const one of open) one.destroy(); };
+  started.push({ end: async () => { cut(); server.close(); } });
+  return { base: `http://127.0.0.1:${server.address().port}`, cut, join: () => { joined = true; } };
+}
+
+const cents = 12000;
+/** An expense that waits for approval; what it answered. */
+export const expense = (server, purpose = "a keyboard", more = {}) => server.post("/graphs/expense-approval/turns", { state: { employee: "Ada", amount_cents: cents, purpose, ...more } });
+
+/** A session with this persona: its id. */
+export async function session(server, persona) {
+  const workspace = await server.post("/v1/workspaces", { name: "Tests", root: "/tests" });
+  return (await server.post("/v1/sessions", { workspace_id: workspace.id, persona_id: persona })).id;
+}
+
+/** A task that sleeps: its id. */
+export async function task(server, of, input) {
+  const made = await server.post(`/v1/sessions/${of}/tasks`, { input });
+  await until("the task sleeps or ends", async () => !["SUBMITTED", "WORKING"].includes((await server.get(`/v1/tasks/${made.id}`)).status));
+  return made.id;
+}
+
+export const said = (text) => ({ role: "user", parts: [{ type: "text", text }] });
