@@ -85,8 +85,8 @@ async function fromDisk(page) {
   await page.route((url) => url.pathname.startsWith("/console"), async (route) => {
     const name = path.basename(new URL(route.request().url()).pathname);
     const file = path.join(process.env.ASSETS, fs.existsSync(path.join(process.env.ASSETS, name)) && name.includes(".") ? name : "index.html");
-    const response = await route.fetch();
-    await route.fulfill({ status: 200, headers: { ...response.headers(), "content-type": KINDS[file.split(".").pop()] }, body: fs.readFileSync(file) }).catch(() => {});
+    const response = await route.fetch().catch(() => null);
+    if (response) await route.fulfill({ status: 200, headers: { ...response.headers(), "content-type": KINDS[file.split(".").pop()] }, body: fs.readFileSync(file) }).catch(() => {});
   });
 }
 

@@ -293,6 +293,22 @@ async fn graphs_and_the_feed_are_told() {
 }
 
 #[tokio::test]
+async fn whoever_began_a_pause_is_given_the_page_for_a_person() {
+    let world = World::new(true);
+    let operator = world.operator().await;
+    let state = json!({ "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" });
+    let (_, said) = world.post(&operator, "/graphs/expense-approval/turns", json!({ "state": state })).await;
+    let (page, callback) = (said["page_url"].as_str().unwrap(), said["callback_url"].as_str().unwrap());
+    let id = said["invocation_id"].as_str().unwrap();
+    let token = page.strip_prefix(&format!("https://agents.example.com/console/answer/{id}#token=")).unwrap();
+    assert!(callback.ends_with(&format!("?token={token}")), "it is good for the same");
+    let state = json!({ "item": "a lathe", "amount_cents": 120_000 });
+    let (_, said) = world.post(&operator, "/graphs/purchase/turns", json!({ "state": state })).await;
+    assert!(said["page_urls"]["ada"].as_str().unwrap().ends_with("&part=ada"), "{said}");
+    assert!(said.get("page_url").is_none(), "nobody answers for all");
+}
+
+#[tokio::test]
 async fn the_console_is_served_to_everybody_under_a_strict_policy() {
     let world = World::new(true);
     for path in ["/console", "/console/inbox/some%2Fid", "/console/main.js", "/console/style.css"] {

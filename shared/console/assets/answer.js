@@ -15,12 +15,27 @@ export const digest = (value) => h("code", { class: "digest", title: value }, va
 
 const ACTION = { remind: "A reminder is sent", reassign: "It is given to others", escalate: "Whoever is responsible is told", fail: "The run ends with an error", resume: "It goes on by itself" };
 
+/** `value` without what says nothing: null, empty text, empty lists; undefined where nothing is left. */
+function pruned(value) {
+  if (value === null || value === "" || (Array.isArray(value) && value.length === 0)) return undefined;
+  if (typeof value !== "object" || Array.isArray(value)) return value;
+  const left = Object.entries(value).map(([name, one]) => [name, pruned(one)]).filter(([, one]) => one !== undefined);
+  return left.length > 0 ? Object.fromEntries(left) : undefined;
+}
+
+/** A sentence with what stands between backticks set as code. */
+function ticked(text) {
+  const pieces = String(text).split("`");
+  return h("span", { class: "told", dir: "auto" }, pieces.map((piece, index) => (index % 2 === 1 && index < pieces.length - 1 ? h("code", {}, piece) : index % 2 === 1 ? `\`${piece}` : piece)));
+}
+
 /** What time does, in order, and what happens when nobody answers. */
 export function ladder(pause) {
   if (pause.ladder.length === 0) return h("p", { class: "default" }, "It waits for as long as it takes: no deadline.");
   const last = pause.ladder.at(-1);
-  const { dormouse_resolution, ...sets } = last.sets ?? {};
-  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? "it goes on with the default" : "nothing else happens";
+  const { dormouse_resolution, ...all } = last.sets ?? {};
+  const sets = pruned(all) ?? {};
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : "it goes on by itself, without an answer" : "nothing else happens";
   return h("div", { class: "ladder" },
     h("p", { class: "default" }, h("strong", {}, "If nobody answers: "), `${end} `, time(last.at, "ahead"), "."),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
@@ -39,6 +54,8 @@ function calls(pause) {
   });
 }
 
+const headline = (text) => (text.length > 600 ? told(text, { limit: 600 }) : ticked(text));
+
 /** Everything that is asked. */
 export function question(pause) {
   const request = plain(pause.request);
@@ -46,7 +63,7 @@ export function question(pause) {
   const asked = calls(pause);
   const questions = Object.entries(plain(request.questions)).map(([part, one]) => h("section", { class: "call" }, h("h3", {}, told(plain(one).message ?? part)), tree(plain(one).schema ?? {})));
   return h("div", { class: "question" },
-    h("h1", {}, told(request.description ?? pause.question ?? "It waits for an answer", { limit: 600, tag: "span" })),
+    h("h1", {}, headline(request.description ?? pause.question ?? "It waits for an answer")),
     request.risk && h("p", {}, h("span", { class: "mark bad" }, "Risk "), " ", told(String(request.risk), { limit: 80 })),
     asked, questions,
     rest.length > 0 && h("section", { class: "more" }, asked.length > 0 ? folded("What else it says", () => tree(Object.fromEntries(rest))) : tree(Object.fromEntries(rest))),

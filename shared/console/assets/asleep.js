@@ -75,7 +75,7 @@ function doctor(app, id) {
         draw(repaired.pause, repaired.done);
       } catch (error) { say(`${error.title}. ${error.message}`, true); button.disabled = false; }
     } }, "Repair");
-    put(box, pause.remarks.length > 0 && h("ul", { class: "remarks" }, pause.remarks.map((remark) => h("li", { class: remark.trouble ? "bad" : "" }, h("span", { class: `mark ${remark.trouble ? "bad" : "good"}` }, remark.trouble ? "Trouble" : "Fine"), " ", told(remark.sentence, { limit: 500 }), remark.remedy && h("p", { class: "quiet" }, "A repair would ", remark.remedy, ".")))), done.map((line) => h("p", { class: "outcome good" }, told(line, { limit: 400 }))), button);
+    put(box, pause.remarks.length > 0 && h("ul", { class: "remarks" }, pause.remarks.map((remark) => h("li", { class: remark.trouble ? "bad" : "" }, h("span", { class: `mark ${remark.trouble ? "bad" : "good"}` }, remark.trouble ? "Trouble" : "Fine"), " ", told(remark.sentence.charAt(0).toUpperCase() + remark.sentence.slice(1), { limit: 500 }), remark.remedy && h("p", { class: "quiet" }, "A repair would ", remark.remedy, ".")))), done.map((line) => h("p", { class: "outcome good" }, told(line, { limit: 400 }))), button);
   };
   load();
   return box;

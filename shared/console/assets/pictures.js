@@ -12,7 +12,7 @@ export function graphPicture(shape, { done = [], here = "" } = {}) {
   const passed = new Set(done.map((step) => step.split("/")[0]));
   const stands = here.split("/")[0];
   const hasEnd = nodes.some((node) => node.decides || node.next === null);
-  const height = (nodes.length + (hasEnd ? 1 : 0)) * ROW + 16;
+  const height = nodes.length * ROW + (hasEnd ? 30 : 0);
   const left = 120; const middle = left + WIDE / 2;
   const y = (index) => 10 + index * ROW;
   const picture = s("svg", { viewBox: `0 0 ${left + WIDE + 120} ${height}`, class: "graph", role: "img", "aria-label": describe(shape, passed, stands) });
@@ -23,6 +23,7 @@ export function graphPicture(shape, { done = [], here = "" } = {}) {
     const above = to <= from;
     const bend = 26 + Math.min(70, Math.abs(to - from) * 12);
     const d = isNext ? `M${middle} ${y(from) + HIGH}V${y(to) - 2}`
+      : to === nodes.length ? `M${left + WIDE} ${y(from) + HIGH / 2}C${left + WIDE + bend} ${y(from) + HIGH / 2} ${left + WIDE + bend} ${y(to) + 12} ${middle + 11} ${y(to) + 12}`
       : above ? `M${left} ${y(from) + HIGH / 2}C${left - bend} ${y(from) + HIGH / 2} ${left - bend} ${y(to) + HIGH / 2} ${left - 3} ${y(to) + HIGH / 2}`
         : `M${left + WIDE} ${y(from) + HIGH / 2}C${left + WIDE + bend} ${y(from) + HIGH / 2} ${left + WIDE + bend} ${y(to) + HIGH / 2} ${left + WIDE + 3} ${y(to) + HIGH / 2}`;
     picture.append(s("path", { d, class: `edge ${look}`, "marker-end": "url(#tip)" }));
@@ -64,18 +65,18 @@ export function timePicture(spans, begin, end, { open = false } = {}) {
   const used = [...new Set(spans.map((span) => span.kind))].sort((a, b) => lanes[a] - lanes[b]);
   const total = Math.max(1, end - begin);
   const x = (instant) => ((instant - begin) / total) * width;
-  const height = used.length * (lane + 8) + 26;
+  const height = used.length * (lane + 8) + 2;
   const asleep = sum(spans, "sleep");
   const words = `${lasting(total)} in all, ${lasting(asleep)} of it asleep`;
   const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "timeline", role: "img", "aria-label": words, preserveAspectRatio: "none" });
   picture.append(s("defs", {}, s("pattern", { id: "dusk", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 7, height: 7, class: "dusk" }), s("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "duskline" }))));
-  for (let part = 0; part <= 4; part += 1) picture.append(s("line", { x1: (width * part) / 4, x2: (width * part) / 4, y1: 0, y2: height - 20, class: "tick" }));
+  for (let part = 0; part <= 4; part += 1) picture.append(s("line", { x1: (width * part) / 4, x2: (width * part) / 4, y1: 0, y2: height, class: "tick" }));
   for (const span of spans) {
     const row = used.indexOf(span.kind) * (lane + 8);
     const from = x(span.from); const wide = Math.max(3, x(span.to) - from);
     picture.append(s("g", { class: `span ${span.kind}` }, s("title", {}, `${span.label}: ${lasting(span.to - span.from)}, from ${stamp(new Date(span.from).toISOString())}`), s("rect", { x: Math.min(from, width - 3), y: row + 2, width: wide, height: lane, rx: 3 })));
   }
-  if (open) picture.append(s("line", { x1: width - 1, x2: width - 1, y1: 0, y2: height - 20, class: "nowline" }));
+  if (open) picture.append(s("line", { x1: width - 1, x2: width - 1, y1: 0, y2: height, class: "nowline" }));
   const names = { sleep: "asleep, free", work: "working", call: "model and tools" };
   const legend = h("ul", { class: "legend" }, used.map((kind) => h("li", {}, h("span", { class: `key ${kind}` }), `${names[kind]} ${lasting(sum(spans, kind))}`)));
   return h("figure", { class: "picture" }, picture, h("div", { class: "axis" }, h("span", {}, stamp(new Date(begin).toISOString())), h("span", {}, open ? "now" : stamp(new Date(end).toISOString()))), h("figcaption", {}, words, legend));

@@ -36,6 +36,8 @@ pub(crate) enum AnsweredCaller {
 
 /// In the place of a pause, of which the first is 1: a token that is for looking at the invocation.
 pub(crate) const STATUS: u64 = 0;
+/// Path of the page on which a person answers.
+const PAGE: &str = "console/answer";
 /// In the place of a part, whose names are visible: a token that is for canceling a pause.
 pub(crate) const CANCEL: &str = "\0cancel";
 
@@ -149,6 +151,11 @@ impl App {
         format!("{base}/{what}/{id}?token={token}{part}")
     }
 
+    /// Page on which a person answers, with the token behind the `#`: browsers send that to no server.
+    fn page(&self, id: &InvocationId, token: &str, part: Option<&str>) -> String {
+        self.address(PAGE, id, token, part).replacen("?token=", "#token=", 1)
+    }
+
     fn acknowledge(&self, pause: &SuspendedTurn, caller: &AnsweredCaller) -> TurnReply {
         let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), caller);
         let tally = pause.tally.as_ref();
@@ -186,8 +193,10 @@ impl App {
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
             callback: may_wake.then(|| address("callback", token, part)),
+            page: may_wake.then(|| self.page(id, token, part)),
             cancel: None,
             parts: Map::new(),
+            pages: Map::new(),
         };
         match caller {
             AnsweredCaller::Token { token, generation: of, part } => {
@@ -200,13 +209,17 @@ impl App {
             }
             AnsweredCaller::Operator | AnsweredCaller::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
-                let link = |part: &str| address("callback", &self.token(id, generation, Some(part)), Some(part));
-                let parts = parts.map(|part| (part.clone(), link(part).into())).collect();
+                let tokens: Vec<_> = parts.map(|part| (part, self.token(id, generation, Some(part)))).collect();
+                let each = |link: &dyn Fn(&str, &str) -> String| {
+                    tokens.iter().map(|(part, token)| ((*part).clone(), link(token, part).into())).collect()
+                };
+                let parts = each(&|token, part| address("callback", token, Some(part)));
+                let pages = each(&|token, part| self.page(id, token, Some(part)));
                 let token = self.token(id, generation, None);
                 let status = self.status_url(id);
                 let cancel = self.token(id, generation, Some(CANCEL));
                 let cancel = address("invocations", &cancel, None).replacen("?token=", "/cancel?token=", 1);
-                Links { status, cancel: Some(cancel), parts, ..own(&token, None, tally.is_none()) }
+                Links { status, cancel: Some(cancel), parts, pages, ..own(&token, None, tally.is_none()) }
             }
         }
     }

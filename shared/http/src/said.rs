@@ -91,6 +91,13 @@ pub(crate) struct Links {
     #[serde(rename = "callback_urls", skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "texts")]
     pub(crate) parts: Map,
+    /// Page on which a person answers it, for those who may.
+    #[serde(rename = "page_url", skip_serializing_if = "Option::is_none")]
+    pub(crate) page: Option<String>,
+    /// Pages on which a person answers for each part, when it expects several signals.
+    #[serde(rename = "page_urls", skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "texts")]
+    pub(crate) pages: Map,
     /// Address at which to end it, for those who may.
     #[serde(rename = "cancel_url", skip_serializing_if = "Option::is_none")]
     pub(crate) cancel: Option<String>,
