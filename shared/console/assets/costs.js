@@ -75,7 +75,7 @@ export function costsView(app) {
         h("h2", {}, "Models, day by day"), barPicture(rows, "Models"),
         byModel.size > 0 && [h("h2", {}, "By model"), table(["Model", "Calls", "Tokens", "Cost"], [...byModel].sort((a, b) => b[1].cost - a[1].cost).map(([name, one]) => [told(name, { limit: 80 }), count(one.calls), count(one.tokens), dollars(one.cost)]))],
         h("h2", {}, "Sleeping, and what it would cost awake"),
-        table([`${days} days`, "Here", "On a server that is always on"], [["Computing while all sleeps", dollars(0), dollars(server)], ["Runs, each slept and approved once", dollars(sums.runs * TASK), "–"], [`Keeping ${count(asleepSince.size)} that sleep now, a month`, dollars(asleepSince.size * SLEEPER), "–"]]),
+        table([`${days} days`, "Here", "On a server that is always on"], [["Computing while all sleeps", dollars(0), dollars(server)], ["Runs, each slept and approved once", dollars(sums.runs * TASK), "–"], [`Keeping what sleeps now (${count(asleepSince.size)}), a month`, dollars(asleepSince.size * SLEEPER), "–"]]),
         h("p", { class: "quiet small" }, `Figures of AWS in us-east-1 as of 2025: a slept and approved task ${dollars(TASK)} without compute, a sleeper of 4 KB ${dollars(SLEEPER)} a month. The server is the smallest container of Fargate, 0.25 vCPU and 0.5 GB, ${dollars(SERVER)} an hour. Costs of models are those that the runs recorded; a local model costs nothing.`),
         h("details", {}, h("summary", {}, "The numbers of each day"), table(["Day", "Models", "Tokens", "Calls", "Runs"], rows.map((row) => [row.day, dollars(row.cost), count(row.tokens), count(row.calls), count(row.runs)]))));
     }

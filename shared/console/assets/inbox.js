@@ -13,9 +13,13 @@ const byOldest = (a, b) => a.since.localeCompare(b.since);
 /** All pauses of a kind: loaded page by page, kept up with events. */
 export class Pauses {
   constructor(app, query) {
-    Object.assign(this, { app, query, byId: new Map(), listeners: new Set(), state: "new", abort: new AbortController() });
+    Object.assign(this, { app, query, byId: new Map(), listeners: new Set(), state: "new", loadedAt: 0, abort: new AbortController() });
     this.stop = app.live.on((event) => this.hear(event));
-    this.timer = setInterval(() => { if (!document.hidden && this.byId.size < 3000) this.load(); }, 20000);
+    // Runs that are no tasks tell of nothing: they are asked for, the less often the more there are.
+    this.timer = setInterval(() => {
+      const rest = this.byId.size < 200 ? 20000 : this.byId.size < 3000 ? 60000 : 300000;
+      if (!document.hidden && this.listeners.size > 0 && Date.now() - this.loadedAt >= rest) this.load();
+    }, 5000);
   }
 
   onChange(listener) { this.listeners.add(listener); }
@@ -43,6 +47,7 @@ export class Pauses {
       this.state = "failed";
       this.error = error;
     }
+    this.loadedAt = Date.now();
     this.tell();
   }
 
@@ -118,7 +123,7 @@ export function inboxView(app, id) {
     drawFilters();
     list.set(found);
     const all = pauses.byId.size;
-    put(counted, pauses.state === "loading" ? `${count(all)} so far…` : found.length === all ? `${count(all)} wait for an answer` : `${count(found.length)} of ${count(all)}`);
+    put(counted, pauses.state === "loading" ? `${count(all)} so far…` : found.length === all ? `${count(all)} ${all === 1 ? "waits" : "wait"} for an answer` : `${count(found.length)} of ${count(all)}`);
     node.classList.toggle("none", all === 0 && pauses.state === "whole" && !open);
     if (!open) drawNone(all);
   };

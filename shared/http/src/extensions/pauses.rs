@@ -7,6 +7,7 @@ use dormouse_protocol::envelope::List;
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{Body, Query};
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
+use futures::future::try_join_all;
 use jiff::SignedDuration;
 
 use super::told::{Pause, PauseSummary, asks_person, is_task};
@@ -88,7 +89,7 @@ impl Extensions {
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let invocations = &self.app.engine().ports().store.invocations;
         let loaded = invocations.load_invocations(&ids).await.map_err(|error| store(&error))?;
-        let mut summaries = Vec::new();
+        let mut found = Vec::new();
         for (row, loaded) in rows.iter().zip(loaded) {
             let summary = match loaded {
                 Ok(Some(record)) if !matches!(record.status, InvocationStatus::Suspended) => continue,
@@ -101,12 +102,13 @@ impl Extensions {
                     PauseSummary::unreadable(&row.invocation_id, row.generation, since)
                 }
             };
-            let is_wanted = narrowed.graph.as_ref().is_none_or(|graph| *graph == summary.graph);
-            if is_wanted && self.may_see(admitted, &row.invocation_id).await? {
-                summaries.push(summary);
+            if narrowed.graph.as_ref().is_none_or(|graph| *graph == summary.graph) {
+                found.push((&row.invocation_id, summary));
             }
         }
-        Ok(summaries)
+        // Side by side: each look-up of a task that may be another tenant's is a round trip.
+        let seen = try_join_all(found.iter().map(|(id, _)| self.may_see(admitted, id))).await?;
+        Ok(found.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|((_, summary), _)| summary).collect())
     }
 
     /// True if the caller may know of the invocation `id`: an operator of all, others of tasks that are theirs.
