@@ -94,6 +94,17 @@ export class Client {
     }
   }
 
+  /** The bytes at `path`, to be kept as a file. */
+  async file(path, name) {
+    const response = await fetch(path, { headers: { authorization: `Bearer ${this.key}`, "harn-agents-protocol-version": VERSION }, cache: "no-store", credentials: "omit" });
+    if (!response.ok) throw new Refusal(response.status, "", `The server answered ${response.status}.`, response.headers.get("x-request-id"));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
   async all(path, options) {
     const all = [];
     for await (const page of this.pages(path, options)) all.push(...page.data);

@@ -116,7 +116,7 @@ class App {
     });
     const themes = h("button", { type: "button", class: "quiet small", onclick: (event) => turnTheme(event.target) }, `Theme: ${theme()}`);
     put(root, h("a", { class: "skip", href: "#content", onclick: (event) => { event.preventDefault(); this.content.focus(); } }, "To the content"),
-      h("header", { class: "top" }, h("a", { href: "/console/inbox", class: "brand" }, h("img", { src: "/console/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, "Dormouse")), state, h("div", { class: "tools" }, themes, h("button", { type: "button", class: "quiet small", title: "Keys (?)", onclick: () => this.help() }, "Keys"), h("button", { type: "button", class: "quiet small", onclick: () => this.out() }, "Sign out"))),
+      h("header", { class: "top" }, h("a", { href: "/console/inbox", class: "brand", "aria-label": "Dormouse, to the inbox" }, h("img", { src: "/console/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, "Dormouse")), state, h("div", { class: "tools" }, themes, h("button", { type: "button", class: "quiet small", title: "Keys (?)", onclick: () => this.help() }, "Keys"), h("button", { type: "button", class: "quiet small", onclick: () => this.out() }, "Sign out"))),
       h("nav", { class: "places", "aria-label": "Views" }, [...this.links.values()]), this.content);
   }
 

@@ -114,7 +114,7 @@ export function sessionView(app, id) {
   const form = h("form", { class: "say", onsubmit: (event) => { event.preventDefault(); speak(); } }, input, button);
   input.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); speak(); } });
   const node = h("main", { class: "session" }, head, h("div", { class: "columns" }, h("div", { class: "column" }, talk, form), aside));
-  let left = false; let session = null; let unfollow = null; const events = new Map(); let messages = []; let tasks = []; let after = null;
+  let left = false; let session = null; let unfollow = null; const events = new Map(); let messages = []; let tasks = []; let results = []; let after = null;
 
   const readEvents = async () => {
     for (let page = 0; page < 100; page += 1) {
@@ -128,7 +128,7 @@ export function sessionView(app, id) {
     if (running) { again = true; return; }
     running = true;
     try {
-      [session, messages, tasks] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), readEvents()]);
+      [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readEvents()]);
       if (!left) { draw(); unfollow ??= app.follow(id, after); }
     } catch (error) { if (!left) put(talk, trouble(error, load)); }
     running = false;
@@ -157,9 +157,12 @@ export function sessionView(app, id) {
     const working = tasks.some((task) => ["SUBMITTED", "WORKING"].includes(task.status));
     put(talk, lines.map((line) => line.node()), messages.length === 0 && h("p", { class: "quiet" }, "Nothing was said yet."), working && h("p", { class: "working", role: "status" }, "The agent works…"));
     if (first || atEnd) talk.scrollTop = talk.scrollHeight;
-    put(aside, h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(tasks));
+    put(aside, h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(tasks), results.length > 0 && [h("h2", {}, "Results"), h("ul", { class: "runs" }, results.map(result))]);
   };
   const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts));
+  const result = (one) => h("li", {}, h("button", { type: "button", class: "quiet small", onclick: async () => {
+    try { await app.client.file(`/v1/artifacts/${at(one.id)}/content`, `${one.id}.${(one.mime_type ?? "").includes("json") ? "json" : "txt"}`); } catch (error) { say(`${error.title}. ${error.message}`, true); }
+  } }, told(`${one.kind ?? "file"}, ${one.mime_type ?? ""}`, { limit: 60 })), " ", time(one.created_at));
   /** Runs, and those that they began, as a tree. */
   const family = (all) => {
     const known = new Set(all.map((task) => task.id));
