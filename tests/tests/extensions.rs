@@ -47,10 +47,8 @@ impl World {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = ProtocolConfig {
-            may_repair,
-            ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret"))
-        };
+        let wire =
+            ProtocolConfig { may_repair, ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), clock, store, bus }
     }
 
@@ -313,7 +311,8 @@ async fn the_console_is_served_to_everybody_under_a_strict_policy() {
     let world = World::new(true);
     for path in ["/console", "/console/inbox/some%2Fid", "/console/main.js", "/console/style.css"] {
         let response = world.server.http(protocol_request("", "GET", path, Vec::new())).await;
-        let header = |name: &str| response.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
+        let header =
+            |name: &str| response.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
         assert_eq!(response.status, 200, "{path}");
         let policy = header("content-security-policy").unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");

@@ -200,7 +200,8 @@ pub async fn first_event_since(
         let stretch = reader.next(records, until).await.map_err(store)?;
         looked_at += stretch.events.len().max(1);
         let sees = |event: &Event| actor.reaches(event.workspace_id.as_ref());
-        let found = stretch.events.into_iter().find(|(id, entry)| readable(id, entry.clone()).as_ref().is_some_and(sees));
+        let found =
+            stretch.events.into_iter().find(|(id, entry)| readable(id, entry.clone()).as_ref().is_some_and(sees));
         if let Some((id, _)) = found {
             return Ok(Some(id));
         }

@@ -181,7 +181,9 @@ async fn list(State(gateway): State<Gateway>, headers: HeaderMap) -> Response {
 /// Gives the key for the code in the body, `{"code": …}`, once.
 async fn sign_in(State(gateway): State<Gateway>, body: Bytes) -> Response {
     let code: Result<SignInCode, _> = dormouse_json::read(&body, dormouse_json::ENTRY);
-    let Ok(SignInCode { code }) = code else { return invalid("send {\"code\": …}, the one that was printed at the start") };
+    let Ok(SignInCode { code }) = code else {
+        return invalid("send {\"code\": …}, the one that was printed at the start");
+    };
     match gateway.sign_in.exchange(&code) {
         Some(key) => Json(json!({ "api_key": key })).into_response(),
         None => {

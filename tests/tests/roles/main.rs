@@ -148,6 +148,9 @@ async fn requests(scene: &Scene) {
     }
     let job = scene.ask("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
     assert_eq!(job.status, 202, "{}", job.body);
+    let pause = format!("/v1/x-pauses/{}", text(&job.body, "invocation_id"));
+    let (status, pause) = scene.inbound.speak(&scene.key, "GET", &pause, &Value::Null).await;
+    assert_eq!((status, &pause["kind"]), (200, &json!("job")), "{pause}");
     // A signal that comes before its wait: the turn goes on at once, to its next wait.
     let early = scene.signal.post("/signals/ask-early", &json!({})).await;
     assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);

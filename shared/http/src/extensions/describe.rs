@@ -8,9 +8,9 @@ use dormouse_protocol::operation::SchemaOf;
 use dormouse_protocol::request::VERSION_HEADER;
 use serde_json::{Value, json};
 
+use super::ExtensionRoute;
 use super::act::{PauseAnswer, PauseCancel, PauseRepair};
 use super::told::{AnswerTaken, Catalog, FeedStart, Graphs, Pause, PauseSummary, Repaired};
-use super::ExtensionRoute;
 use crate::describe::schema;
 use crate::protocol::Beside;
 
@@ -142,8 +142,8 @@ fn parameters(listed: &Listed) -> Vec<Value> {
     if listed.path.contains("{invocation_id}") {
         all.push(json!({ "name": "invocation_id", "in": "path", "required": true, "schema": text }));
     }
-    all.extend(listed.query.iter().map(|(name, about)| {
-        json!({ "name": name, "in": "query", "required": false, "description": about, "schema": text })
-    }));
+    all.extend(listed.query.iter().map(
+        |(name, about)| json!({ "name": name, "in": "query", "required": false, "description": about, "schema": text }),
+    ));
     all
 }
