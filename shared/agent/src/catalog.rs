@@ -1,6 +1,8 @@
 use serde::Serialize;
 
-use crate::workspace::{AgentMode, DefinitionKind, Platform, ToolSourceDefinition, Workspace, WorkspaceKind};
+use crate::workspace::{
+    AgentMode, DefinitionKind, HookDefinition, Platform, ToolSourceDefinition, Workspace, WorkspaceKind,
+};
 
 /// What a workspace offers, and why something of it is disabled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,6 +19,12 @@ pub struct Catalog {
     pub models: Vec<CatalogEntry>,
     /// Servers of tools.
     pub tools: Vec<CatalogEntry>,
+    /// Actions.
+    pub actions: Vec<CatalogEntry>,
+    /// Skills.
+    pub skills: Vec<CatalogEntry>,
+    /// Hooks, in the order in which they run.
+    pub hooks: Vec<CatalogEntry>,
     /// Native tools.
     pub native_tools: Vec<CatalogEntry>,
 }
@@ -46,6 +54,9 @@ pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
         agents: agents(workspace),
         models: models(workspace),
         tools: if acts { tools(workspace, platform) } else { Vec::new() },
+        actions: if acts { actions(workspace, platform) } else { Vec::new() },
+        skills: if acts { skills(workspace) } else { Vec::new() },
+        hooks: if acts { hooks(workspace) } else { Vec::new() },
         native_tools: if acts { native_tools(platform) } else { Vec::new() },
     }
 }
@@ -102,6 +113,32 @@ fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
         entry
     });
     tools.chain(unread(workspace, kind, |name| workspace.tools.contains_key(name))).collect()
+}
+
+fn actions(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Action;
+    let refused = (!platform.processes).then(|| "no command can be run here".to_owned());
+    let actions = workspace.actions.values().map(|action| {
+        let mut entry = entry(workspace, kind, &action.name, action.description.clone());
+        entry.reasons.extend(refused.clone());
+        entry.enabled = entry.reasons.is_empty();
+        entry
+    });
+    actions.chain(unread(workspace, kind, |name| workspace.actions.contains_key(name))).collect()
+}
+
+fn skills(workspace: &Workspace) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Skill;
+    let skills = workspace.skills.values();
+    let skills = skills.map(|skill| entry(workspace, kind, &skill.name, skill.description.clone()));
+    skills.chain(unread(workspace, kind, |name| workspace.skills.contains_key(name))).collect()
+}
+
+fn hooks(workspace: &Workspace) -> Vec<CatalogEntry> {
+    let kind = DefinitionKind::Hook;
+    let at = |hook: &HookDefinition| hook.events.iter().map(|event| event.as_str()).collect::<Vec<_>>().join(", ");
+    let hooks = workspace.hooks.values().map(|hook| entry(workspace, kind, &hook.name, format!("at {}", at(hook))));
+    hooks.chain(unread(workspace, kind, |name| workspace.hooks.contains_key(name))).collect()
 }
 
 fn native_tools(platform: &Platform) -> Vec<CatalogEntry> {

@@ -12,10 +12,13 @@
 //! goes on behind the last of them. A tool that must not run twice is marked as begun in the commit before it runs: a
 //! worker that finds such a mark and did not set it asks a person.
 
+mod asking;
 mod context;
 mod decide;
 mod digest;
 mod entries;
+mod gates;
+mod hooks;
 mod model;
 mod notes;
 mod parts;
@@ -32,6 +35,8 @@ use dormouse_engine::{
     CompiledGraph, END, EngineError, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, Update, Wait,
 };
 
+pub use asking::ModelHook;
+pub use hooks::HookPart;
 use parts::Markers;
 pub use parts::{AgentLimits, AgentParts, CallbackAddresses, DeltaSink, ModelPart, ToolPart};
 pub use run::{

@@ -17,6 +17,8 @@ pub mod bundle;
 mod catalog;
 pub mod graph;
 mod names;
+mod skills;
 pub mod workspace;
 
 pub use catalog::{Catalog, CatalogEntry, catalog};
+pub use skills::SkillTools;

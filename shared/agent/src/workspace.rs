@@ -4,22 +4,30 @@
 //! |---|---|
 //! | `AGENTS.md` | instructions for every agent, word for word |
 //! | `.openharness/settings.yaml` | default agent, aliases of models, approvals, kind of the workspace |
+//! | `.openharness/prompts.yaml` | texts for all agents, for models and their providers, and the order of all texts |
 //! | `.openharness/agents/NAME.md` | an agent: front matter, and its instructions below |
 //! | `.openharness/models/*.yaml` | models by their names |
+//! | `.openharness/actions/FOLDER/ACTION.yaml` | an action: one command with checked input |
+//! | `.openharness/skills/FOLDER/SKILL.md` | a skill: instructions that a model reads when it needs them, with files beside them |
+//! | `.openharness/hooks/*.yaml` | a hook: what runs before and after the steps of agents |
 //! | `.openharness/tools/settings.yaml` | servers of tools, and tools that are one HTTP request |
 //!
 //! Nothing is included from elsewhere, so that nothing can include itself. References (`${env.X}`, `${secrets.X}`) stay
 //! references until they are used.
 
+mod action;
 mod agent;
 mod approval;
 mod check;
 mod fields;
+mod hook;
 mod load;
 mod model;
 mod problem;
+mod prompts;
 mod read;
 mod settings;
+mod skill;
 mod tools;
 mod yaml;
 
@@ -30,21 +38,28 @@ use indexmap::IndexMap;
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
 pub use approval::{ApprovalPolicy, ToolOrigin};
 pub use check::ResolvedModel;
-pub use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition};
+pub use dormouse_ports::tool::{
+    ActionDefinition, ActionEntry, ActionExposure, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition,
+};
 pub use dormouse_ports::{Lookup, Template};
+pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, load};
 pub(crate) use load::{counts, digest};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
+pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
 pub use read::read;
 pub use settings::{Settings, WorkspaceKind};
+pub use skill::SkillDefinition;
 
 /// The definitions of a workspace, the disabled ones among them as far as they could be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workspace {
     /// The settings.
     pub settings: Settings,
+    /// The texts of which instructions are made.
+    pub prompts: Prompts,
     /// `AGENTS.md`.
     pub instructions: Option<String>,
     /// Agents by their names.
@@ -53,6 +68,12 @@ pub struct Workspace {
     pub models: IndexMap<String, ModelDefinition>,
     /// Servers of tools by their names.
     pub tools: IndexMap<String, ToolDefinition>,
+    /// Actions by their names.
+    pub actions: IndexMap<String, ActionDefinition>,
+    /// Skills by their names.
+    pub skills: IndexMap<String, SkillDefinition>,
+    /// Hooks by their names, in the order of their files.
+    pub hooks: IndexMap<String, HookDefinition>,
     /// SHA-256 of the files, in hexadecimal digits.
     pub digest: String,
     /// Everything that is wrong with it, by file and line.

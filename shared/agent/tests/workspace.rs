@@ -204,12 +204,12 @@ fn names_that_collide_are_told() {
 fn what_is_not_read_is_named() {
     let mut all = sound();
     all.push((".openharness/agent/x.md", "x"));
-    all.push((".openharness/hooks/a.yaml", "x: 1"));
+    all.push((".openharness/memory/a.md", "x: 1"));
     all.push(("agents.md", "x"));
     let workspace = load(&files(&all), &platform());
     assert!(workspace.problems.iter().all(|problem| problem.severity == Severity::Warning), "{:#?}", lines(&workspace));
     let found = lines(&workspace);
-    for expected in ["did you mean `.openharness/agents`?", ".openharness/hooks: warning", "call it `AGENTS.md`"] {
+    for expected in ["did you mean `.openharness/agents`?", ".openharness/memory: warning", "call it `AGENTS.md`"] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:#?}");
     }
 }
@@ -227,4 +227,117 @@ fn the_digest_is_that_of_the_definitions() {
     all.retain(|(path, _)| *path != "AGENTS.md");
     all.push(("AGENTS.md", "Be kinder.\n"));
     assert_ne!(digest(&all), before);
+}
+
+fn declared(extra: &[(&str, &str)]) -> Workspace {
+    let mut all: BTreeMap<_, _> = sound().into_iter().collect();
+    all.extend(extra.iter().copied());
+    load(&files(&all.into_iter().collect::<Vec<_>>()), &platform())
+}
+
+const ACTION: (&str, &str) = (
+    ".openharness/actions/deploy/ACTION.yaml",
+    "name: deploy\ndescription: Deploys.\nentry: {command: ./run.sh, timeout_seconds: 9}\nrecovery: {retry_policy: safe}\n",
+);
+const REVIEW: (&str, &str) = (".openharness/skills/review/SKILL.md", "# Reviewing\n\nLook twice at everything.\n");
+const HOOK: (&str, &str) = (
+    ".openharness/hooks/guard.yaml",
+    "events: [before_tool_dispatch]\nmatcher: ^Bash$\nhandler: {type: command, command: ./guard.sh}\non_error: closed\n",
+);
+
+#[test]
+fn actions_skills_and_hooks_are_read() {
+    let workspace = declared(&[ACTION, REVIEW, (".openharness/skills/review/a/b.txt", "beside"), HOOK]);
+    assert_eq!(lines(&workspace), [] as [&str; 0]);
+    let action = &workspace.actions["deploy"];
+    assert_eq!(
+        (action.entry.folder.as_str(), action.entry.timeout_seconds, action.safe),
+        (".openharness/actions/deploy", Some(9), true)
+    );
+    let skill = &workspace.skills["review"];
+    assert_eq!(skill.description, "Look twice at everything.");
+    assert_eq!(skill.resources.keys().collect::<Vec<_>>(), ["a/b.txt"]);
+    assert_eq!(workspace.hooks["guard"].timeout_seconds, 10);
+    let catalog = catalog(&workspace, &platform());
+    let names =
+        |entries: &[dormouse_agent::CatalogEntry]| entries.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&catalog.actions), names(&catalog.skills)),
+        (vec!["deploy".to_owned()], vec!["review".to_owned()])
+    );
+    assert_eq!(names(&catalog.hooks), ["guard"]);
+    let chat = declared(&[ACTION, REVIEW, HOOK, (SETTINGS, "kind: chat\nmodels: {fast: workspace/small}\n")]);
+    let catalog = dormouse_agent::catalog(&chat, &platform());
+    let empty = [catalog.actions, catalog.skills, catalog.hooks, catalog.tools, catalog.native_tools];
+    assert!(empty.iter().all(Vec::is_empty), "a chat workspace offers nothing of them");
+}
+
+#[test]
+fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
+    for (path, text, told) in [
+        (ACTION.0, "name: a b\ndescription: x\nentry: {command: x}\n", "an action cannot be called `a b`"),
+        (ACTION.0, "description: x\nentry: {command: x}\n", "has no `name`"),
+        (ACTION.0, "name: a\ndescription: x\nentry: {command: x, cwd: ../..}\n", "`cwd` leads out of the workspace"),
+        (ACTION.0, "name: a\ndescription: x\nentry: {command: x}\ninput_schema: {type: 7}\n", "is no JSON Schema"),
+        (ACTION.0, "name: a\ndescription: x\nentry: {command: x}\nstep: 1\n", "has no field `step`"),
+        (REVIEW.0, "---\nname: x\n---\n", "has no instructions"),
+        (REVIEW.0, "---\nnmae: x\n---\nbody\n", "did you mean `name`?"),
+        (HOOK.0, "events: [run_complete]\nhandler: {type: command, command: x}\n", "did you mean `run_completed`?"),
+        (HOOK.0, "events: [run_failed]\nmatcher: '('\nhandler: {type: command, command: x}\n", "no regular expression"),
+        (HOOK.0, "events: [run_failed]\nhandler: {type: comand, command: x}\n", "did you mean `command`?"),
+        (HOOK.0, "events: [run_failed]\n", "has no `handler`"),
+    ] {
+        let workspace = declared(&[(path, text)]);
+        let found = lines(&workspace);
+        assert!(found.iter().any(|line| line.starts_with(path) && line.contains(told)), "{told}: {found:#?}");
+        assert!(workspace.default_agent().is_some(), "the agent runs all the same");
+    }
+    let twice = declared(&[ACTION, (".openharness/actions/other/ACTION.yaml", ACTION.1)]);
+    assert_eq!(twice.actions["deploy"].file, ACTION.0);
+    assert!(twice.is_enabled(DefinitionKind::Action, "deploy"), "the first one counts");
+    let unread = declared(&[(HOOK.0, "events: [before_tool]\nhandler: {type: command, command: x}\n")]);
+    assert!(unread.settings.approval.asks(ToolOrigin::Native, "Read", true), "better one question too many");
+}
+
+#[test]
+fn an_agent_that_names_what_is_not_there_is_disabled() {
+    let agent = |selection: &str| format!("---\nmodel: fast\ntools: {{{selection}}}\n---\nHi\n");
+    for (selection, told) in [
+        ("actions: [deplyo]", "there is no action `deplyo`: did you mean `deploy`?"),
+        ("skills: [reveiw]", "there is no skill `reveiw`: did you mean `review`?"),
+    ] {
+        let workspace = declared(&[ACTION, REVIEW, (AGENT, &agent(selection))]);
+        assert!(lines(&workspace).iter().any(|line| line.contains(told)), "{:#?}", lines(&workspace));
+        assert!(!workspace.is_enabled(DefinitionKind::Agent, "assistant"));
+    }
+    let both = "---\nmodel: fast\ntools: {actions: [deploy]}\ndisallowed: {actions: [deploy]}\n---\nHi\n";
+    let workspace = declared(&[ACTION, (AGENT, both)]);
+    assert!(lines(&workspace).iter().any(|line| line.contains("selected and disallowed")), "{:#?}", lines(&workspace));
+}
+
+#[test]
+fn instructions_are_composed_in_their_order() {
+    let prompts = "base: {inline: Base.}\nllm_optimized:\n  providers: {openai-compatible: Provider.}\n  models: {fast: {file: prompts/fast.md}}\n\
+                   compose: {order: [project_agents_md, agent, llm_optimized, base]}\n";
+    let place = ".openharness/prompts.yaml";
+    let workspace = declared(&[(place, prompts), (".openharness/prompts/fast.md", "Fast.")]);
+    assert_eq!(lines(&workspace), [] as [&str; 0]);
+    let agent = workspace.default_agent().expect("an agent");
+    let expected =
+        "<project_instructions>\nBe kind.\n\n</project_instructions>\n\nHelp with the docs.\n\nFast.\n\nBase.";
+    assert_eq!(workspace.instructions_of(agent), expected);
+    let provider = declared(&[(place, "llm_optimized: {providers: {openai-compatible: Provider.}}\n")]);
+    let told = provider.instructions_of(provider.default_agent().expect("an agent"));
+    assert!(told.starts_with("Provider.\n\nHelp with the docs."), "{told}");
+    for (text, told) in [
+        ("base: {inline: a, file: b}\n", "`base` has `inline` and `file`"),
+        ("base: {file: nowhere.md}\n", "there is no file `nowhere.md`"),
+        ("compose: {order: [agnet]}\n", "did you mean `agent`?"),
+        ("compose: {order: [base, base]}\n", "has `base` twice"),
+    ] {
+        let workspace = declared(&[(place, text)]);
+        assert!(lines(&workspace).iter().any(|line| line.contains(told)), "{told}: {:#?}", lines(&workspace));
+    }
+    let both = declared(&[(place, "base: a\n"), (SETTINGS, "system_prompt: b\nmodels: {fast: workspace/small}\n")]);
+    assert!(lines(&both).iter().any(|line| line.contains("leave one of them")), "{:#?}", lines(&both));
 }

@@ -11,7 +11,7 @@ use dormouse_declared::{Declared, DeclaredPorts, agents};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
-use dormouse_tools::{DeclaredTools, LocalBackend, NativeTools, Values};
+use dormouse_tools::{DeclaredTools, LocalBackend, Values};
 
 use crate::workspace::{WorkspaceFailure, opened, platform, tell_problems};
 
@@ -37,8 +37,8 @@ pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) 
     let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()));
     let place = Arc::new(place.map_err(WorkspaceFailure::from)?);
     let clock = Arc::new(SystemClock::default());
-    let native = NativeTools::new(place, Arc::new(NetworkFetch::public()), clock.clone());
-    let tools = DeclaredTools::new(fetch.clone(), values).with_processes(folder.to_owned()).with_native(native);
+    let tools = DeclaredTools::new(fetch.clone(), values).with_processes(folder.to_owned());
+    let tools = tools.with_place(place, Arc::new(NetworkFetch::public()), clock.clone());
     let ports = DeclaredPorts {
         fetch,
         clock,

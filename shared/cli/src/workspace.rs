@@ -114,7 +114,16 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
 
 fn in_words(catalog: &Catalog) -> String {
     let mut text = format!("bundle {}\n", &catalog.digest[..12.min(catalog.digest.len())]);
-    for (title, entries) in [("agents", &catalog.agents), ("models", &catalog.models), ("tools", &catalog.tools)] {
+    let parts = [
+        ("agents", &catalog.agents),
+        ("models", &catalog.models),
+        ("tools", &catalog.tools),
+        ("actions", &catalog.actions),
+        ("skills", &catalog.skills),
+        ("hooks", &catalog.hooks),
+        ("native tools", &catalog.native_tools),
+    ];
+    for (title, entries) in parts {
         text.push_str(&format!("{title}\n"));
         if entries.is_empty() {
             text.push_str("  none\n");

@@ -9,6 +9,7 @@
 
 #![warn(missing_docs)]
 
+mod hooks;
 mod keys;
 mod models;
 mod published;
@@ -17,7 +18,9 @@ mod tools;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_agent::graph::{AgentLimits, AgentParts, CallbackAddresses, DeltaSink, ModelPart, ToolPart, graph};
+use dormouse_agent::graph::{
+    AgentLimits, AgentParts, CallbackAddresses, DeltaSink, HookPart, ModelPart, ToolPart, graph,
+};
 use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
 use dormouse_api::{Agent, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets};
@@ -78,7 +81,9 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
         match models::part(workspace, agent, ports).await {
             Ok(model) => {
                 declared.names.push(agent.name.clone());
-                declared.agents = declared.agents.agent(made(workspace, agent, (model, sources.clone()), ports));
+                let hooks = hooks::parts(workspace, &model, ports).await;
+                let parts = (model, sources.clone(), hooks);
+                declared.agents = declared.agents.agent(made(workspace, agent, parts, ports));
             }
             Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
         }
@@ -89,18 +94,19 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
 fn made(
     workspace: &Workspace,
     definition: &AgentDefinition,
-    (model, tools): (ModelPart, Vec<ToolPart>),
+    (model, mut tools, hooks): (ModelPart, Vec<ToolPart>, Vec<HookPart>),
     ports: &DeclaredPorts,
 ) -> Agent {
+    tools.extend(tools::skills(workspace, definition));
     let parts = AgentParts {
         name: definition.name.clone(),
         agent: definition.clone(),
         bundle: workspace.digest.clone(),
-        system_prompt: workspace.settings.system_prompt.clone(),
-        instructions: workspace.instructions.clone(),
+        instructions: workspace.instructions_of(definition),
         approval: workspace.settings.approval.clone(),
         model,
         tools,
+        hooks,
         clock: ports.clock.clone(),
         ids: ports.ids.clone(),
         deltas: ports.deltas.clone(),

@@ -22,6 +22,7 @@
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
 //! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
+//! | [`hook::HookHandler`] | what handles the hooks of a workspace |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //! | [`execution::ExecutionBackend`] | files that tools read and write, and commands; only for workspaces of the kind `project` |
 //!
@@ -66,6 +67,7 @@ mod fan_in;
 mod fetch;
 mod garbage;
 mod growing;
+pub mod hook;
 mod identity;
 mod invocation;
 mod journal;

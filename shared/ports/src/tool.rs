@@ -4,6 +4,7 @@
 //! check of arguments against the schema, deadlines, cutting of large output and the durable record are the work of the
 //! one dispatcher that calls it.
 
+mod action;
 mod call;
 mod definition;
 mod error;
@@ -11,6 +12,7 @@ mod output;
 mod source;
 mod spec;
 
+pub use action::{ActionDefinition, ActionEntry, ActionExposure};
 pub use call::{Callback, InputAnswer, ToolCall};
 pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources};
 pub use error::{ToolError, ToolErrorKind};

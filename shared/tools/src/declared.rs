@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "native")]
+use dormouse_ports::execution::ExecutionBackend;
 use dormouse_ports::tool::{Effect, HttpToolDefinition, ToolDefinition, ToolSource, ToolSourceDefinition, ToolSources};
 use dormouse_ports::{Fetch, Method, Template};
 use serde_json::Value;
@@ -19,7 +21,16 @@ pub struct DeclaredTools {
     servers: McpServers,
     folder: Option<PathBuf>,
     #[cfg(feature = "native")]
-    native: Option<Arc<dyn ToolSource>>,
+    place: Option<Place>,
+}
+
+/// Where native tools and actions work.
+#[cfg(feature = "native")]
+#[derive(Clone)]
+struct Place {
+    backend: Arc<dyn ExecutionBackend>,
+    web: Arc<dyn Fetch>,
+    clock: Arc<dyn dormouse_ports::Clock>,
 }
 
 impl fmt::Debug for DeclaredTools {
@@ -38,7 +49,7 @@ impl DeclaredTools {
             servers,
             folder: None,
             #[cfg(feature = "native")]
-            native: None,
+            place: None,
         }
     }
 
@@ -48,11 +59,16 @@ impl DeclaredTools {
         Self { folder: Some(folder), ..self }
     }
 
-    /// Also the native tools.
+    /// Also native tools and actions, which work in `backend`. Addresses that a model chooses are asked through `web`.
     #[cfg(feature = "native")]
     #[must_use]
-    pub fn with_native(self, native: crate::NativeTools) -> Self {
-        Self { native: Some(Arc::new(native)), ..self }
+    pub fn with_place(
+        self,
+        backend: Arc<dyn ExecutionBackend>,
+        web: Arc<dyn Fetch>,
+        clock: Arc<dyn dormouse_ports::Clock>,
+    ) -> Self {
+        Self { place: Some(Place { backend, web, clock }), ..self }
     }
 
     fn transport(&self, source: &ToolSourceDefinition) -> Result<McpTransport, String> {
@@ -116,7 +132,24 @@ impl ToolSources for DeclaredTools {
 
     #[cfg(feature = "native")]
     fn native(&self) -> Option<Arc<dyn ToolSource>> {
-        self.native.clone()
+        let Place { backend, web, clock } = self.place.clone()?;
+        Some(Arc::new(crate::NativeTools::new(backend, web, clock)))
+    }
+
+    #[cfg(feature = "native")]
+    fn hook(
+        &self,
+        handler: &dormouse_ports::hook::HookHandlerDefinition,
+    ) -> Option<Arc<dyn dormouse_ports::hook::HookHandler>> {
+        let Place { backend, .. } = self.place.clone()?;
+        let hook = crate::DeclaredHook::new(handler.clone(), backend, self.fetch.clone(), self.values.clone())?;
+        Some(Arc::new(hook))
+    }
+
+    #[cfg(feature = "native")]
+    fn actions(&self, actions: Vec<dormouse_ports::tool::ActionDefinition>) -> Option<Arc<dyn ToolSource>> {
+        let Place { backend, clock, .. } = self.place.clone()?;
+        Some(Arc::new(crate::ActionTools::new(backend, self.values.clone(), clock, actions)))
     }
 }
 

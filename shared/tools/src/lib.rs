@@ -51,7 +51,7 @@ pub use local::LocalBackend;
 #[cfg(feature = "mcp")]
 pub use mcp::{McpConfig, McpServer, McpServers};
 #[cfg(feature = "native")]
-pub use native::NativeTools;
+pub use native::{ActionTools, DeclaredHook, NativeTools};
 pub use rust::{RunnableTool, RustTool, RustTools, RustToolsError};
 pub use schemars;
 pub use values::Values;

@@ -2,11 +2,13 @@
 //!
 //! What was read is noted in the session, with its version: a file is changed only as it was read.
 
+mod actions;
 mod arguments;
 mod bash;
 mod edit;
 mod files;
 mod find;
+mod hooks;
 mod todo;
 mod web;
 mod write;
@@ -21,6 +23,9 @@ use dormouse_ports::tool::{
 };
 use dormouse_ports::{Clock, Fetch};
 use serde_json::Value;
+
+pub use actions::ActionTools;
+pub use hooks::DeclaredHook;
 
 /// The native tools over one workspace.
 pub struct NativeTools {

@@ -12,6 +12,7 @@ mod protocol;
 mod storm;
 mod streams;
 mod tour;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::Path;

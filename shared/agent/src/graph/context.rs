@@ -11,7 +11,7 @@ const NO_RESULT: &str = "no result was recorded for this call";
 
 /// The request of the next step.
 pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -> CompletionRequest {
-    let mut messages = vec![Message::system(instructions(parts))];
+    let mut messages = vec![Message::system(parts.instructions.clone())];
     messages.extend(repaired(run.conversation()));
     CompletionRequest {
         messages,
@@ -20,14 +20,6 @@ pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -
         stream: parts.deltas.is_some(),
         ..CompletionRequest::default()
     }
-}
-
-/// The one message of instructions: of the settings, of the agent, and `AGENTS.md` word for word.
-fn instructions(parts: &AgentParts) -> String {
-    let project =
-        parts.instructions.as_ref().map(|text| format!("<project_instructions>\n{text}\n</project_instructions>"));
-    let all = parts.system_prompt.iter().chain([&parts.agent.prompt]).chain(&project);
-    all.map(String::as_str).collect::<Vec<_>>().join("\n\n")
 }
 
 /// `messages` without system messages in between, and with a result behind every call of a tool: a turn of the same

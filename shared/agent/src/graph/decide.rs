@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::entries::about;
+use super::gates::at_end;
 use super::model::{end, unwritable};
 use super::parts::{AgentParts, Markers};
 use super::plan::{edited, give_up, settle};
@@ -14,6 +15,7 @@ use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, T
 use super::tools::answered;
 use super::toolset::Toolset;
 use super::waits::with;
+use crate::workspace::HookEvent;
 
 /// Takes the answers of the pause that ended.
 pub(crate) async fn decide(
@@ -32,6 +34,7 @@ pub(crate) async fn decide(
     run.calls = calls;
     let results = if stops {
         end(&mut run, TerminalReason::Denied)?;
+        at_end(parts, HookEvent::RunFailed, TerminalReason::Denied.as_str(), &run).await?;
         give_up(&mut run, "the call was not made: a person ended the run")
     } else {
         settle(parts, markers, &mut run)

@@ -14,11 +14,13 @@ use serde_json::{Value, json};
 use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call};
+use super::gates::{self, at_end};
 use super::parts::{AgentParts, DeltaSink, Markers};
 use super::plan::{give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
+use crate::workspace::HookEvent;
 
 /// Seconds of rest before each further attempt, after those that the call made by itself.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
@@ -32,17 +34,22 @@ pub(crate) async fn think(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     if let Some(reason) = worn_out(parts, &run) {
-        return ended(&run, reason).map(|update| update.then(identity(parts)));
+        return ended(parts, &run, reason).await.map(|update| update.then(identity(parts)));
     }
     let tools = Toolset::of(parts).await;
-    let request = context::request(parts, &run, &tools);
+    let mut request = context::request(parts, &run, &tools);
+    if let Some(reason) = gates::before_model(parts, &run, &mut request).await? {
+        tracing::info!(reason, "a hook ended a run before its model was asked");
+        let update = ended(parts, &run, TerminalReason::Hook).await?;
+        return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
+    }
     let options = options(parts, &invocation()?, run.steps);
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
-    let response = match answer.or_else(mendable).and_then(usable) {
+    let mut response = match answer.or_else(mendable).and_then(usable) {
         Ok(response) => response,
-        Err(error) => return rest(&run, &error).map(|update| update.then(identity(parts))),
+        Err(error) => return rest(parts, &run, &error).await.map(|update| update.then(identity(parts))),
     };
     let cost = cost(parts, &response);
     run.steps += 1;
@@ -57,7 +64,8 @@ pub(crate) async fn think(
         duration_ms,
     };
     model_call(parts, entry)?;
-    let follow = follow(parts, markers, &tools, &mut run, &response)?;
+    let stop = gates::after_model(parts, &run, &mut response).await?;
+    let follow = follow(parts, markers, &tools, &mut run, &response, stop).await?;
     let said = std::iter::once(Message::Assistant(response.message)).chain(follow);
     let said =
         said.map(|message| serde_json::to_value(message).map_err(unwritable)).collect::<Result<Vec<Value>, _>>()?;
@@ -77,26 +85,35 @@ fn identity(parts: &AgentParts) -> Update<AgentRun> {
 }
 
 /// What follows the answer: the end, or a plan for the calls. Gives the results that are known already.
-fn follow(
+async fn follow(
     parts: &AgentParts,
     markers: &Markers,
     tools: &Toolset<'_>,
     run: &mut AgentRun,
     response: &Response,
+    stop: Option<String>,
 ) -> Result<Vec<Message>, NodeError> {
     let calls = &response.message.tool_calls;
-    if calls.is_empty() {
+    if calls.is_empty() && stop.is_none() {
         let reason = match response.finish_reason {
             FinishReason::Length => TerminalReason::Length,
             FinishReason::ContentFilter => TerminalReason::ContentFilter,
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => TerminalReason::Completed,
         };
         end(run, reason)?;
+        at_end(parts, HookEvent::RunCompleted, reason.as_str(), run).await?;
         return Ok(Vec::new());
     }
-    run.calls = plan(parts, tools, calls)?;
+    let (planned, later) = plan(parts, tools, calls).await?;
+    run.calls = planned;
+    if let Some(reason) = stop.or(later) {
+        end(run, TerminalReason::Hook)?;
+        at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), run).await?;
+        return Ok(give_up(run, &format!("the call was not made: {reason}")));
+    }
     if let Some(reason) = spent(parts, run) {
         end(run, reason)?;
+        at_end(parts, HookEvent::RunFailed, reason.as_str(), run).await?;
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
         return Ok(give_up(run, &text));
     }
@@ -115,9 +132,10 @@ pub(crate) fn end(run: &mut AgentRun, reason: TerminalReason) -> Result<(), Node
     )
 }
 
-fn ended(run: &AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
+async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
     let mut run = run.clone();
     end(&mut run, reason)?;
+    at_end(parts, HookEvent::RunFailed, reason.as_str(), &run).await?;
     Ok(AgentRun::reason.set(run.reason))
 }
 
@@ -163,10 +181,11 @@ fn usable(response: Response) -> Result<Response, ModelError> {
 }
 
 /// The rest before the next attempt, or the failure of the run where resting does not help.
-fn rest(run: &AgentRun, error: &ModelError) -> Result<Update<AgentRun>, NodeError> {
+async fn rest(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> Result<Update<AgentRun>, NodeError> {
     let attempts = run.rest.as_ref().map_or(0, |rest| rest.attempts);
     let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
     let Some(seconds) = next else {
+        at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
         return Err(NodeError::new(error.message.clone()).with_category(error.category.category()));
     };
     let asked = error.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
@@ -223,6 +242,11 @@ impl Forwarding {
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What the user is told where the model says nothing.
+fn said(text: &str) -> Result<Value, NodeError> {
+    serde_json::to_value(Message::assistant(text)).map_err(unwritable)
 }
 
 pub(crate) fn unwritable(error: serde_json::Error) -> NodeError {

@@ -7,6 +7,7 @@ use dormouse_ports::model::{DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::ToolSource;
 use dormouse_ports::{Clock, IdSource, InvocationId, SignalId};
 
+use super::hooks::HookPart;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
 
 /// Everything of which the graph of one agent is made.
@@ -18,16 +19,16 @@ pub struct AgentParts {
     pub name: String,
     /// Digest of the definitions.
     pub bundle: String,
-    /// Text before the agent's own instructions: of the settings.
-    pub system_prompt: Option<String>,
-    /// `AGENTS.md`.
-    pub instructions: Option<String>,
+    /// The instructions: those of the workspace and the agent's own, in their order.
+    pub instructions: String,
     /// Approvals that all agents of the workspace need.
     pub approval: ApprovalPolicy,
     /// The model.
     pub model: ModelPart,
     /// Its tools, in the order in which names are given.
     pub tools: Vec<ToolPart>,
+    /// Its hooks, in the order in which they run.
+    pub hooks: Vec<HookPart>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Names of what happens once.

@@ -7,27 +7,50 @@ use dormouse_ports::{EntryKind, InvocationId, Map};
 
 use super::digest;
 use super::entries::{about, shown_arguments};
+use super::gates::before_tools;
 use super::parts::{AgentParts, Markers};
 use super::run::{AgentRun, CallStatus, PlannedCall};
-use super::toolset::Toolset;
+use super::toolset::{OfferedTool, Toolset, unwrapped};
 use crate::workspace::ToolOrigin;
 
 /// Calls of one step that are made; a pause asks about as many.
 const MOST_CALLS: usize = 25;
 
-/// The plan for `calls`, and an entry for each.
-pub(crate) fn plan(parts: &AgentParts, tools: &Toolset<'_>, calls: &[ToolCall]) -> Result<Vec<PlannedCall>, NodeError> {
-    let planned: Vec<PlannedCall> = calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
+/// The plan for `calls`, as hooks leave it, and an entry for each. Gives also the reason for which a hook ends the run.
+pub(crate) async fn plan(
+    parts: &AgentParts,
+    tools: &Toolset<'_>,
+    calls: &[ToolCall],
+) -> Result<(Vec<PlannedCall>, Option<String>), NodeError> {
+    let mut planned: Vec<PlannedCall> =
+        calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
     for call in &planned {
         record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
-        if call.status == CallStatus::NeedsApproval {
-            record(about(EntryKind::ToolApprovalRequired, call))?;
+    }
+    let stop = before_tools(parts, tools, &mut planned).await?;
+    for call in &planned {
+        match &call.status {
+            CallStatus::NeedsApproval => record(about(EntryKind::ToolApprovalRequired, call))?,
+            CallStatus::Answered { text, .. } => {
+                record(about(EntryKind::ToolFailed, call).with("message", cut(text)).with("made", false))?;
+            }
+            CallStatus::Ready { .. }
+            | CallStatus::Begun { .. }
+            | CallStatus::Uncertain { .. }
+            | CallStatus::Pending { .. }
+            | CallStatus::Asking { .. } => {}
         }
     }
-    Ok(planned)
+    Ok((planned, stop))
+}
+
+/// The beginning of what is said of a call that is not made.
+fn cut(text: &str) -> String {
+    text.chars().take(500).collect()
 }
 
 fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> PlannedCall {
+    let call = &unwrapped(call);
     let arguments = call.arguments.clone().unwrap_or_default();
     let mut planned = PlannedCall {
         part: format!("call-{}", at + 1),
@@ -65,11 +88,16 @@ fn status(
         return Err("the arguments are no JSON object: call it again with arguments that are".to_owned());
     };
     tool.check(arguments).map_err(|mistakes| format!("the arguments do not fit the schema: {mistakes}"))?;
+    Ok(approvals(parts, tool))
+}
+
+/// Whether a call of `tool` waits for a person.
+pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatus {
     let policy = parts.agent.policy.approval.or(&parts.approval);
-    Ok(match policy.asks(tool.origin(), &tool.name, tool.is_safe()) {
+    match policy.asks(tool.origin(), &tool.name, tool.is_safe()) {
         true => CallStatus::NeedsApproval,
         false => CallStatus::Ready { approved_digest: None, input: None },
-    })
+    }
 }
 
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is

@@ -62,6 +62,8 @@ pub enum TerminalReason {
     Length,
     /// The provider's filter stepped in.
     ContentFilter,
+    /// A hook ended it.
+    Hook,
 }
 
 impl TerminalReason {
@@ -75,6 +77,7 @@ impl TerminalReason {
             Self::Denied => "denied",
             Self::Length => "length",
             Self::ContentFilter => "content_filter",
+            Self::Hook => "hook",
         }
     }
 }

@@ -13,13 +13,15 @@ use serde_json::Value;
 
 use super::digest;
 use super::entries::about;
-use super::model::{millis, unwritable};
+use super::gates::{after_tool, at_end};
+use super::model::{end, millis, unwritable};
 use super::notes::note;
 use super::parts::{AgentParts, Markers};
-use super::plan::{invocation, key, settle};
-use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall};
+use super::plan::{give_up, invocation, key, settle};
+use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall, TerminalReason};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
+use crate::workspace::HookEvent;
 
 /// Bytes of whole outputs that a run keeps.
 const KEPT_IN_ALL: usize = 2 * 1024 * 1024;
@@ -59,6 +61,7 @@ pub(crate) async fn act(
     let mut room = KEPT_IN_ALL.saturating_sub(run.outputs.iter().map(|output| output.text.len()).sum());
     let mut notes = std::mem::take(&mut run.notes);
     let mut noted = false;
+    let mut stopped = None;
     for one in ran {
         if let Some((source, patch)) = one.notes {
             note(&mut notes, &source, patch);
@@ -66,16 +69,27 @@ pub(crate) async fn act(
         }
         let call = &mut run.calls[one.at];
         call.status = one.status;
+        if let Some(reason) = after_tool(parts, call).await? {
+            stopped = Some(reason);
+        }
         report(call, one.duration_ms)?;
         if let Some(text) = one.whole.filter(|text| text.len() <= room) {
             room -= text.len();
             kept.push(KeptOutput { call: call.id.clone(), text });
         }
     }
-    let results = settle(parts, markers, &mut run);
+    let results = match stopped {
+        Some(reason) => {
+            end(&mut run, TerminalReason::Hook)?;
+            at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+            give_up(&mut run, &format!("the call was not made: {reason}"))
+        }
+        None => settle(parts, markers, &mut run),
+    };
     let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
     Ok(AgentRun::messages
         .append(said.collect::<Result<Vec<_>, _>>()?)
+        .set(AgentRun::reason, run.reason)
         .append(AgentRun::outputs, kept)
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)

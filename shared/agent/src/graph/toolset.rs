@@ -1,7 +1,7 @@
 //! The tools of an agent, by the names under which a model calls them.
 
 use dormouse_ports::Map;
-use dormouse_ports::model::Tool;
+use dormouse_ports::model::{Tool, ToolCall};
 use dormouse_ports::tool::{Effect, NATIVE_TOOLS, ToolSpec};
 use futures::future::join_all;
 use indexmap::IndexMap;
@@ -11,10 +11,13 @@ use wildmatch::WildMatch;
 
 use super::parts::{AgentParts, ToolPart};
 use crate::names::nearest;
+use crate::skills::SKILL;
 use crate::workspace::ToolOrigin;
 
 /// The longest name that providers take.
 const LONGEST_NAME: usize = 64;
+/// One name for all actions.
+const RUN_ACTION: &str = "run_action";
 /// Mistakes in arguments that a model is shown.
 const MOST_MISTAKES: usize = 5;
 
@@ -93,8 +96,8 @@ impl<'p> Toolset<'p> {
             return;
         }
         let wire = wire_name(&name);
-        if part.origin != ToolOrigin::Native && is_reserved(&wire) {
-            let message = format!("`{name}` of `{}` has the name of a native tool", part.name);
+        if !matches!(part.origin, ToolOrigin::Native | ToolOrigin::Skill) && is_reserved(&wire) {
+            let message = format!("`{name}` of `{}` has the name of a tool of Dormouse", part.name);
             tracing::warn!("{message}; it is left out: give its source a `tool_prefix`");
             self.missing.push((part.name.clone(), message));
             return;
@@ -149,13 +152,32 @@ impl<'p> Toolset<'p> {
     }
 }
 
+/// The call of an action, where a model asks for it by the one tool that others have for all of them:
+/// `run_action` with `name` and `input`.
+pub(crate) fn unwrapped(call: &ToolCall) -> ToolCall {
+    let mut call = call.clone();
+    if call.name != RUN_ACTION {
+        return call;
+    }
+    let arguments = call.arguments.take().unwrap_or_default();
+    if let Some(name) = arguments.get("name").and_then(Value::as_str) {
+        call.name = wire_name(name);
+    }
+    call.arguments = match arguments.get("input") {
+        None | Some(Value::Null) => Some(Map::new()),
+        Some(Value::Object(input)) => Some(input.clone()),
+        Some(_) => None,
+    };
+    call
+}
+
 /// True if the agent selects the source.
 fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
     let selection = &parts.agent.tools;
     match part.origin {
         // One by one.
         ToolOrigin::Native => !selection.native.is_empty(),
-        ToolOrigin::Action => true,
+        ToolOrigin::Action | ToolOrigin::Skill => true,
         ToolOrigin::External => selection.external.as_ref().is_none_or(|names| names.contains(&part.name)),
     }
 }
@@ -171,15 +193,16 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
     let chosen = match part.origin {
         ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
         ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),
-        ToolOrigin::External => true,
+        // The agent's own skills are all that it has.
+        ToolOrigin::External | ToolOrigin::Skill => true,
     };
     let included = part.expose.include.is_empty() || matches(&part.expose.include);
     chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
 }
 
-/// True for the name of a native tool, in whatever case.
+/// True for the name of a native tool or one beside them, in whatever case.
 fn is_reserved(name: &str) -> bool {
-    NATIVE_TOOLS.iter().any(|native| native.eq_ignore_ascii_case(name))
+    NATIVE_TOOLS.iter().chain(&[SKILL, RUN_ACTION]).any(|native| native.eq_ignore_ascii_case(name))
 }
 
 /// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.

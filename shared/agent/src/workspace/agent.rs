@@ -226,15 +226,15 @@ fn policy_of(node: &Node, problems: &mut FileProblems<'_>) -> AgentPolicy {
 }
 
 /// A Markdown file whose first lines, between two lines of `---`, are YAML.
-struct FrontMatter<'t> {
-    yaml: &'t str,
-    body: &'t str,
+pub(super) struct FrontMatter<'t> {
+    pub(super) yaml: &'t str,
+    pub(super) body: &'t str,
     /// Line on which the body begins.
-    body_line: usize,
+    pub(super) body_line: usize,
 }
 
 impl<'t> FrontMatter<'t> {
-    fn split(text: &'t str) -> Result<Self, (usize, String)> {
+    pub(super) fn split(text: &'t str) -> Result<Self, (usize, String)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
             return Ok(Self { yaml: "", body: text, body_line: 1 });

@@ -33,6 +33,8 @@ pub enum ToolOrigin {
     Action,
     /// A server or an HTTP tool.
     External,
+    /// Skills, which are only read.
+    Skill,
 }
 
 impl ApprovalPolicy {
@@ -42,6 +44,7 @@ impl ApprovalPolicy {
             ToolOrigin::Native => &self.native,
             ToolOrigin::Action => &self.actions,
             ToolOrigin::External => &self.external,
+            ToolOrigin::Skill => return false,
         };
         (self.manual && !is_safe) || patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
     }

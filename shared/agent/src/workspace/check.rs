@@ -1,8 +1,10 @@
 //! What one definition says of others.
 
+use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
 
 use super::agent::{AgentDefinition, ModelChoice};
+use super::hook::HookEvent;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
 use super::settings::WorkspaceKind;
@@ -95,10 +97,10 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         tools(workspace, agent, platform);
         others(workspace, agent);
     }
+    hooks(workspace);
     default_agent(workspace);
-    if workspace.settings.kind == WorkspaceKind::Chat && !workspace.tools.is_empty() {
-        let message = "a `chat` workspace calls no tools: the servers are not used";
-        workspace.warn(".openharness/tools/settings.yaml", None, message.to_owned());
+    if workspace.settings.kind == WorkspaceKind::Chat {
+        unused(workspace);
     }
     if workspace.agents.is_empty() && workspace.problems.iter().all(|problem| problem.disables.is_none()) {
         let message = "the workspace has no agent: write one in `.openharness/agents/NAME.md`";
@@ -151,8 +153,19 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
             messages.push(missing("tool server", name, nearest(name, workspace.tools.keys().map(String::as_str))));
         }
     }
-    let named = agent.tools.actions.iter().chain(&agent.tools.skills).flatten();
-    messages.extend(named.map(|name| format!("`{name}` is not there: actions and skills are not loaded yet")));
+    for name in agent.tools.actions.iter().flatten() {
+        if !workspace.actions.contains_key(name) {
+            messages.push(missing("action", name, nearest(name, workspace.actions.keys().map(String::as_str))));
+        }
+    }
+    for name in agent.tools.skills.iter().flatten() {
+        if !workspace.skills.contains_key(name) {
+            messages.push(missing("skill", name, nearest(name, workspace.skills.keys().map(String::as_str))));
+        }
+    }
+    let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
+    let both = selected.filter(|name| agent.tools.disallowed.contains(name));
+    messages.extend(both.map(|name| format!("`{name}` is selected and disallowed: leave one of them")));
     let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
     for message in messages {
         workspace.disable(&agent.file, None, name.clone(), message);
@@ -178,6 +191,40 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
     if !agent.switch.is_empty() || !agent.subagents.is_empty() {
         let message = "`switch` and `subagents` have no effect yet: the agent works alone";
         workspace.warn(&agent.file, None, message.to_owned());
+    }
+}
+
+/// Agents that hooks ask, and events that do not happen.
+fn hooks(workspace: &mut Workspace) {
+    let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
+    for hook in hooks {
+        if let HookHandlerDefinition::Agent { agent, .. } = &hook.handler
+            && !workspace.agents.contains_key(agent)
+        {
+            let message = missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str)));
+            workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
+        }
+        if hook
+            .events
+            .iter()
+            .any(|event| matches!(event, HookEvent::BeforeContextCompact | HookEvent::AfterContextCompact))
+        {
+            let message = "conversations are not made shorter yet: hooks of `before_context_compact` and `after_context_compact` do not run";
+            workspace.warn(&hook.file, None, message.to_owned());
+        }
+    }
+}
+
+/// What a `chat` workspace has and never uses.
+fn unused(workspace: &mut Workspace) {
+    let parts = [
+        (".openharness/tools/settings.yaml", workspace.tools.is_empty()),
+        (".openharness/actions", workspace.actions.is_empty()),
+        (".openharness/skills", workspace.skills.is_empty()),
+        (".openharness/hooks", workspace.hooks.is_empty()),
+    ];
+    for (file, _) in parts.into_iter().filter(|(_, is_empty)| !is_empty) {
+        workspace.warn(file, None, "a `chat` workspace only talks: what stands here is not used".to_owned());
     }
 }
 

@@ -1,14 +1,20 @@
 //! From the files of a workspace to its definitions, and everything that is wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::action;
 use super::agent::AgentDefinition;
+use super::approval::ApprovalPolicy;
 use super::check::check;
+use super::hook::HookDefinition;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
+use super::prompts::Prompts;
 use super::settings::Settings;
+use super::skill::SkillDefinition;
 use super::tools;
 use super::yaml::{self, Entry, Node, NodeValue};
 use super::{Platform, Workspace};
@@ -21,6 +27,10 @@ const INSTRUCTIONS: &str = "AGENTS.md";
 const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
+const ACTIONS: &str = ".openharness/actions/";
+const SKILLS: &str = ".openharness/skills/";
+const HOOKS: &str = ".openharness/hooks/";
+const PROMPTS: &str = ".openharness/prompts.yaml";
 const TOOLS: &str = ".openharness/tools/settings.yaml";
 
 /// A file of a workspace as it was found.
@@ -43,9 +53,13 @@ pub fn load(files: &Files, platform: &Platform) -> Workspace {
     let mut loader = Loader { files, workspace: Workspace::default() };
     loader.instructions();
     loader.settings();
+    loader.prompts();
     loader.agents();
     loader.models();
     loader.tools();
+    loader.actions();
+    loader.skills();
+    loader.hooks();
     loader.others();
     let mut workspace = loader.workspace;
     workspace.digest = digest(files);
@@ -118,6 +132,30 @@ impl<'f> Loader<'f> {
         self.keep(problems);
     }
 
+    fn prompts(&mut self) {
+        if !self.files.contains_key(PROMPTS) {
+            return;
+        }
+        let mut problems = FileProblems::new(PROMPTS);
+        problems.about(DefinitionName::new(DefinitionKind::Prompts, PROMPTS));
+        let file = |path: &str| match self.files.get(&format!(".openharness/{path}")) {
+            Some(FileContent::Bytes(bytes)) => {
+                String::from_utf8(bytes.clone()).map_err(|_| format!("`{path}` is no UTF-8 text: save it as UTF-8"))
+            }
+            Some(FileContent::TooLarge(_) | FileContent::Unreadable(_)) => Err(format!("`{path}` cannot be read")),
+            None => Err(format!("there is no file `{path}` in `.openharness`")),
+        };
+        if let Some(node) = self.yaml(PROMPTS, &mut problems) {
+            let prompts = Prompts::read(&node, &file, &mut problems);
+            if prompts.base.is_some() && self.workspace.settings.system_prompt.is_some() {
+                let message = "`base` stands here and `system_prompt` in the settings: leave one of them";
+                problems.error(node.line, message);
+            }
+            self.workspace.prompts = prompts;
+        }
+        self.keep(problems);
+    }
+
     /// The files right inside of `folder` whose names end in `ending`, and these names without it.
     fn inside(&self, folder: &'static str, endings: &'static [&'static str]) -> Vec<(&'f str, &'f str)> {
         let named = |path: &'f str| {
@@ -186,6 +224,115 @@ impl<'f> Loader<'f> {
         self.keep(problems);
     }
 
+    fn actions(&mut self) {
+        for (path, folder, _) in self.folders(ACTIONS, "ACTION.yaml") {
+            let mut problems = FileProblems::new(path);
+            problems.about(DefinitionName::new(DefinitionKind::Action, folder));
+            let place = format!("{ACTIONS}{folder}");
+            let action = self.yaml(path, &mut problems);
+            let action = action.and_then(|node| action::definition(path, &place, &node, &mut problems));
+            match action {
+                Some(action) if self.workspace.actions.contains_key(&action.name) => {
+                    let first = &self.workspace.actions[&action.name].file;
+                    problems.about(DefinitionName::new(DefinitionKind::Action, path));
+                    problems.error(
+                        None,
+                        format!("action `{}` is declared in {first} already, which counts: rename one", action.name),
+                    );
+                }
+                Some(action) => {
+                    self.workspace.actions.insert(action.name.clone(), action);
+                }
+                None => {}
+            }
+            self.keep(problems);
+        }
+    }
+
+    fn skills(&mut self) {
+        for (path, folder, place) in self.folders(SKILLS, "SKILL.md") {
+            let mut problems = FileProblems::new(path);
+            problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
+            let text = self.text(path, &mut problems);
+            let skill = text.and_then(|text| SkillDefinition::read(folder, path, text, &mut problems));
+            match skill {
+                Some(skill) if self.workspace.skills.contains_key(&skill.name) => {
+                    let first = &self.workspace.skills[&skill.name].file;
+                    problems.about(DefinitionName::new(DefinitionKind::Skill, path));
+                    problems.error(
+                        None,
+                        format!("skill `{}` is declared in {first} already, which counts: rename one", skill.name),
+                    );
+                }
+                Some(mut skill) => {
+                    skill.resources = Arc::new(self.beside(path, place, &mut problems));
+                    self.workspace.skills.insert(skill.name.clone(), skill);
+                }
+                None => {}
+            }
+            self.keep(problems);
+        }
+    }
+
+    /// A hook that cannot be read may have forbidden anything: then a person is asked.
+    fn hooks(&mut self) {
+        for (path, stem) in self.inside(HOOKS, &[".yaml", ".yml"]) {
+            let mut problems = FileProblems::new(path);
+            problems.about(DefinitionName::new(DefinitionKind::Hook, stem));
+            let hook = self.yaml(path, &mut problems);
+            let hook = hook.and_then(|node| HookDefinition::read(path, stem, &node, &mut problems));
+            match hook {
+                Some(hook) if self.workspace.hooks.contains_key(&hook.name) => {
+                    let first = &self.workspace.hooks[&hook.name].file;
+                    problems.about(DefinitionName::new(DefinitionKind::Hook, path));
+                    problems.error(
+                        None,
+                        format!("hook `{}` is declared in {first} already, which counts: rename one", hook.name),
+                    );
+                }
+                Some(hook) => {
+                    self.workspace.hooks.insert(hook.name.clone(), hook);
+                }
+                None => {}
+            }
+            if problems.has_errors() {
+                let approval = &self.workspace.settings.approval;
+                self.workspace.settings.approval = approval.or(&ApprovalPolicy::everything());
+            }
+            self.keep(problems);
+        }
+    }
+
+    /// The files called `name` right inside of folders of `parent`: path, name of the folder, and its path with a slash.
+    fn folders(&self, parent: &'static str, name: &'static str) -> Vec<(&'f str, &'f str, &'f str)> {
+        let named = |path: &'f str| {
+            let folder = path.strip_prefix(parent)?.strip_suffix(name)?.strip_suffix('/')?;
+            (!folder.contains('/')).then_some((path, folder, &path[..path.len() - name.len()]))
+        };
+        self.files.keys().filter_map(|path| named(path)).collect()
+    }
+
+    /// The files in the folder of a skill but the one at `path`, by their paths from that folder.
+    fn beside(&self, path: &str, place: &str, problems: &mut FileProblems<'_>) -> BTreeMap<String, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        let inside = self.files.iter().filter(|(other, _)| other.starts_with(place) && *other != path);
+        for (other, content) in inside {
+            match content {
+                FileContent::Bytes(bytes) => {
+                    found.insert(other[place.len()..].to_owned(), bytes.clone());
+                }
+                FileContent::TooLarge(size) => {
+                    problems.warning(
+                        None,
+                        format!("{other} has {size} bytes, and is left out: files of skills may have {FILE_LIMIT}"),
+                    );
+                }
+                FileContent::Unreadable(reason) => problems.warning(None, format!("{other} is left out: {reason}")),
+            }
+        }
+        found
+    }
+
     /// The entries of a file that is a mapping of `what`.
     fn entries(&self, path: &'f str, what: &str, problems: &mut FileProblems<'_>) -> Vec<Entry> {
         match self.yaml(path, problems).map(|node| (node.line, node.value)) {
@@ -204,8 +351,9 @@ impl<'f> Loader<'f> {
         for path in self.files.keys() {
             if let Some(inside) = path.strip_prefix(".openharness/") {
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
-                    "agents" | "models" | "tools" | "settings.yaml" | "data" | "state" => {}
-                    part @ ("actions" | "skills" | "hooks" | "memory" | "prompts.yaml") => {
+                    "agents" | "models" | "tools" | "actions" | "skills" | "hooks" | "settings.yaml"
+                    | "prompts.yaml" | "prompts" | "data" | "state" => {}
+                    part @ "memory" => {
                         unsupported.insert(part);
                     }
                     part => self.stray(path, part),
@@ -219,13 +367,14 @@ impl<'f> Loader<'f> {
         for part in unsupported {
             let path = format!(".openharness/{part}");
             let mut problems = FileProblems::new(&path);
-            problems.warning(None, "it is not read: this version has agents, models and tools, and not yet these");
+            problems.warning(None, "it is not read: this version does not have it yet");
             self.keep(problems);
         }
     }
 
     fn stray(&mut self, path: &str, part: &str) {
-        let guess = nearest(part, ["agents", "models", "tools", "settings.yaml"]);
+        let guess =
+            nearest(part, ["agents", "models", "tools", "actions", "skills", "hooks", "prompts.yaml", "settings.yaml"]);
         let guess = guess.map(|name| format!(": did you mean `.openharness/{name}`?")).unwrap_or_default();
         let mut problems = FileProblems::new(path);
         problems.warning(None, format!("the file is not read{guess}"));

@@ -41,6 +41,14 @@ pub enum DefinitionKind {
     Model,
     /// A server of tools, or a tool of its own.
     Tool,
+    /// An action.
+    Action,
+    /// A skill.
+    Skill,
+    /// A hook.
+    Hook,
+    /// `.openharness/prompts.yaml`.
+    Prompts,
 }
 
 /// Names a definition of a workspace.
@@ -108,6 +116,11 @@ impl<'f> FileProblems<'f> {
             message: message.into(),
             disables: None,
         });
+    }
+
+    /// True if a definition is disabled by them.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
     pub(crate) fn into_found(self) -> Vec<Problem> {

@@ -57,7 +57,7 @@ impl Settings {
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
             default_agent_line,
         };
-        fields.without_effect("skill_dirs", "skills are not loaded yet", problems);
+        fields.without_effect("skill_dirs", "skills are read from `.openharness/skills` only", problems);
         fields.without_effect("imports", "nothing is imported when a workspace runs", problems);
         fields.without_effect("engine", "compaction and memory are not there yet", problems);
         fields.without_effect("history_mirror_enabled", "there is no history mirror yet", problems);

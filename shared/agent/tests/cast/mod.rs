@@ -187,8 +187,7 @@ pub fn parts(
         agent: workspace.agents["helper"].clone(),
         name: "helper".to_owned(),
         bundle: workspace.digest.clone(),
-        system_prompt: None,
-        instructions: workspace.instructions.clone(),
+        instructions: workspace.instructions_of(&workspace.agents["helper"]),
         approval: workspace.settings.approval.clone(),
         model: ModelPart {
             provider: model,
@@ -202,6 +201,7 @@ pub fn parts(
             expose: Default::default(),
             source: tools,
         }],
+        hooks: Vec::new(),
         clock,
         ids: Arc::new(CountingIds::default()),
         deltas: None,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ToolSource;
+use super::{ActionDefinition, ToolSource};
+use crate::hook::{HookHandler, HookHandlerDefinition};
 use crate::{Map, Template};
 
 /// A source of tools as a workspace declares it.
@@ -85,6 +86,18 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
 
     /// The native tools over the files of the workspace; `None` where there is no place for them.
     fn native(&self) -> Option<Arc<dyn ToolSource>> {
+        None
+    }
+
+    /// What handles a hook; `None` where that cannot be had.
+    fn hook(&self, handler: &HookHandlerDefinition) -> Option<Arc<dyn HookHandler>> {
+        let _ = handler;
+        None
+    }
+
+    /// `actions` as tools; `None` where they cannot be run.
+    fn actions(&self, actions: Vec<ActionDefinition>) -> Option<Arc<dyn ToolSource>> {
+        let _ = actions;
         None
     }
 }

@@ -13,7 +13,7 @@ const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
 /// Time between the end of a command and the moment at which nobody waits for it any more.
-const IN_TIME: Duration = Duration::from_secs(2);
+pub(super) const IN_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn spec() -> ToolSpec {
     let properties = json!({
@@ -60,7 +60,10 @@ pub(crate) fn told(outcome: &CommandOutcome, limits: &CommandLimits) -> String {
         CommandEnd::Exited { status: 0 } => None,
         CommandEnd::Exited { status } => Some(format!("the command ended with status {status}")),
         CommandEnd::Signalled { signal } => Some(format!("the command was ended by signal {signal}")),
-        CommandEnd::TimedOut => Some(format!("the command was ended after {} seconds", limits.time.as_secs_f64())),
+        CommandEnd::TimedOut => {
+            let seconds = (limits.time.as_secs_f64() * 10.0).round() / 10.0;
+            Some(format!("the command was ended after {seconds} seconds"))
+        }
         CommandEnd::TooMuchOutput => {
             Some(format!("the command was ended: it wrote more than {} bytes", limits.most_output))
         }

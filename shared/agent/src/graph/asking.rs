@@ -1,0 +1,63 @@
+//! Handlers of hooks that ask a model.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
+use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, ModelProvider, RuntimeConfig};
+use serde_json::Value;
+
+/// What every handler is told of the form of its answer.
+const FORM: &str = "Answer with one JSON object and nothing else. Its fields, all optional: `continue` (false ends the run), \
+                    `stopReason`, `decision` (`block` refuses what is about to happen), `reason`, `systemMessage`.";
+
+/// Handles a hook by one question to a model.
+pub struct ModelHook {
+    /// The model.
+    pub provider: Arc<dyn ModelProvider>,
+    /// Sampling.
+    pub config: RuntimeConfig,
+    /// Instructions of the agent that is asked; empty where only the model is.
+    pub instructions: String,
+    /// The question; the envelope follows it.
+    pub question: String,
+}
+
+impl std::fmt::Debug for ModelHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelHook").field("question", &self.question).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl HookHandler for ModelHook {
+    async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
+        let instructions = [self.instructions.as_str(), FORM].join("\n\n");
+        let question = format!("{}\n\n{envelope}", self.question);
+        let mut request = CompletionRequest::new([Message::system(instructions.trim()), Message::user(question)]);
+        request.config = self.config.clone();
+        let options = CallOptions { timeout: Some(Duration::from_secs(120)), ..CallOptions::default() };
+        let response = self.provider.complete(&request, &options).await;
+        let response = response.map_err(|error| HookFailure(error.to_string()))?;
+        Ok(HookAnswer { text: unfenced(&text_of(&response.message.content)).to_owned(), blocks: false })
+    }
+}
+
+fn text_of(content: &Content) -> String {
+    let block = |block: &Block| match block {
+        Block::Text { text, .. } => text.clone(),
+        Block::Image { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => String::new(),
+    };
+    match content {
+        Content::Text(text) => text.clone(),
+        Content::Blocks(blocks) => blocks.iter().map(block).collect(),
+    }
+}
+
+/// Models put JSON between fences, whatever they are told.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
+    inner.and_then(|inner| inner.strip_suffix("```")).unwrap_or(text).trim()
+}

@@ -1,0 +1,184 @@
+//! Where hooks stand in a run.
+
+use dormouse_engine::NodeError;
+use dormouse_ports::Map;
+use dormouse_ports::model::{CompletionRequest, Content, Message, Response, RuntimeConfig};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::hooks::{Verdict, fire, model_facts};
+use super::parts::AgentParts;
+use super::plan::approvals;
+use super::run::{AgentRun, CallStatus, PlannedCall};
+use super::toolset::Toolset;
+use crate::workspace::HookEvent;
+
+/// Runs the hooks before the model is asked. Gives the reason for which the run ends, if it does.
+pub(crate) async fn before_model(
+    parts: &AgentParts,
+    run: &AgentRun,
+    request: &mut CompletionRequest,
+) -> Result<Option<String>, NodeError> {
+    if parts.hooks.is_empty() {
+        return Ok(None);
+    }
+    for event in [HookEvent::BeforeContextBuild, HookEvent::AfterContextBuild, HookEvent::BeforeModelCall] {
+        let mut facts = model_facts(parts, run.steps + 1);
+        facts["messages"] = json!(request.messages);
+        facts["config"] = json!(request.config);
+        let subject = text_of(&facts["model_ref"]);
+        let verdict = fire(parts, event, &subject, facts).await?;
+        if let Some(reason) = verdict.stop {
+            return Ok(Some(reason));
+        }
+        rewrite(request, event, &verdict);
+        instruct(request, verdict.context);
+    }
+    Ok(None)
+}
+
+/// Takes what the hooks changed of the request; what is no message or setting is left as it was.
+fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &Verdict) {
+    let messages = verdict.patch.get("messages").and_then(|messages| Vec::<Message>::deserialize(messages).ok());
+    if let Some(messages) = messages.filter(|messages| !messages.is_empty()) {
+        request.messages = messages;
+    }
+    let config = verdict.patch.get("config").filter(|_| event == HookEvent::BeforeModelCall);
+    if let Some(config) = config.and_then(|config| RuntimeConfig::deserialize(config).ok()) {
+        request.config = request.config.overridden_by(&config);
+    }
+}
+
+/// Adds text to the instructions of this one request.
+fn instruct(request: &mut CompletionRequest, context: Vec<String>) {
+    for text in context {
+        let said = format!("<hook_context>\n{text}\n</hook_context>");
+        match request.messages.first_mut() {
+            Some(Message::System { content }) => {
+                content.push_str("\n\n");
+                content.push_str(&said);
+            }
+            Some(Message::User { .. } | Message::Assistant(_) | Message::Tool { .. }) | None => {
+                request.messages.insert(0, Message::system(said));
+            }
+        }
+    }
+}
+
+/// Runs the hooks behind the model's answer. Gives the reason for which the run ends, if it does.
+pub(crate) async fn after_model(
+    parts: &AgentParts,
+    run: &AgentRun,
+    response: &mut Response,
+) -> Result<Option<String>, NodeError> {
+    if parts.hooks.is_empty() {
+        return Ok(None);
+    }
+    let mut facts = model_facts(parts, run.steps);
+    facts["content"] = json!(response.message.content);
+    facts["tool_calls"] = json!(response.message.tool_calls);
+    let subject = text_of(&facts["model_ref"]);
+    let verdict = fire(parts, HookEvent::AfterModelCall, &subject, facts).await?;
+    if let Some(text) = verdict.patch.get("content").and_then(Value::as_str) {
+        response.message.content = Content::Text(text.to_owned());
+    }
+    Ok(verdict.stop)
+}
+
+/// Runs the hooks before calls are decided on: a call is refused, or changed and checked again. Gives the reason for
+/// which the run ends, if it does.
+pub(crate) async fn before_tools(
+    parts: &AgentParts,
+    tools: &Toolset<'_>,
+    calls: &mut [PlannedCall],
+) -> Result<Option<String>, NodeError> {
+    if parts.hooks.is_empty() {
+        return Ok(None);
+    }
+    for call in calls {
+        if matches!(call.status, CallStatus::Answered { .. }) {
+            continue;
+        }
+        let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
+        let verdict = fire(parts, HookEvent::BeforeToolDispatch, &call.tool, facts).await?;
+        if verdict.stop.is_some() {
+            return Ok(verdict.stop);
+        }
+        if let Some(reason) = verdict.block {
+            call.status =
+                CallStatus::Answered { text: format!("error: the call was not made: {reason}"), is_error: true };
+        } else if let Some(input) = verdict.patch.get("tool_input") {
+            call.status = match changed(parts, tools, call, input) {
+                Ok(status) => status,
+                Err(mistakes) => {
+                    let text = format!(
+                        "error: the call was not made: what a hook made of its arguments does not fit: {mistakes}"
+                    );
+                    CallStatus::Answered { text, is_error: true }
+                }
+            };
+        }
+    }
+    Ok(None)
+}
+
+/// The call with other arguments, which need approval as any others do.
+fn changed(
+    parts: &AgentParts,
+    tools: &Toolset<'_>,
+    call: &mut PlannedCall,
+    input: &Value,
+) -> Result<CallStatus, String> {
+    let input: Map = input.as_object().cloned().ok_or("they are no object")?;
+    super::plan::edited(tools, call, input)?;
+    let tool = tools.named(&call.tool).ok_or_else(|| format!("there is no tool `{}` any more", call.tool))?;
+    Ok(approvals(parts, tool))
+}
+
+/// Runs the hooks behind a call that ended, and changes what the model is shown of it. Gives the reason for which the run
+/// ends, if it does.
+pub(crate) async fn after_tool(parts: &AgentParts, call: &mut PlannedCall) -> Result<Option<String>, NodeError> {
+    let CallStatus::Answered { text, is_error } = &mut call.status else { return Ok(None) };
+    if parts.hooks.is_empty() {
+        return Ok(None);
+    }
+    let facts = json!({
+        "tool_name": call.tool,
+        "tool_input": call.arguments,
+        "tool_call_id": call.id,
+        "tool_output": text,
+        "is_error": is_error,
+    });
+    let verdict = fire(parts, HookEvent::AfterToolDispatch, &call.tool, facts).await?;
+    if let Some(output) = verdict.patch.get("tool_output").and_then(Value::as_str) {
+        output.clone_into(text);
+    }
+    if let Some(reason) = verdict.block {
+        *text = format!("error: the output is withheld: {reason}");
+        *is_error = true;
+    } else if verdict.suppress {
+        "(the output is withheld by a hook)".clone_into(text);
+    }
+    for context in verdict.context {
+        text.push_str(&format!("\n<hook_context>\n{context}\n</hook_context>"));
+    }
+    Ok(verdict.stop)
+}
+
+/// Runs the hooks at the end of a run. They change nothing any more.
+pub(crate) async fn at_end(
+    parts: &AgentParts,
+    event: HookEvent,
+    reason: &str,
+    run: &AgentRun,
+) -> Result<(), NodeError> {
+    if parts.hooks.is_empty() {
+        return Ok(());
+    }
+    let facts = json!({ "trigger_type": "message", "reason": reason, "steps": run.steps, "usage": run.usage });
+    fire(parts, event, "message", facts).await.map(|_| ())
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

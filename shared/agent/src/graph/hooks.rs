@@ -1,0 +1,272 @@
+//! Hooks around the steps of a run: what they may stop, refuse and change.
+//!
+//! A hook may run more than once for the same step: a worker that dies between a hook and the commit of its step is
+//! followed by one that makes the step again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{NodeError, current, record};
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
+use dormouse_ports::{EntryKind, JournalEntry, Map};
+use futures::future::{Either, select};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::digest;
+use super::model::millis;
+use super::parts::AgentParts;
+use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
+
+/// Bytes of an answer.
+const LONGEST: usize = 256 * 1024;
+/// Characters of a reason that anybody is shown.
+const LONGEST_REASON: usize = 2000;
+
+/// A hook, and what handles it.
+#[derive(Clone, Debug)]
+pub struct HookPart {
+    /// The hook.
+    pub definition: HookDefinition,
+    /// Its handler; `None` where it cannot be handled here, which counts as a failure each time.
+    pub handler: Option<Arc<dyn HookHandler>>,
+}
+
+/// What the hooks of a moment say together.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// The run ends, for this reason.
+    pub(crate) stop: Option<String>,
+    /// What is about to happen is refused, for this reason.
+    pub(crate) block: Option<String>,
+    /// Text for the model.
+    pub(crate) context: Vec<String>,
+    /// Changes that they may make, by the names of what is changed.
+    pub(crate) patch: Map,
+    /// Output is withheld from the model.
+    pub(crate) suppress: bool,
+}
+
+/// Runs the hooks of `event` one after the other, until one stops or blocks. `subject` is what their matchers look at.
+pub(crate) async fn fire(
+    parts: &AgentParts,
+    event: HookEvent,
+    subject: &str,
+    facts: Value,
+) -> Result<Verdict, NodeError> {
+    let mut verdict = Verdict::default();
+    let mut envelope = facts;
+    for hook in parts.hooks.iter().filter(|hook| concerns(&hook.definition, event, subject)) {
+        envelope["hook_event_name"] = event.as_str().into();
+        envelope["agent_name"] = parts.agent.name.as_str().into();
+        envelope["effective_agent_name"] = parts.agent.name.as_str().into();
+        envelope["cwd"] = ".".into();
+        if let Some(identity) = current() {
+            envelope["run_id"] = identity.invocation_id.as_str().into();
+            envelope["session_id"] = identity.session_id.as_ref().map(|id| id.as_str().to_owned()).into();
+        }
+        let began = parts.clock.monotonic();
+        let answer = answered(parts, hook, &envelope).await;
+        let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+        let outcome = take(&hook.definition, event, answer, &mut verdict);
+        tell(&hook.definition, event, &envelope, &outcome, duration_ms)?;
+        for (name, value) in &verdict.patch {
+            envelope[name.as_str()] = value.clone();
+        }
+        if verdict.stop.is_some() || verdict.block.is_some() {
+            break;
+        }
+    }
+    Ok(verdict)
+}
+
+/// True if `hook` is to run. Matchers are checked when a workspace is loaded; events of the context have no subject.
+fn concerns(hook: &HookDefinition, event: HookEvent, subject: &str) -> bool {
+    let matches = |matcher: &String| Regex::new(matcher).is_ok_and(|matcher| matcher.is_match(subject));
+    let has_subject = match event {
+        HookEvent::BeforeContextCompact
+        | HookEvent::AfterContextCompact
+        | HookEvent::BeforeContextBuild
+        | HookEvent::AfterContextBuild => false,
+        HookEvent::BeforeModelCall
+        | HookEvent::AfterModelCall
+        | HookEvent::BeforeToolDispatch
+        | HookEvent::AfterToolDispatch
+        | HookEvent::RunCompleted
+        | HookEvent::RunFailed => true,
+    };
+    hook.events.contains(&event) && (!has_subject || hook.matcher.as_ref().is_none_or(matches))
+}
+
+async fn answered(parts: &AgentParts, hook: &HookPart, envelope: &Value) -> Result<HookAnswer, HookFailure> {
+    let Some(handler) = &hook.handler else {
+        return Err(HookFailure("it cannot be handled here".to_owned()));
+    };
+    let limit = Duration::from_secs(hook.definition.timeout_seconds);
+    match select(handler.handle(envelope), pin!(parts.clock.sleep(limit))).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(HookFailure(format!("it did not answer within {} seconds", limit.as_secs()))),
+    }
+}
+
+/// What came of a hook, for its record.
+enum HookOutcome {
+    Passed,
+    Patched,
+    Blocked(String),
+    Stopped(String),
+    Failed(String),
+    /// It wanted to change what it may not.
+    Refused(HookCapability),
+}
+
+/// Takes an answer into `verdict`.
+fn take(
+    hook: &HookDefinition,
+    event: HookEvent,
+    answer: Result<HookAnswer, HookFailure>,
+    verdict: &mut Verdict,
+) -> HookOutcome {
+    match answer.and_then(|answer| read(&answer).map(|reply| (answer.blocks, reply))) {
+        Ok((blocks, reply)) => obey(hook, event, blocks, &reply, verdict),
+        Err(failure) => {
+            let message = cut(&format!("hook `{}` failed: {failure}", hook.name));
+            tracing::warn!(hook = hook.name, %failure, "a hook failed; what that means is its `on_error`");
+            if hook.on_error == OnHookError::Closed {
+                verdict.block = Some(message.clone());
+                verdict.stop = is_model_step(event).then(|| message.clone());
+            }
+            HookOutcome::Failed(message)
+        }
+    }
+}
+
+/// True where a block cannot be told to the model as the result of a call.
+fn is_model_step(event: HookEvent) -> bool {
+    match event {
+        HookEvent::BeforeContextBuild
+        | HookEvent::AfterContextBuild
+        | HookEvent::BeforeModelCall
+        | HookEvent::AfterModelCall => true,
+        HookEvent::BeforeContextCompact
+        | HookEvent::AfterContextCompact
+        | HookEvent::BeforeToolDispatch
+        | HookEvent::AfterToolDispatch
+        | HookEvent::RunCompleted
+        | HookEvent::RunFailed => false,
+    }
+}
+
+/// The reply as an object. A handler that blocks by its status may give its reason in words.
+fn read(answer: &HookAnswer) -> Result<Map, HookFailure> {
+    let text = answer.text.trim();
+    if text.is_empty() {
+        return Ok(Map::new());
+    }
+    if text.len() > LONGEST {
+        return Err(HookFailure(format!("its answer has {} bytes, and may have {LONGEST}", text.len())));
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(reply)) => Ok(reply),
+        Ok(_) | Err(_) if answer.blocks => Ok(Map::from_iter([("reason".to_owned(), text.into())])),
+        Ok(_) | Err(_) => Err(HookFailure("its answer is no JSON object".to_owned())),
+    }
+}
+
+fn obey(hook: &HookDefinition, event: HookEvent, blocks: bool, reply: &Map, verdict: &mut Verdict) -> HookOutcome {
+    let text = |name: &str| reply.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let reason = |name: &str| cut(text(name).or_else(|| text("reason")).unwrap_or("no reason was given"));
+    if reply.get("continue") == Some(&Value::Bool(false)) {
+        let reason = format!("hook `{}` ended the run: {}", hook.name, reason("stopReason"));
+        verdict.stop = Some(reason.clone());
+        return HookOutcome::Stopped(reason);
+    }
+    if blocks || reply.get("decision") == Some(&Value::from("block")) {
+        let reason = format!("hook `{}` refused it: {}", hook.name, reason("reason"));
+        verdict.block = Some(reason.clone());
+        verdict.stop = is_model_step(event).then(|| reason.clone());
+        return HookOutcome::Blocked(reason);
+    }
+    verdict.context.extend(text("systemMessage").map(cut));
+    let special = reply.get("hookSpecificOutput");
+    verdict.context.extend(special.and_then(|special| special["additionalContext"].as_str()).map(cut));
+    let mut refused = None;
+    if reply.get("suppressOutput") == Some(&Value::Bool(true)) {
+        match hook.capabilities.contains(&HookCapability::SuppressOutput) {
+            true => verdict.suppress = true,
+            false => refused = Some(HookCapability::SuppressOutput),
+        }
+    }
+    let Some(patch) = special.and_then(|special| special["patch"].as_object()) else {
+        return refused.map_or(HookOutcome::Passed, HookOutcome::Refused);
+    };
+    match needed(event) {
+        Some(needed) if !hook.capabilities.contains(&needed) => HookOutcome::Refused(needed),
+        Some(_) => {
+            verdict.patch.extend(patch.clone());
+            refused.map_or(HookOutcome::Patched, HookOutcome::Refused)
+        }
+        None => HookOutcome::Passed,
+    }
+}
+
+/// The right that a change at `event` needs.
+fn needed(event: HookEvent) -> Option<HookCapability> {
+    match event {
+        HookEvent::BeforeContextCompact
+        | HookEvent::AfterContextCompact
+        | HookEvent::BeforeContextBuild
+        | HookEvent::AfterContextBuild => Some(HookCapability::RewriteContext),
+        HookEvent::BeforeModelCall => Some(HookCapability::RewriteModelRequest),
+        HookEvent::AfterModelCall => Some(HookCapability::RewriteModelResponse),
+        HookEvent::BeforeToolDispatch => Some(HookCapability::RewriteToolRequest),
+        HookEvent::AfterToolDispatch => Some(HookCapability::RewriteToolResponse),
+        HookEvent::RunCompleted | HookEvent::RunFailed => None,
+    }
+}
+
+/// Records that a hook ran.
+fn tell(
+    hook: &HookDefinition,
+    event: HookEvent,
+    envelope: &Value,
+    outcome: &HookOutcome,
+    duration_ms: u64,
+) -> Result<(), NodeError> {
+    let (status, message) = match outcome {
+        HookOutcome::Passed => ("passed", None),
+        HookOutcome::Patched => ("patched", None),
+        HookOutcome::Blocked(reason) => ("blocked", Some(reason.clone())),
+        HookOutcome::Stopped(reason) => ("stopped", Some(reason.clone())),
+        HookOutcome::Failed(reason) => ("failed", Some(reason.clone())),
+        HookOutcome::Refused(capability) => {
+            tracing::warn!(
+                hook = hook.name,
+                capability = capability.as_str(),
+                "a hook changed what it may not; grant it the capability, or mend it"
+            );
+            ("patch_refused", Some(format!("it has no capability `{}`", capability.as_str())))
+        }
+    };
+    let kind = EntryKind::vendor("dormouse.hook_run").map_err(|error| NodeError::new(error.to_string()))?;
+    let entry = JournalEntry::new(kind)
+        .with("hook", hook.name.as_str())
+        .with("event", event.as_str())
+        .with("status", status)
+        .with("input_digest", digest::of_value(envelope))
+        .with("duration_ms", duration_ms);
+    record(match message {
+        Some(message) => entry.with("message", message),
+        None => entry,
+    })
+}
+
+/// What is told of the model.
+pub(crate) fn model_facts(parts: &AgentParts, step: u64) -> Value {
+    json!({ "model_ref": parts.model.provider.identity().model, "step": step })
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(LONGEST_REASON).collect()
+}

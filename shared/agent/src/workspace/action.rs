@@ -1,0 +1,121 @@
+use dormouse_ports::Map;
+use dormouse_ports::tool::{ActionDefinition, ActionEntry, ActionExposure};
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::yaml::Node;
+
+/// The most seconds that an action may ask for.
+const DAY: u64 = 24 * 3600;
+
+/// Reads the action of `file`, which lies in `folder`.
+pub(super) fn definition(
+    file: &str,
+    folder: &str,
+    node: &Node,
+    problems: &mut FileProblems<'_>,
+) -> Option<ActionDefinition> {
+    let mut fields = Fields::of(node, "the action", problems);
+    let name = fields.text("name", problems);
+    let shown = name.clone().unwrap_or_else(|| folder.rsplit('/').next().unwrap_or(folder).to_owned());
+    problems.about(DefinitionName::new(DefinitionKind::Action, &shown));
+    let description = fields.text("description", problems);
+    let missing =
+        [("name", name.is_none()), ("description", description.is_none()), ("entry", fields.get("entry").is_none())];
+    for (field, _) in missing.into_iter().filter(|(_, is_missing)| *is_missing) {
+        problems.error(node.line, format!("action `{shown}` has no `{field}`"));
+    }
+    if let Some(name) = name.as_deref().filter(|name| !is_sound(name)) {
+        let message = format!("an action cannot be called `{name}`: use up to 64 letters, digits, `.`, `_` and `-`");
+        problems.error(node.line, message);
+    }
+    let entry = fields.get("entry").and_then(|node| entry(node, folder, problems));
+    let expose = fields.get("expose").map_or(ActionExposure::ALL, |node| exposure(node, problems));
+    let input_schema = schema(&mut fields, &shown, problems);
+    let safe = fields.get("recovery").is_some_and(|node| is_safe(node, problems));
+    fields.finish(problems);
+    Some(ActionDefinition {
+        name: name?,
+        file: file.to_owned(),
+        description: description?,
+        entry: entry?,
+        expose,
+        input_schema,
+        safe,
+    })
+}
+
+fn is_sound(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+fn entry(node: &Node, folder: &str, problems: &mut FileProblems<'_>) -> Option<ActionEntry> {
+    let mut fields = Fields::of(node, "`entry`", problems);
+    let command = fields.text("command", problems);
+    if command.as_deref().is_none_or(|command| command.trim().is_empty()) {
+        problems.error(node.line, "`entry` has no `command`: write the command line that runs");
+    }
+    let folder = match fields.text("cwd", problems) {
+        None => folder.to_owned(),
+        Some(cwd) if cwd.starts_with('/') || cwd.split('/').any(|part| part == "..") => {
+            problems.error(node.line, format!("`cwd` leads out of the workspace: `{cwd}`"));
+            return None;
+        }
+        Some(cwd) => cwd,
+    };
+    let entry = ActionEntry {
+        command: command.unwrap_or_default(),
+        environment: fields.templates("environment", problems),
+        folder,
+        timeout_seconds: fields.whole("timeout_seconds", (1, DAY), problems),
+    };
+    fields.finish(problems);
+    (!entry.command.trim().is_empty()).then_some(entry)
+}
+
+/// What cannot be read is not exposed.
+fn exposure(node: &Node, problems: &mut FileProblems<'_>) -> ActionExposure {
+    let mut fields = Fields::of(node, "`expose`", problems);
+    let mut is_exposed = |name: &'static str, problems: &mut FileProblems<'_>| match fields.get(name) {
+        None => true,
+        Some(_) => fields.boolean(name, problems).unwrap_or(false),
+    };
+    let exposure = ActionExposure {
+        to_llm: is_exposed("to_llm", problems),
+        callable_by_user: is_exposed("callable_by_user", problems),
+        callable_by_api: is_exposed("callable_by_api", problems),
+    };
+    fields.finish(problems);
+    exposure
+}
+
+fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) -> Map {
+    let any = || Map::from_iter([("type".to_owned(), Value::from("object"))]);
+    let line = fields.line();
+    match fields.json("input_schema") {
+        None => any(),
+        Some(Value::Object(schema)) => {
+            let is_object = schema.get("type").is_none_or(|kind| kind == "object");
+            if let Err(error) = jsonschema::validator_for(&Value::Object(schema.clone())) {
+                problems.error(line, format!("`input_schema` of action `{name}` is no JSON Schema: {error}"));
+            } else if !is_object {
+                problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));
+            }
+            let mut typed = any();
+            typed.extend(schema);
+            typed
+        }
+        Some(_) => {
+            problems.error(line, format!("`input_schema` of action `{name}` must be a JSON Schema of type `object`"));
+            any()
+        }
+    }
+}
+
+fn is_safe(node: &Node, problems: &mut FileProblems<'_>) -> bool {
+    let mut fields = Fields::of(node, "`recovery`", problems);
+    let policy = fields.word("retry_policy", &["manual", "safe"], problems);
+    fields.finish(problems);
+    policy == Some("safe")
+}

@@ -1,0 +1,75 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::agent::FrontMatter;
+use super::fields::Fields;
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::yaml;
+
+/// Characters of a description that is taken from the body.
+const INFERRED: usize = 200;
+
+/// A skill: instructions that a model reads when it needs them, with files beside them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SkillDefinition {
+    /// Its name.
+    pub name: String,
+    /// Path of its file.
+    pub file: String,
+    /// What it is for.
+    pub description: String,
+    /// The instructions.
+    #[serde(skip)]
+    pub body: String,
+    /// Files beside the instructions, by their paths from the skill's folder.
+    #[serde(skip)]
+    pub resources: Arc<BTreeMap<String, Vec<u8>>>,
+}
+
+impl SkillDefinition {
+    /// Reads the skill of `file` from `text`; `folder` is the name of its folder.
+    pub(crate) fn read(folder: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
+        problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
+        let matter = match FrontMatter::split(text) {
+            Ok(matter) => matter,
+            Err((line, message)) => {
+                problems.error(line, message);
+                return None;
+            }
+        };
+        let node = match yaml::parse(matter.yaml, 2) {
+            Ok(node) => node,
+            Err(error) => {
+                problems.error(error.line, error.message);
+                return None;
+            }
+        };
+        let mut fields = Fields::of(&node, "the front matter", problems);
+        let name = fields.text("name", problems).unwrap_or_else(|| folder.to_owned());
+        problems.about(DefinitionName::new(DefinitionKind::Skill, &name));
+        let description = fields.text("description", problems);
+        for known in ["license", "compatibility", "metadata", "allowed-tools"] {
+            fields.get(known);
+        }
+        fields.finish(problems);
+        let body = matter.body.trim();
+        if body.is_empty() {
+            problems.error(
+                matter.body_line,
+                format!("the skill `{name}` has no instructions: write them below the front matter"),
+            );
+            return None;
+        }
+        let description = description.unwrap_or_else(|| inferred(body));
+        Some(Self { name, file: file.to_owned(), description, body: body.to_owned(), resources: Arc::default() })
+    }
+}
+
+/// The first words of `body` that are no heading.
+fn inferred(body: &str) -> String {
+    let line = body.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let line = line.or_else(|| body.lines().next()).unwrap_or_default().trim_start_matches('#').trim();
+    line[..line.floor_char_boundary(INFERRED)].to_owned()
+}

@@ -1,0 +1,49 @@
+//! The hooks of a workspace, with what handles them.
+
+use std::sync::Arc;
+
+use dormouse_agent::graph::{HookPart, ModelHook, ModelPart};
+use dormouse_agent::workspace::{DefinitionKind, HookDefinition, Workspace, WorkspaceKind};
+use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
+
+use crate::{DeclaredPorts, models};
+
+/// The hooks of an agent that asks `model`; a `chat` workspace has none, whatever its files say.
+pub(crate) async fn parts(workspace: &Workspace, model: &ModelPart, ports: &DeclaredPorts) -> Vec<HookPart> {
+    let mut parts = Vec::new();
+    let is_enabled = |hook: &&HookDefinition| workspace.is_enabled(DefinitionKind::Hook, &hook.name);
+    let acts = workspace.settings.kind == WorkspaceKind::Project;
+    for hook in workspace.hooks.values().filter(|_| acts).filter(is_enabled) {
+        let handler = handler(workspace, hook, model, ports).await;
+        parts.push(HookPart { definition: hook.clone(), handler });
+    }
+    parts
+}
+
+async fn handler(
+    workspace: &Workspace,
+    hook: &HookDefinition,
+    model: &ModelPart,
+    ports: &DeclaredPorts,
+) -> Option<Arc<dyn HookHandler>> {
+    match &hook.handler {
+        HookHandlerDefinition::Command { .. } | HookHandlerDefinition::Http { .. } => ports.tools.hook(&hook.handler),
+        HookHandlerDefinition::Prompt { prompt } => Some(Arc::new(ModelHook {
+            provider: model.provider.clone(),
+            config: model.config.clone(),
+            instructions: String::new(),
+            question: prompt.clone(),
+        })),
+        HookHandlerDefinition::Agent { agent, task } => {
+            let asked = workspace.agents.get(agent)?;
+            // Without a model the hook fails each time it runs, and its record says so.
+            let model = models::part(workspace, asked, ports).await.ok()?;
+            Some(Arc::new(ModelHook {
+                provider: model.provider,
+                config: model.config,
+                instructions: asked.prompt.clone(),
+                question: task.clone(),
+            }))
+        }
+    }
+}

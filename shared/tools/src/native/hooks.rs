@@ -1,0 +1,133 @@
+//! Handlers of hooks that are commands or addresses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::execution::{CommandEnd, CommandLimits, ExecutionBackend, ShellCommand};
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition};
+use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Template};
+use futures::TryStreamExt;
+use serde_json::Value;
+
+use super::bash::told;
+use crate::Values;
+
+/// The status by which a command blocks.
+const BLOCKS: i32 = 2;
+/// Time after which a handler is ended that nobody waits for any more.
+const LONGEST: Duration = Duration::from_secs(120);
+/// Bytes of an answer.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Handles a hook by a command or an address.
+pub struct DeclaredHook {
+    definition: HookHandlerDefinition,
+    backend: Arc<dyn ExecutionBackend>,
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+}
+
+impl std::fmt::Debug for DeclaredHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DeclaredHook")
+    }
+}
+
+impl DeclaredHook {
+    /// The handler that `definition` describes; `None` for one that asks a model.
+    pub fn new(
+        definition: HookHandlerDefinition,
+        backend: Arc<dyn ExecutionBackend>,
+        fetch: Arc<dyn Fetch>,
+        values: Values,
+    ) -> Option<Self> {
+        match definition {
+            HookHandlerDefinition::Command { .. } | HookHandlerDefinition::Http { .. } => {
+                Some(Self { definition, backend, fetch, values })
+            }
+            HookHandlerDefinition::Prompt { .. } | HookHandlerDefinition::Agent { .. } => None,
+        }
+    }
+
+    async fn resolved(
+        &self,
+        values: &[(String, Template)],
+    ) -> Result<Vec<(String, dormouse_ports::Secret)>, HookFailure> {
+        let mut resolved = Vec::new();
+        for (name, value) in values {
+            let value = self.values.resolve(value).await.map_err(|error| HookFailure(error.to_string()))?;
+            resolved.push((name.clone(), value));
+        }
+        Ok(resolved)
+    }
+
+    async fn command(
+        &self,
+        line: &str,
+        environment: &[(String, Template)],
+        envelope: &Value,
+    ) -> Result<HookAnswer, HookFailure> {
+        let limits = CommandLimits { time: LONGEST, kept_output: MOST_BYTES, ..CommandLimits::default() };
+        let command = ShellCommand {
+            environment: self.resolved(environment).await?,
+            input: envelope.to_string().into_bytes(),
+            limits,
+            ..ShellCommand::new(line)
+        };
+        let outcome = self.backend.run(&command).await.map_err(|error| HookFailure(error.to_string()))?;
+        match outcome.end {
+            CommandEnd::Exited { status: 0 } => Ok(HookAnswer { text: outcome.stdout.text, blocks: false }),
+            CommandEnd::Exited { status: BLOCKS } => {
+                let said =
+                    if outcome.stdout.text.trim().is_empty() { outcome.stderr.text } else { outcome.stdout.text };
+                Ok(HookAnswer { text: said, blocks: true })
+            }
+            CommandEnd::Exited { .. }
+            | CommandEnd::Signalled { .. }
+            | CommandEnd::TimedOut
+            | CommandEnd::TooMuchOutput
+            | CommandEnd::TooMuchMemory
+            | CommandEnd::TooManyProcesses => Err(HookFailure(told(&outcome, &limits))),
+        }
+    }
+
+    async fn http(
+        &self,
+        url: &Template,
+        headers: &[(String, Template)],
+        envelope: &Value,
+    ) -> Result<HookAnswer, HookFailure> {
+        let failed = |reason: String| HookFailure(reason);
+        let url = self.values.resolve(url).await.map_err(|error| failed(error.to_string()))?;
+        let mut request = FetchRequest::new(Method::Post, url.expose()).json(envelope.to_string().into_bytes());
+        for (name, value) in self.resolved(headers).await? {
+            request = request.header(&name.to_ascii_lowercase(), value);
+        }
+        request.limits = FetchLimits { total: LONGEST, idle: LONGEST, most_bytes: MOST_BYTES };
+        let mut response = self.fetch.fetch(request).await.map_err(|error| failed(error.to_string()))?;
+        let mut body = Vec::new();
+        while let Some(piece) = response.body.try_next().await.map_err(|error| failed(error.to_string()))? {
+            body.extend_from_slice(&piece);
+        }
+        match response.status {
+            200..=299 => Ok(HookAnswer { text: String::from_utf8_lossy(&body).into_owned(), blocks: false }),
+            status => Err(failed(format!("its address answers {status}"))),
+        }
+    }
+}
+
+#[async_trait]
+impl HookHandler for DeclaredHook {
+    async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
+        match &self.definition {
+            HookHandlerDefinition::Command { command, environment } => {
+                self.command(command, environment, envelope).await
+            }
+            HookHandlerDefinition::Http { url, headers } => self.http(url, headers, envelope).await,
+            HookHandlerDefinition::Prompt { .. } | HookHandlerDefinition::Agent { .. } => {
+                Err(HookFailure("it asks a model, and is not handled here".to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Hooks over the protocol: what they refuse, change, stop, and what their failures mean.
+
+use dormouse_protocol::resource::TaskStatus;
+use serde_json::{Value, json};
+
+use super::world::Project;
+use super::{DONE, WAITING, WORKER};
+use crate::assistant::world::Wire;
+use crate::process::Dormouse;
+
+const HOOK: &str = ".openharness/hooks/10-guard.yaml";
+
+/// A workspace with one hook, which is the file `text`.
+async fn guarded(text: &str) -> Project {
+    let project = Project::of(&[WORKER, ("a.txt", "one")]).await;
+    project.write(HOOK, text);
+    project
+}
+
+/// What the records of the task say of hooks: event and status.
+async fn hook_runs(wire: &Wire<'_>, task: &str) -> Vec<(String, String)> {
+    let events = wire.events(task).await;
+    let runs = events
+        .into_iter()
+        .map(|event| json!(event))
+        .filter(|event| event["event"].as_str().is_some_and(|kind| kind.contains("hook_run")));
+    let field = |event: &Value, name: &str| find(event, name).unwrap_or_default();
+    runs.map(|event| (field(&event["payload"], "event"), field(&event["payload"], "status"))).collect()
+}
+
+fn find(value: &Value, name: &str) -> Option<String> {
+    value[name].as_str().map(str::to_owned)
+}
+
+async fn done(project: &Project, dormouse: &Dormouse, calls: &[(&str, Value)]) -> String {
+    let task = project.say(dormouse, calls);
+    Wire::of(dormouse).task(&task, &DONE).await;
+    task
+}
+
+fn touch(name: &str) -> [(&'static str, Value); 1] {
+    [("Bash", json!({ "command": format!("touch {name}") }))]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_refuses_a_call_and_the_run_goes_on() {
+    let project = guarded(
+        "name: guard\nevents: [before_tool_dispatch]\nmatcher: ^Bash$\nhandler:\n  type: command\n  \
+         command: 'cat > envelope.json; grep -q forbidden envelope.json && { echo not that >&2; exit 2; } || exit 0'\n",
+    )
+    .await;
+    let dormouse = project.serve();
+    let task = done(&project, &dormouse, &touch("forbidden")).await;
+    assert!(project.results()[0].contains("hook `guard` refused it: not that"), "{:?}", project.results());
+    assert!(!project.exists("forbidden"));
+    let runs = hook_runs(&Wire::of(&dormouse), &task).await;
+    assert_eq!(runs, [("before_tool_dispatch".to_owned(), "blocked".to_owned())]);
+    let envelope: Value = serde_json::from_str(&project.read("envelope.json")).expect("JSON");
+    assert_eq!(
+        (&envelope["hook_event_name"], &envelope["tool_name"]),
+        (&json!("before_tool_dispatch"), &json!("Bash"))
+    );
+    assert_eq!(
+        (&envelope["agent_name"], &envelope["tool_input"]["command"]),
+        (&json!("assistant"), &json!("touch forbidden"))
+    );
+    assert!(envelope["run_id"].is_string() && envelope["session_id"].is_string(), "{envelope}");
+    done(&project, &dormouse, &touch("allowed")).await;
+    assert!(project.exists("allowed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_ends_the_run_before_its_model_is_asked() {
+    let stop = r#"{"continue": false, "stopReason": "closed today"}"#;
+    let project = guarded(&format!(
+        "name: gate\nevents: [before_model_call]\nhandler: {{type: command, command: 'echo ''{stop}'''}}\n"
+    ))
+    .await;
+    let dormouse = project.serve();
+    let task = project.say(&dormouse, &[]);
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    assert_eq!(project.model.requests().len(), 0, "the model was not asked");
+    let runs = hook_runs(&Wire::of(&dormouse), &task).await;
+    assert!(runs.contains(&("before_model_call".to_owned(), "stopped".to_owned())), "{runs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_changes_only_what_it_may() {
+    let patch = r#"{"hookSpecificOutput": {"patch": {"tool_input": {"command": "touch patched"}}}}"#;
+    let hook = |capabilities: &str| {
+        format!(
+            "name: patch\nevents: [before_tool_dispatch]\nhandler: {{type: command, command: 'echo ''{patch}'''}}\ncapabilities: {capabilities}\n"
+        )
+    };
+    let project = guarded(&hook("[rewrite_tool_response]")).await;
+    let dormouse = project.serve();
+    let task = done(&project, &dormouse, &touch("asked")).await;
+    assert!(project.exists("asked") && !project.exists("patched"), "without the right nothing changes");
+    assert_eq!(hook_runs(&Wire::of(&dormouse), &task).await[0].1, "patch_refused");
+    drop(dormouse);
+    project.write(HOOK, &hook("[rewrite_tool_request]"));
+    let dormouse = project.serve();
+    done(&project, &dormouse, &touch("asked-again")).await;
+    assert!(
+        project.exists("patched") && !project.exists("asked-again"),
+        "with it, what runs is what the hook made of it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_changed_withheld_and_explained() {
+    let answer = r#"{"systemMessage": "mind the gap", "hookSpecificOutput": {"patch": {"tool_output": "changed"}}}"#;
+    let project = guarded(&format!(
+        "name: after\nevents: [after_tool_dispatch]\nhandler: {{type: command, command: 'echo ''{answer}'''}}\ncapabilities: [rewrite_tool_response]\n"
+    ))
+    .await;
+    project.write(
+        ".openharness/hooks/20-hide.yaml",
+        "name: hide\nevents: [after_tool_dispatch]\nmatcher: Grep\nhandler: {type: command, command: 'echo ''{\"suppressOutput\": true}'''}\ncapabilities: [suppress_output]\n",
+    );
+    let dormouse = project.serve();
+    done(&project, &dormouse, &[("Read", json!({ "file_path": "a.txt" })), ("Grep", json!({ "pattern": "one" }))])
+        .await;
+    let results = project.results();
+    assert!(results[0].starts_with("changed\n<hook_context>\nmind the gap"), "{results:?}");
+    assert!(results[1].starts_with("(the output is withheld by a hook)"), "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_hangs_fails_or_talks_nonsense_is_passed_over_unless_it_is_closed() {
+    let project = Project::of(&[WORKER]).await;
+    let hook = |name: &str, command: &str, on_error: &str| {
+        let text = format!(
+            "name: {name}\nevents: [before_tool_dispatch]\nhandler: {{type: command, command: \"{command}\", timeout_seconds: 1}}\non_error: {on_error}\n"
+        );
+        project.write(&format!(".openharness/hooks/{name}.yaml"), &text);
+    };
+    hook("1-hangs", "trap '' TERM; sleep 60", "open");
+    hook("2-fails", "exit 7", "open");
+    hook("3-nonsense", "echo nonsense", "open");
+    let dormouse = project.serve();
+    let task = done(&project, &dormouse, &touch("ran")).await;
+    assert!(project.exists("ran"));
+    let statuses: Vec<String> = hook_runs(&Wire::of(&dormouse), &task).await.into_iter().map(|run| run.1).collect();
+    assert_eq!(statuses, ["failed", "failed", "failed"], "they are recorded all the same");
+    drop(dormouse);
+    hook("3-nonsense", "echo nonsense", "closed");
+    let dormouse = project.serve();
+    done(&project, &dormouse, &touch("again")).await;
+    assert!(!project.exists("again") && project.results()[0].contains("is no JSON object"), "{:?}", project.results());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_in_the_order_of_their_files_and_a_model_may_be_asked() {
+    let project = Project::of(&[WORKER]).await;
+    for name in ["30-c", "10-a", "20-b"] {
+        let text = format!("events: [run_completed]\nhandler: {{type: command, command: 'echo {name} >> order'}}\n");
+        project.write(&format!(".openharness/hooks/{name}.yaml"), &text);
+    }
+    project.write(
+        ".openharness/hooks/40-ask.yaml",
+        "name: ask\nevents: [before_tool_dispatch]\nhandler: {type: prompt, prompt: Is this fine?}\non_error: closed\n",
+    );
+    let dormouse = project.serve();
+    let task = done(&project, &dormouse, &touch("ran")).await;
+    assert_eq!(project.read("order"), "10-a\n20-b\n30-c\n");
+    let asked =
+        project.model.requests().into_iter().filter(|request| request.to_string().contains("Is this fine?")).count();
+    assert_eq!(asked, 1, "the model was asked");
+    assert!(!project.exists("ran"), "what it said is no JSON object, and the hook is closed");
+    assert!(
+        hook_runs(&Wire::of(&dormouse), &task)
+            .await
+            .contains(&("before_tool_dispatch".to_owned(), "failed".to_owned()))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_cannot_be_read_makes_every_call_wait_for_a_person() {
+    let project =
+        guarded("name: guard\nevents: [before_tool_dispach]\nhandler: {type: command, command: exit 2}\n").await;
+    let told = project.check();
+    assert!(told.contains("`events` has no `before_tool_dispach`: did you mean `before_tool_dispatch`?"), "{told}");
+    let dormouse = project.serve();
+    let task = project.say(&dormouse, &[("Read", json!({ "file_path": "a.txt" }))]);
+    let waiting = Wire::of(&dormouse).task(&task, &WAITING).await;
+    assert_eq!(waiting.status, TaskStatus::AuthRequired);
+}
