@@ -40,6 +40,8 @@ pub struct Endpoints {
     pub ssm: Option<String>,
     /// Of S3.
     pub s3: Option<String>,
+    /// Of Lambda.
+    pub lambda: Option<String>,
 }
 
 impl Endpoints {
@@ -64,8 +66,17 @@ pub struct Clients {
 
 /// The address of S3 for `access`, without a slash at its end. Buckets are named in the path.
 pub(crate) fn s3_address(access: &AwsAccess) -> String {
-    let given = access.endpoints.s3.as_ref().or(access.endpoints.all.as_ref());
-    let address = given.cloned().unwrap_or_else(|| address::of("s3", &access.region));
+    address_of("s3", access.endpoints.s3.as_ref(), access)
+}
+
+/// The address of Lambda for `access`, without a slash at its end.
+pub(crate) fn lambda_address(access: &AwsAccess) -> String {
+    address_of("lambda", access.endpoints.lambda.as_ref(), access)
+}
+
+fn address_of(host: &str, own: Option<&String>, access: &AwsAccess) -> String {
+    let given = own.or(access.endpoints.all.as_ref());
+    let address = given.cloned().unwrap_or_else(|| address::of(host, &access.region));
     address.trim_end_matches('/').to_owned()
 }
 

@@ -1,4 +1,4 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; objects of S3;
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; objects of S3; functions of Lambda;
 //! signatures for requests to other services.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
@@ -13,6 +13,7 @@
 mod connect;
 mod dynamodb;
 mod eventbridge;
+mod function;
 mod metering;
 mod naming;
 mod parameters;
@@ -28,6 +29,7 @@ pub use dynamodb::{
     table_resource,
 };
 pub use eventbridge::{EventBridgeBus, RuleConfig};
+pub use function::{Function, FunctionError};
 pub use metering::{Meter, Usage};
 pub use parameters::{ParameterError, ParameterSecrets, Parameters, SecretText};
 pub use s3::S3Objects;

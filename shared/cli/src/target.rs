@@ -215,6 +215,7 @@ pub(crate) fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError>
         scheduler: None,
         ssm: None,
         s3: variable("AWS_ENDPOINT_URL_S3"),
+        lambda: variable("AWS_ENDPOINT_URL_LAMBDA"),
     };
     Ok(AwsAccess { region, credentials, endpoints })
 }

@@ -211,6 +211,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             scheduler: self.url("AWS_ENDPOINT_URL_SCHEDULER"),
             ssm: self.url("AWS_ENDPOINT_URL_SSM"),
             s3: self.url("AWS_ENDPOINT_URL_S3"),
+            lambda: self.url("AWS_ENDPOINT_URL_LAMBDA"),
         };
         AwsAccess { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
     }

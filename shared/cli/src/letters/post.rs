@@ -1,14 +1,16 @@
 //! Where dead letters lie, and the way back for them: the queues, the functions and the bus of a stack.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_sdk_lambda::types::InvocationType;
 use aws_sdk_sqs::config::{BehaviorVersion, Region};
 use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_sqs::types::{ChangeMessageVisibilityBatchRequestEntry, MessageSystemAttributeName};
-use dormouse_aws::{AwsAccess, EventBridgeBus};
+use dormouse_aws::{AwsAccess, EventBridgeBus, Function};
+use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Event, EventBus};
+use dormouse_system::SystemClock;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -51,22 +53,20 @@ pub(crate) trait Post: Send + Sync {
 pub(crate) struct AwsPost {
     stack: String,
     queues: aws_sdk_sqs::Client,
-    functions: aws_sdk_lambda::Client,
+    access: AwsAccess,
     bus: EventBridgeBus,
     /// Addresses of the queues, in the order of [`Queue::ALL`].
     addresses: [String; 2],
 }
 
-macro_rules! client {
-    ($sdk:ident, $access:expr, $variable:literal) => {{
-        let mut config = $sdk::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new($access.region.clone()))
-            .credentials_provider($access.credentials.clone());
-        let own = std::env::var($variable).ok().filter(|url| !url.is_empty());
-        config.set_endpoint_url(own.or_else(|| $access.endpoints.all.clone()));
-        $sdk::Client::from_conf(config.build())
-    }};
+fn queues(access: &AwsAccess) -> aws_sdk_sqs::Client {
+    let mut config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(access.region.clone()))
+        .credentials_provider(access.credentials.clone());
+    let own = std::env::var("AWS_ENDPOINT_URL_SQS").ok().filter(|url| !url.is_empty());
+    config.set_endpoint_url(own.or_else(|| access.endpoints.all.clone()));
+    aws_sdk_sqs::Client::from_conf(config.build())
 }
 
 impl AwsPost {
@@ -75,12 +75,11 @@ impl AwsPost {
     /// # Errors
     /// If the stack has no such queues.
     pub(crate) async fn open(stack: String, access: AwsAccess) -> Result<Self, PostError> {
-        let queues = client!(aws_sdk_sqs, access, "AWS_ENDPOINT_URL_SQS");
-        let functions = client!(aws_sdk_lambda, access, "AWS_ENDPOINT_URL_LAMBDA");
-        let bus = EventBridgeBus::new(access.clients().eventbridge, stack.clone());
+        let queues = queues(&access);
+        let bus = EventBridgeBus::new(access.clone().clients().eventbridge, stack.clone());
         let [failed, undelivered] = Queue::ALL.map(|queue| address(&queues, &stack, queue));
         let addresses = [failed.await?, undelivered.await?];
-        Ok(Self { stack, queues, functions, bus, addresses })
+        Ok(Self { stack, queues, access, bus, addresses })
     }
 
     fn address(&self, queue: Queue) -> &str {
@@ -139,9 +138,10 @@ impl Post for AwsPost {
 
     async fn call(&self, taker: Taker, event: &Value) -> Result<(), PostError> {
         let name = format!("{}-{}", self.stack, taker.as_str());
-        let request = self.functions.invoke().function_name(name).qualifier("live");
-        let request = request.invocation_type(InvocationType::Event).payload(event.to_string().into_bytes().into());
-        request.send().await.map(drop).map_err(|error| failure("lambda:InvokeFunction", &error))
+        let fetch = Arc::new(NetworkFetch::new());
+        let function = Function::new(&self.access, &name, "live", fetch, Arc::new(SystemClock::default()));
+        let sent = function.send(event).await;
+        sent.map_err(|error| PostError { action: "lambda:InvokeFunction".to_owned(), sentence: error.to_string() })
     }
 
     async fn publish(&self, event: &Value) -> Result<(), PostError> {
