@@ -1,7 +1,6 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
 everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip, stream.zip and wakeup.zip;
-DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps, some of
-which no tour goes by itself (tour.ASKED_FOR)."""
+DORMOUSE_BIN is the command line. ONLY=step,step goes only these steps."""
 
 import json
 import os
@@ -105,7 +104,7 @@ class Stack:
 
     def grant_what_the_emulator_misjudges(self):
         """The emulator judges schedules as if all were of the group `default`, targets of rules by their bus, and requests
-        for several parameters as if they were for all."""
+        for several parameters as if they were for all. It speaks without TLS, which the bucket of workspaces demands."""
         place = f"{REGION}:{ACCOUNT}"
         waits = {
             "scheduler:CreateSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
@@ -119,13 +118,16 @@ class Stack:
             "WakeupRole": waits | reads,
             "StreamRole": reads,
         }
-        for resource in self.stacks.list_stack_resources(StackName=self.name)["StackResourceSummaries"]:
+        pages = self.stacks.get_paginator("list_stack_resources").paginate(StackName=self.name)
+        for resource in [one for page in pages for one in page["StackResourceSummaries"]]:
             actions = granted.get(resource["LogicalResourceId"], {})
             if actions:
                 statements = [{"Effect": "Allow", "Action": action, "Resource": arn} for action, arn in actions.items()]
                 document = json.dumps({"Version": "2012-10-17", "Statement": statements})
                 role = resource["PhysicalResourceId"]
                 self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
+            if resource["LogicalResourceId"] == "WorkspaceBucket":
+                self.buckets.delete_bucket_policy(Bucket=resource["PhysicalResourceId"])
 
     def beside(self, stage, **variables):
         """Deploys another stage beside this one: its stack."""
@@ -215,7 +217,7 @@ def go(emulator):
     tour.same([name for name in ("callback-secret", "signal-key") if stack.secret(name) in said], [], "secrets told")
     print("ok    the template is deployed", flush=True)
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
-    steps = {step.__name__: step for step in [*tour.ASKED_FOR, *tour.STEPS]}
+    steps = {step.__name__: step for step in tour.STEPS}
     tour.same(set(only) - set(steps), set(), "steps that there are not")
     for step in [step for name, step in steps.items() if name in only] if only else tour.STEPS:
         began = time.monotonic()

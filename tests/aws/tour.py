@@ -644,9 +644,6 @@ STEPS = [
     sweep_repairs,
     hundred_sessions,
     signed_callers,
+    published_agent,
     nothing_was_denied,
 ]
-
-# Gone only where ONLY names them. The story of a published agent does not come to its end yet: the functions list the
-# agents that are compiled in, and not the one that was published.
-ASKED_FOR = [published_agent]

@@ -38,7 +38,7 @@ use dormouse_engine::{
 pub use asking::ModelHook;
 pub use hooks::HookPart;
 use parts::Markers;
-pub use parts::{AgentLimits, AgentParts, CallbackAddresses, DeltaSink, ModelPart, ToolPart};
+pub use parts::{AgentLimits, AgentParts, DeltaSink, ModelPart, ToolPart};
 pub use run::{
     AgentRun, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply, RunUsage, TerminalReason,
 };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphRegistry, GraphSource};
+use dormouse_ports::tool::CallbackAddresses;
 use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::AutonomyTier;
 
@@ -20,12 +21,20 @@ pub struct Outside {
     pub bus: Arc<dyn EventBus>,
     /// The time, which tests move by hand.
     pub clock: Arc<dyn Clock>,
+    /// Makes addresses at which those who work elsewhere for a run report; `None` where nobody could reach them.
+    pub callbacks: Option<Arc<dyn CallbackAddresses>>,
 }
 
 impl Outside {
     /// The world of `bus` and `clock`.
     pub fn new(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, clock }
+        Self { bus, clock, callbacks: None }
+    }
+
+    /// The same world, in which `callbacks` makes the addresses for what is reported from elsewhere.
+    #[must_use]
+    pub fn with_callbacks(self, callbacks: Arc<dyn CallbackAddresses>) -> Self {
+        Self { callbacks: Some(callbacks), ..self }
     }
 }
 
@@ -80,10 +89,23 @@ impl fmt::Debug for Agent {
     }
 }
 
+type SourceMaker = dyn Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync;
+
+/// Makes a source of agents that come and go.
+#[derive(Clone)]
+struct MakesSource(Arc<SourceMaker>);
+
+impl fmt::Debug for MakesSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakesSource")
+    }
+}
+
 /// The agents of a server, in the order of their registration. The first one works for clients that name none.
 #[derive(Clone, Debug, Default)]
 pub struct Agents {
     agents: Vec<Agent>,
+    source: Option<MakesSource>,
     tour: Option<String>,
     catalog: Vec<CatalogLine>,
 }
@@ -136,6 +158,12 @@ impl Agents {
         self.agent(Agent::new(make))
     }
 
+    /// Also the agents of the source which `make` makes: they come and go while a server runs, and come before the others.
+    #[must_use]
+    pub fn of_source(self, make: impl Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync + 'static) -> Self {
+        Self { source: Some(MakesSource(Arc::new(make))), ..self }
+    }
+
     /// Also a guided tour of them, which local mode prints in place of its own greeting: lines with four spaces in front
     /// can be pasted into a shell. Where they stand in it, `{address}`, `{key}` (of the operator) and `{api_key}` are
     /// filled in, and for `{proof}` the option by which `curl` sends the API key, where one is asked for.
@@ -162,7 +190,7 @@ impl Agents {
     pub fn compile(&self, outside: &Outside) -> Result<CompiledAgents, AgentsError> {
         let compiled: Result<Vec<_>, _> = self.agents.iter().map(|agent| agent.compile(outside)).collect();
         let (graphs, personas): (Vec<_>, Vec<_>) = compiled?.into_iter().unzip();
-        if graphs.is_empty() {
+        if graphs.is_empty() && self.source.is_none() {
             return Err(AgentsError::Empty);
         }
         let mut names = BTreeSet::new();
@@ -170,7 +198,12 @@ impl Agents {
             return Err(AgentsError::SameName(again.name().to_owned()));
         }
         let catalog = self.catalog.clone();
-        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas), catalog })
+        let compiled =
+            CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas), catalog };
+        Ok(match &self.source {
+            Some(MakesSource(make)) => compiled.with_source(make(outside)),
+            None => compiled,
+        })
     }
 }
 

@@ -4,15 +4,22 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::graph::DeltaSink;
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
-use dormouse_api::CatalogLine;
-use dormouse_declared::{Declared, DeclaredPorts, agents};
+use dormouse_api::{Agents, CatalogLine};
+use dormouse_aws::RequestSigner;
+use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom, agents};
 use dormouse_fetch::NetworkFetch;
-use dormouse_ports::{Fetch, WorkspaceError};
+use dormouse_local::{FolderObjects, program};
+use dormouse_ports::tool::ToolSources;
+use dormouse_ports::{Clock, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
 use dormouse_tools::{DeclaredTools, LocalBackend, Values};
 
+use crate::definitions::{NAME, WorkspaceDefinitions};
+use crate::target::access;
+use crate::terminal::quoted;
 use crate::workspace::{WorkspaceFailure, opened, platform, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
@@ -26,37 +33,72 @@ pub(crate) enum DeclaredFailure {
     Io(#[from] io::Error),
 }
 
-/// The agents of `folder`; what is wrong with the others is told on the standard error stream.
-pub(crate) async fn declared(folder: &Path, deltas: Option<Arc<dyn DeltaSink>>) -> Result<Declared, DeclaredFailure> {
+/// The agents of a folder.
+pub(crate) struct DeclaredAgents {
+    /// Those that run. A run goes on with the definitions that it began with; what is changed counts for the next one.
+    pub(crate) agents: Agents,
+    /// The names of those that can run now, the default one first.
+    pub(crate) names: Vec<String>,
+}
+
+/// The agents of `folder`, whose earlier definitions are kept in `data`; what is wrong with the others is told on the
+/// standard error stream.
+pub(crate) async fn declared(
+    folder: &Path,
+    data: &Path,
+    deltas: Option<Arc<dyn DeltaSink>>,
+) -> Result<DeclaredAgents, DeclaredFailure> {
     let workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
-    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
+    let ports = ports(Arc::new(tools(folder)?), deltas);
+    let found = agents(&workspace, &ports).await;
+    for sentence in &found.left_out {
+        writeln!(err, "{}", crate::terminal::plain(sentence))?;
+    }
+    let Some(first) = found.names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
+    let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
+    let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
+    let listed = lines(&catalog(&workspace, &platform()));
+    let source = Agents::new().with_tour(tour(first, data)).with_catalog(listed).of_source(move |outside| {
+        Arc::new(PublishedAgents::new(PublishedFrom {
+            store: store.clone(),
+            workspaces: vec![NAME.to_owned()],
+            platform: platform(),
+            ports: ports.clone(),
+            outside: outside.clone(),
+            refresh: Some(refresh.clone()),
+        }))
+    });
+    Ok(DeclaredAgents { agents: source, names: found.names })
+}
+
+/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests.
+fn tools(folder: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
-    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()));
-    let place = Arc::new(place.map_err(WorkspaceFailure::from)?);
+    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?;
     let clock = Arc::new(SystemClock::default());
-    let tools = DeclaredTools::new(fetch.clone(), values).with_processes(folder.to_owned());
-    let tools = tools.with_place(place, Arc::new(NetworkFetch::public()), clock.clone());
-    let ports = DeclaredPorts {
-        fetch,
+    let tools = DeclaredTools::new(Arc::new(NetworkFetch::new()), values).with_processes(folder.to_owned());
+    Ok(tools.with_place(Arc::new(place), Arc::new(NetworkFetch::public()), clock))
+}
+
+/// What agents on this machine need from outside, besides `tools`.
+fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSink>>) -> DeclaredPorts {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let bedrock = access(None).ok().map(|access| BedrockAccess {
+        sign: Arc::new(RequestSigner::new(&access, "bedrock", clock.clone())),
+        region: access.region,
+    });
+    DeclaredPorts {
+        fetch: Arc::new(NetworkFetch::new()),
         clock,
         ids: Arc::new(RandomIds),
         env: Arc::new(EnvironmentSecrets),
         secrets: Arc::new(EnvironmentSecrets),
-        tools: Arc::new(tools),
+        tools,
         deltas,
-        callbacks: None,
-    };
-    let mut declared = agents(&workspace, &ports).await;
-    declared.agents = declared.agents.with_catalog(lines(&catalog(&workspace, &platform())));
-    for sentence in &declared.left_out {
-        writeln!(err, "{}", crate::terminal::plain(sentence))?;
-    }
-    match declared.names.is_empty() {
-        true => Err(DeclaredFailure::NoAgent(folder.to_owned())),
-        false => Ok(declared),
+        bedrock,
     }
 }
 
@@ -73,6 +115,18 @@ fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
     let models = catalog.models.iter().map(|entry| line("model", entry));
     let tools = catalog.tools.iter().chain(&catalog.native_tools).map(|entry| line("tool", entry));
     agents.chain(models).chain(tools).collect()
+}
+
+/// What is printed when the folder is served.
+fn tour(agent: &str, data: &Path) -> String {
+    let program = program();
+    let data = quoted(&data.to_string_lossy());
+    format!(
+        "\nPaste the indented lines into a second terminal.\n\nSay something to `{agent}`, and watch what it does:\n\n    \
+         {program} send --data {data} --persona {agent} --follow 'Hello, who are you?'\n\nWhat sleeps, and the command \
+         that answers it:\n\n    {program} pending --data {data}\n\nAll routes: curl -s {{address}}/ (Ctrl-C ends this \
+         process after the running turns.)\n\n"
+    )
 }
 
 /// Where the runs of the agents of `folder` are kept.

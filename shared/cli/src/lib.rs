@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 mod declared;
+mod definitions;
 mod inspect;
 mod keys;
 mod letters;
@@ -221,17 +222,17 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    let found = match &arguments.workspace {
-        Some(folder) => match runtime.block_on(declared(folder, None)) {
-            Ok(found) => Some(found.agents),
-            Err(error) => return complain(&error.to_string()),
-        },
-        None => None,
-    };
     let data = match (arguments.data, &arguments.workspace) {
         (Some(data), _) => data,
         (None, Some(folder)) => data_of(folder),
         (None, None) => FOLDER.into(),
+    };
+    let found = match &arguments.workspace {
+        Some(folder) => match runtime.block_on(declared(folder, &data, None)) {
+            Ok(found) => Some(found.agents),
+            Err(error) => return complain(&error.to_string()),
+        },
+        None => None,
     };
     let options = DevOptions {
         port: arguments.port,

@@ -18,16 +18,14 @@ mod tools;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_agent::graph::{
-    AgentLimits, AgentParts, CallbackAddresses, DeltaSink, HookPart, ModelPart, ToolPart, graph,
-};
+use dormouse_agent::graph::{AgentLimits, AgentParts, DeltaSink, HookPart, ModelPart, ToolPart, graph};
 use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
 use dormouse_api::{Agent, Agents};
-use dormouse_ports::{Clock, Fetch, IdSource, Secrets};
+use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
 use dormouse_protocol::resource::AutonomyTier;
 
 pub use dormouse_ports::tool::ToolSources;
-pub use published::{PublishedAgents, PublishedFrom};
+pub use published::{PublishedAgents, PublishedFrom, Refresh};
 pub use tools::NoTools;
 
 /// What agents need from outside.
@@ -47,8 +45,23 @@ pub struct DeclaredPorts {
     pub tools: Arc<dyn ToolSources>,
     /// Receives pieces of answers while they arrive.
     pub deltas: Option<Arc<dyn DeltaSink>>,
-    /// Makes addresses for the outcomes of pending calls.
-    pub callbacks: Option<Arc<dyn CallbackAddresses>>,
+    /// Access to Amazon Bedrock; `None` where there are no credentials for it.
+    pub bedrock: Option<BedrockAccess>,
+}
+
+/// Access to the models of Amazon Bedrock.
+#[derive(Clone)]
+pub struct BedrockAccess {
+    /// The region that is asked.
+    pub region: String,
+    /// Signs requests for the service `bedrock` in that region.
+    pub sign: Arc<dyn Sign>,
+}
+
+impl fmt::Debug for BedrockAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BedrockAccess").field("region", &self.region).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for DeclaredPorts {
@@ -110,7 +123,7 @@ fn made(
         clock: ports.clock.clone(),
         ids: ports.ids.clone(),
         deltas: ports.deltas.clone(),
-        callbacks: ports.callbacks.clone(),
+        callbacks: None,
         limits: AgentLimits::default(),
     };
     let description = match definition.description.is_empty() {
@@ -119,6 +132,9 @@ fn made(
     };
     let asks = definition.policy.approval != Default::default() || workspace.settings.approval != Default::default();
     let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
-    let agent = Agent::new(move |outside| graph(AgentParts { clock: outside.clock.clone(), ..parts.clone() }));
+    let agent = Agent::new(move |outside| {
+        let clock = outside.clock.clone();
+        graph(AgentParts { clock, callbacks: outside.callbacks.clone(), ..parts.clone() })
+    });
     agent.description(description).autonomy(tier)
 }

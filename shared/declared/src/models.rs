@@ -4,7 +4,7 @@ use std::time::Duration;
 use dormouse_agent::graph::ModelPart;
 use dormouse_agent::workspace::{AgentDefinition, Lookup, ModelDefinition, Workspace};
 use dormouse_ports::model::ModelProvider;
-use dormouse_providers::{ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, gemini, openai};
+use dormouse_providers::{ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai};
 
 use crate::DeclaredPorts;
 use crate::keys::Templated;
@@ -46,6 +46,14 @@ async fn provider(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result
         "openai" | "openai-compatible" => Ok(Arc::new(openai(setup))),
         "anthropic" => Ok(Arc::new(anthropic(setup))),
         "gemini" => Ok(Arc::new(gemini(setup))),
+        "bedrock" => match &ports.bedrock {
+            Some(access) => Ok(Arc::new(bedrock(setup, &access.region, access.sign.clone()))),
+            None => Err(format!(
+                "model `{}` is asked with credentials of AWS, and there are none: set AWS_REGION, AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY",
+                definition.name
+            )),
+        },
         other => Err(format!("models of `{other}` cannot be asked from here yet")),
     }
 }

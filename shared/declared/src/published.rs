@@ -35,6 +35,17 @@ pub struct PublishedFrom {
     pub ports: DeclaredPorts,
     /// What their graphs need from outside.
     pub outside: Outside,
+    /// Publishes what changed before it is asked which bundle is current; without it others publish, and a process looks
+    /// again after ten seconds.
+    pub refresh: Option<Arc<dyn Refresh>>,
+}
+
+/// Publishes a workspace whose definitions change where it is served.
+#[async_trait]
+pub trait Refresh: fmt::Debug + Send + Sync {
+    /// Makes the definitions of `workspace` as they are now the current bundle. Where that cannot be done, the reason is
+    /// told to the operator and the bundle stays that was current.
+    async fn refresh(&self, workspace: &str);
 }
 
 /// The agents of published bundles. Nothing is loaded before it is asked for; what was loaded stays in the process.
@@ -83,7 +94,9 @@ impl PublishedAgents {
     async fn current_of(&self, workspace: &str) -> Result<Option<String>, BundleStoreError> {
         let now = self.from.ports.clock.now();
         let seen = locked(&self.current).get(workspace).cloned();
-        if let Some(seen) = &seen
+        if let Some(refresh) = &self.from.refresh {
+            refresh.refresh(workspace).await;
+        } else if let Some(seen) = &seen
             && now.duration_since(seen.at).unsigned_abs() < FRESH
         {
             return Ok(seen.digest.clone());

@@ -111,9 +111,10 @@ impl World {
                 secrets: Arc::new(Secret::new("hush")),
                 tools: Arc::new(Booking),
                 deltas: None,
-                callbacks: None,
+                bedrock: None,
             },
             outside: Outside::new(bus.clone(), self.clock.clone()),
+            refresh: None,
         }));
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
         let spawner = Arc::new(TokioSpawner);

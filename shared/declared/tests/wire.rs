@@ -25,7 +25,7 @@ fn declared(workspace: &Workspace, fetch: &ScriptedFetch) -> Declared {
         secrets: Arc::new(Secret::new("hush")),
         tools: Arc::new(NoTools),
         deltas: None,
-        callbacks: None,
+        bedrock: None,
     };
     block_on(agents(workspace, &ports))
 }

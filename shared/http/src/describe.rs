@@ -38,7 +38,7 @@ pub(crate) enum Asks {
     Token,
     /// The token of an address, or the signal key.
     TokenOrSignalKey,
-    /// The signal key.
+    /// The signal key, or the token of the signal's own address.
     SignalKey,
 }
 
@@ -114,7 +114,7 @@ impl Described {
             (Asks::TokenOrSignalKey, _) => {
                 json!([{ "addressToken": [] }, { "addressBearer": [] }, { "signalKey": [] }])
             }
-            (Asks::SignalKey, _) => json!([{ "signalKey": [] }]),
+            (Asks::SignalKey, _) => json!([{ "signalKey": [] }, { "addressToken": [] }]),
         }
     }
 

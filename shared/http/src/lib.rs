@@ -51,5 +51,5 @@ pub use principal::Authorization;
 pub use quotas::Quotas;
 pub use server::{ProtocolConfig, Server};
 pub use settings::{ConfigError, Variables};
-pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, Token};
+pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};
 pub use trigger::{SIGNAL, TriggerError};

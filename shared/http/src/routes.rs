@@ -13,8 +13,8 @@ use crate::describe::{Asks, Gives, SchemaOf, schema};
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{
-    ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, TurnCanceled,
-    TurnCompleted, TurnErrored, TurnSuspended,
+    ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, SignalDelivered,
+    TurnCanceled, TurnCompleted, TurnErrored, TurnSuspended,
 };
 use crate::{App, Request};
 
@@ -143,14 +143,14 @@ pub(crate) const LISTED: [DescribedRoute; 7] = [
     DescribedRoute {
         method: "POST",
         path: "/signals/{signal_id}",
-        does: "wake whoever waits for a signal, with a key",
+        does: "wake whoever waits for a signal, with a key or by its address",
         id: "sendSignal",
         asks: Asks::SignalKey,
         query: &[],
         takes: Some(schema::<Map>),
         is_repeatable: false,
         gives: &[
-            COMPLETED,
+            gives(200, "It came, and woke who waited.", &[schema::<TurnCompleted<'_>>, schema::<SignalDelivered<'_>>]),
             Gives {
                 when: "It sleeps again, or nobody waits for the signal yet.",
                 types: &[schema::<TurnSuspended<'_>>, schema::<SignalBuffered<'_>>],

@@ -20,7 +20,7 @@ macro_rules! words {
     )*};
 }
 
-words! { Completed Suspended Errored Buffered Stale Canceled }
+words! { Completed Suspended Errored Buffered Delivered Stale Canceled }
 
 /// An invocation that has ended.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -112,6 +112,15 @@ pub(crate) struct TurnErrored<'a> {
     pub(crate) status: Errored,
     pub(crate) invocation_id: Option<&'a str>,
     pub(crate) error: TurnProblem,
+}
+
+/// What the holder of the address of a signal is told.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SignalDelivered<'a> {
+    pub(crate) status: Delivered,
+    pub(crate) signal_id: &'a str,
+    /// True if it had come before.
+    pub(crate) repeated: bool,
 }
 
 /// A signal that no invocation waits for yet; the invocation that will wait for it finds it.

@@ -8,7 +8,9 @@ use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, Recordin
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
-use dormouse_http::{App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server};
+use dormouse_http::{
+    App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server, SignalAddresses,
+};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Fetch, Records, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
@@ -69,6 +71,14 @@ pub async fn compose(
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
     let secrets = secrets?;
     let agents = agents?;
+    let (callbacks, cursors) = signers(secrets.callback_secret, secrets.second_callback_secret);
+    let outside = match &config.base_url {
+        Some(url) => {
+            let valid = config.quotas.limits.address;
+            outside.with_callbacks(Arc::new(SignalAddresses::new(url, callbacks.clone(), clock.clone(), valid)))
+        }
+        None => outside,
+    };
     let agents = match (config.workspaces, access) {
         (Some(workspaces), Some(access)) => {
             agents.with_source(Arc::new(published(workspaces, &access, &clients.parameters, outside.clone())))
@@ -93,7 +103,6 @@ pub async fn compose(
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
-    let (callbacks, cursors) = signers(secrets.callback_secret, secrets.second_callback_secret);
     let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::workspace::Platform;
 use dormouse_api::Outside;
-use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, S3Objects};
-use dormouse_declared::{DeclaredPorts, PublishedAgents, PublishedFrom};
+use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects};
+use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::{Fetch, Secret, SecretError, Secrets};
 use dormouse_system::RandomIds;
@@ -31,6 +31,8 @@ pub(crate) fn published(
         None => Arc::new(NoSecrets),
     };
     let values = Values::new(env.clone(), secrets.clone());
+    // By the role of the function, which has to allow it.
+    let sign = Arc::new(RequestSigner::new(access, "bedrock", clock.clone()));
     let ports = DeclaredPorts {
         tools: Arc::new(DeclaredTools::new(fetch.clone(), values)),
         fetch,
@@ -39,7 +41,7 @@ pub(crate) fn published(
         env,
         secrets,
         deltas: None,
-        callbacks: None,
+        bedrock: Some(BedrockAccess { region: access.region.clone(), sign }),
     };
     PublishedAgents::new(PublishedFrom {
         store: BundleStore::new(Arc::new(objects), config.prefix),
@@ -47,6 +49,7 @@ pub(crate) fn published(
         platform: Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: false },
         ports,
         outside,
+        refresh: None,
     })
 }
 

@@ -15,7 +15,7 @@ use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, ProtocolConfig,
-    Quotas, Server, TriggerError,
+    Quotas, Server, SignalAddresses, TriggerError,
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
@@ -198,7 +198,10 @@ async fn run(
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).with_notifier(notifier.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn Sleepers> = table.clone();
-    let compiled = agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?;
+    let signer = CallbackSigner::new(secret.clone());
+    let callbacks = SignalAddresses::new(&address, signer.clone(), clock.clone(), limits.address);
+    let outside = Outside::new(Arc::new(bus.clone()), clock.clone()).with_callbacks(Arc::new(callbacks));
+    let compiled = agents.compile(&outside)?;
     let tour = agents.tour().map_or_else(|| tour::plain(&compiled.graphs, &program()), str::to_owned);
     let app = App::new(Parts {
         engine: engine(recording).limited(quotas.invocation),
@@ -206,7 +209,7 @@ async fn run(
         maintenance: table.clone().into(),
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
-        callbacks: CallbackSigner::new(secret.clone()),
+        callbacks: signer,
         signal_key: BearerKey::new(&key),
         authorization: options.authorization,
         keys: callers(table.clone())?,

@@ -19,6 +19,7 @@ mod bus;
 mod dev;
 mod dispatcher;
 mod folder;
+mod folder_objects;
 mod gate;
 mod gateway;
 mod hosts;
@@ -42,6 +43,7 @@ mod workspace_folder;
 
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
 pub use folder::FolderError;
+pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;

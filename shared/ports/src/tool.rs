@@ -5,6 +5,7 @@
 //! one dispatcher that calls it.
 
 mod action;
+mod addresses;
 mod call;
 mod definition;
 mod error;
@@ -13,6 +14,7 @@ mod source;
 mod spec;
 
 pub use action::{ActionDefinition, ActionEntry, ActionExposure};
+pub use addresses::CallbackAddresses;
 pub use call::{Callback, InputAnswer, ToolCall};
 pub use definition::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition, ToolSources};
 pub use error::{ToolError, ToolErrorKind};

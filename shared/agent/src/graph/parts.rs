@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_ports::model::{DeltaKind, ModelProvider, RuntimeConfig};
-use dormouse_ports::tool::ToolSource;
-use dormouse_ports::{Clock, IdSource, InvocationId, SignalId};
+use dormouse_ports::tool::{CallbackAddresses, ToolSource};
+use dormouse_ports::{Clock, IdSource, InvocationId};
 
 use super::hooks::HookPart;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
@@ -116,12 +116,6 @@ pub trait DeltaSink: Send + Sync {
 
     /// A piece of the answer has arrived. It must return at once.
     fn delta(&self, invocation: &InvocationId, kind: DeltaKind, text: &str);
-}
-
-/// Makes addresses for the outcomes of calls that go on elsewhere.
-pub trait CallbackAddresses: Send + Sync {
-    /// An address at which one POST becomes the signal `signal_id`; `None` where there is none.
-    fn address(&self, signal_id: &SignalId) -> Option<String>;
 }
 
 /// Calls that this process has marked as begun, and not yet started: only here they may start. What another worker

@@ -42,7 +42,9 @@ pub(crate) struct Chat {
 pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let screen = Arc::new(Screen::default());
     let sink: Arc<dyn DeltaSink> = screen.clone();
-    let found = declared(&asked.folder, Some(sink)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
+    let data = data_of(&asked.folder);
+    let found =
+        declared(&asked.folder, &data, Some(sink)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
     let agent = match &asked.agent {
         Some(name) if !found.names.contains(name) => {
             let names = found.names.join("`, `");
@@ -51,7 +53,6 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
         Some(name) => name.clone(),
         None => found.names.first().cloned().unwrap_or_default(),
     };
-    let data = data_of(&asked.folder);
     let options = DevOptions {
         port: 0,
         data: data.clone(),

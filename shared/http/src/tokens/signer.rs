@@ -2,7 +2,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dormouse_ports::InvocationId;
+use dormouse_ports::{InvocationId, SignalId};
 use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
@@ -11,6 +11,8 @@ use sha2::Sha256;
 const DOMAIN: &[u8] = b"dormouse callback 2\0";
 /// The same for tokens of one part of a pause.
 const PART_DOMAIN: &[u8] = b"dormouse callback part 2\0";
+/// The same for tokens of signals.
+const SIGNAL_DOMAIN: &[u8] = b"dormouse signal 1\0";
 /// The same for tokens of earlier versions, which never ended.
 const ENDLESS: &[u8] = b"dormouse callback 1\0";
 const ENDLESS_PART: &[u8] = b"dormouse callback part 1\0";
@@ -79,7 +81,7 @@ impl CallbackSigner {
     pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>, ends: Timestamp) -> String {
         let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
         let domain = if part.is_some() { PART_DOMAIN } else { DOMAIN };
-        let signature = signing(&self.secret, domain, invocation, &said, part).finalize().into_bytes();
+        let signature = signing(&self.secret, domain, invocation.as_str(), &said, part).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
     }
 
@@ -94,8 +96,7 @@ impl CallbackSigner {
             (_, false) => DOMAIN,
             (_, true) => PART_DOMAIN,
         };
-        let is_signed_with = |secret| signing(secret, domain, invocation, said, part).verify_slice(signature).is_ok();
-        if !(is_signed_with(&self.secret) || self.second.as_ref().is_some_and(is_signed_with)) {
+        if !self.is_genuine(signature, |secret| signing(secret, domain, invocation.as_str(), said, part)) {
             return None;
         }
         let (generation, end) = said.split_first_chunk::<GENERATION_BYTES>()?;
@@ -105,15 +106,31 @@ impl CallbackSigner {
         };
         Some(if ended { Token::Ended } else { Token::Good(u64::from_be_bytes(*generation)) })
     }
+
+    /// The token for the signal `id`, good until `ends`: base64url, without padding, of the second at which it ends, and an
+    /// HMAC-SHA256 over that and the signal.
+    pub fn signal_token(&self, id: &SignalId, ends: Timestamp) -> String {
+        let said = seconds(ends).to_be_bytes();
+        let signature = signing(&self.secret, SIGNAL_DOMAIN, id.as_str(), &said, None).finalize().into_bytes();
+        URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
+    }
+
+    /// Whether `token` may send the signal `id` at `now`: `Some(false)` for one whose time is over, `None` for one that was
+    /// not made for that signal under a secret that is accepted.
+    pub fn verify_signal(&self, id: &SignalId, token: &str, now: Timestamp) -> Option<bool> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (said, signature) = bytes.split_first_chunk::<END_BYTES>()?;
+        let is_genuine = self.is_genuine(signature, |secret| signing(secret, SIGNAL_DOMAIN, id.as_str(), said, None));
+        is_genuine.then(|| seconds(now) < u64::from_be_bytes(*said))
+    }
+
+    fn is_genuine(&self, signature: &[u8], made: impl Fn(&CallbackSecret) -> Hmac<Sha256>) -> bool {
+        let is_signed_with = |secret| made(secret).verify_slice(signature).is_ok();
+        is_signed_with(&self.secret) || self.second.as_ref().is_some_and(is_signed_with)
+    }
 }
 
-fn signing(
-    secret: &CallbackSecret,
-    domain: &[u8],
-    invocation: &InvocationId,
-    said: &[u8],
-    part: Option<&str>,
-) -> Hmac<Sha256> {
+fn signing(secret: &CallbackSecret, domain: &[u8], id: &str, said: &[u8], part: Option<&str>) -> Hmac<Sha256> {
     // Everything before the id has a length that its domain fixes or that it states, so that nothing else gives the
     // same bytes.
     let mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret.0);
@@ -123,7 +140,7 @@ fn signing(
         None => mac,
         Some(part) => mac.chain_update((part.len() as u64).to_be_bytes()).chain_update(part),
     };
-    mac.chain_update(invocation.as_str())
+    mac.chain_update(id)
 }
 
 /// Seconds since 1970; 0 for every instant before.
@@ -170,7 +187,7 @@ mod tests {
         let signer = signer("s");
         for (domain, part) in [(ENDLESS, None), (ENDLESS_PART, Some("ada"))] {
             let said = 3_u64.to_be_bytes();
-            let signature = signing(&signer.secret, domain, &id, &said, part).finalize().into_bytes();
+            let signature = signing(&signer.secret, domain, id.as_str(), &said, part).finalize().into_bytes();
             let token = URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat());
             assert_eq!(signer.verify(&id, part, &token, Timestamp::MAX), Some(Token::Good(3)));
         }
@@ -230,6 +247,25 @@ mod tests {
         let mut bytes = URL_SAFE_NO_PAD.decode(signer("s").token(&"i1".into(), 3, None, at(60))).expect("base64url");
         bytes[7] = 4;
         assert_eq!(signer("s").verify(&"i1".into(), None, &URL_SAFE_NO_PAD.encode(bytes), at(0)), None);
+    }
+
+    #[test]
+    fn a_token_of_a_signal_sends_that_signal_until_it_ends() {
+        let id = SignalId::from("run/1/call-1");
+        let new = signer("new").accepting(CallbackSecret::new("old"));
+        for made_by in [signer("new"), signer("old")] {
+            let token = made_by.signal_token(&id, at(60));
+            assert_eq!(new.verify_signal(&id, &token, at(59)), Some(true));
+            assert_eq!(new.verify_signal(&id, &token, at(60)), Some(false));
+            assert_eq!(new.verify_signal(&"run/1/call-2".into(), &token, at(0)), None);
+            assert_eq!(signer("other").verify_signal(&id, &token, at(0)), None);
+            let of_a_pause = made_by.token(&"run/1/call-1".into(), 0, None, at(60));
+            assert_eq!(new.verify_signal(&id, &of_a_pause, at(0)), None);
+            assert_eq!(new.verify(&"run/1/call-1".into(), None, &token, at(0)), None);
+        }
+        for wrong in ["", "AAAA", "not base64!"] {
+            assert_eq!(new.verify_signal(&id, wrong, at(0)), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -147,6 +147,66 @@ async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
     assert_eq!(last_words(&dormouse, &task), "The office says: blue is ours");
 }
 
+/// A tool that answers 202 tells later what came of it, at an address that is for this one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
+    assistant.office.defer();
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    eventually("the run sleeps", || {
+        let pending = dormouse.command(&["pending"]).output().expect("it runs");
+        String::from_utf8_lossy(&pending.stdout).contains(&task)
+    })
+    .await;
+    let address = assistant.office.callbacks().remove(0);
+    let dormouse = dormouse.kill_and_restart();
+    let wire = Wire::of(&dormouse);
+    let post = async |address: &str, outcome: &Value| {
+        let sent = reqwest::Client::new().post(address).json(outcome).send().await.expect("an answer");
+        (sent.status().as_u16(), sent.json::<Value>().await.expect("JSON"))
+    };
+    let (genuine, token) = address.split_once("?token=").expect("a token");
+    let outcome = json!({ "booked": "blue, at last" });
+    let elsewhere = format!("{}2?token={token}", genuine.trim_end_matches(char::is_numeric));
+    assert_eq!(post(&elsewhere, &outcome).await.0, 404, "another call");
+    assert_eq!(post(genuine, &outcome).await.0, 401, "no token");
+    let (status, told) = post(&address, &outcome).await;
+    assert!(matches!(status, 200 | 202), "{status}: {told}");
+    assert_eq!(told.get("state"), None, "whoever reports is told nothing of the run: {told}");
+    wire.task(&task, &DONE).await;
+    assert!(last_words(&dormouse, &task).contains("blue, at last"), "{}", last_words(&dormouse, &task));
+    assert_eq!(assistant.model.requests().len(), 2);
+    let (status, again) = post(&address, &outcome).await;
+    assert!(matches!(status, 200 | 202 | 410), "{status}: {again}");
+    assert_eq!(assistant.model.requests().len(), 2, "it is heard once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_sleeps_goes_on_with_the_definitions_that_it_began_with() {
+    let assistant = Assistant::hired().await;
+    assistant.write("AGENTS.md", "Rules of the first day.\n");
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    Wire::of(&dormouse).task(&task, &WAITING).await;
+    assistant.write("AGENTS.md", "Rules of the second day.\n");
+    let later = assistant.send(&dormouse, "hello");
+    Wire::of(&dormouse).task(&later, &DONE).await;
+    let told = |number: usize| assistant.model.requests()[number]["messages"][0]["content"].to_string();
+    assert!(told(0).contains("first day") && told(1).contains("second day"), "{} {}", told(0), told(1));
+
+    // Nor does a restart give it others; and while nobody can run, the last definitions that could stay.
+    let dormouse = dormouse.kill_and_restart();
+    assistant.write(".openharness/agents/assistant.md", "---\nmodel: nowhere\n---\n");
+    let approved = dormouse.command(&["approve", &task, "--follow"]).output().expect("it runs");
+    assert!(approved.status.success(), "{approved:?}");
+    assert!(told(2).contains("first day"), "{}", told(2));
+    let last = assistant.send(&dormouse, "still there?");
+    Wire::of(&dormouse).task(&last, &DONE).await;
+    assert!(told(3).contains("second day"), "{}", told(3));
+}
+
 /// Runs are killed in the midst of models and tools, again and again. A person looks whether a call happened where the
 /// run asks. In the end every run has come to its end, and every room is booked once.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -133,6 +133,10 @@ struct Bookings {
     done: Mutex<Vec<(String, Value)>>,
     /// Milliseconds between the booking and its answer.
     tarries: AtomicU64,
+    /// Whether what comes of a booking is told later.
+    defers: AtomicBool,
+    /// Where it is to be told.
+    callbacks: Mutex<Vec<String>>,
 }
 
 impl Office {
@@ -148,6 +152,16 @@ impl Office {
     /// The bookings so far, each with its idempotency key.
     pub(crate) fn bookings(&self) -> Vec<(String, Value)> {
         self.bookings.done.lock().expect("a lock").clone()
+    }
+
+    /// From now on it takes a booking and tells later what came of it.
+    pub(crate) fn defer(&self) {
+        self.bookings.defers.store(true, Ordering::SeqCst);
+    }
+
+    /// The addresses at which to tell what came of bookings.
+    pub(crate) fn callbacks(&self) -> Vec<String> {
+        self.bookings.callbacks.lock().expect("a lock").clone()
     }
 
     /// From now on it takes that long to say that it has booked.
@@ -167,7 +181,12 @@ async fn book(
     headers: HeaderMap,
     Json(asked): Json<Value>,
 ) -> impl IntoResponse {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let key = header("idempotency-key");
+    if bookings.defers.load(Ordering::SeqCst) {
+        bookings.callbacks.lock().expect("a lock").push(header("dormouse-callback-url"));
+        return (StatusCode::ACCEPTED, Json(json!({})));
+    }
     bookings.done.lock().expect("a lock").push((key, asked.clone()));
     tokio::time::sleep(Duration::from_millis(bookings.tarries.load(Ordering::SeqCst))).await;
     (StatusCode::OK, Json(json!({ "booked": asked["room"] })))

@@ -1,0 +1,75 @@
+//! The definitions of a folder while it is served: each run begins with those that are there, and keeps them.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, Publication};
+use dormouse_agent::workspace::{load, read};
+use dormouse_declared::Refresh;
+use dormouse_local::WorkspaceFolder;
+use dormouse_ports::WorkspaceError;
+use tokio::sync::Mutex;
+
+use crate::workspace::platform;
+
+/// Name under which the definitions of the one folder that is served are kept.
+pub(crate) const NAME: &str = "workspace";
+
+/// Keeps the definitions of a folder each time that they have changed.
+#[derive(Debug)]
+pub(crate) struct WorkspaceDefinitions {
+    folder: PathBuf,
+    store: BundleStore,
+    /// Held while one caller reads and keeps: two would overtake each other.
+    keeping: Mutex<()>,
+}
+
+/// Reason for which the definitions stay as they were.
+#[derive(Debug, thiserror::Error)]
+enum NotKept {
+    #[error(transparent)]
+    Read(#[from] WorkspaceError),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Store(#[from] BundleStoreError),
+    #[error("no agent in it can run: `dormouse workspace check` says what is wrong")]
+    NoAgent,
+}
+
+impl WorkspaceDefinitions {
+    /// Those of `folder`, in `store`.
+    pub(crate) fn new(folder: PathBuf, store: BundleStore) -> Self {
+        Self { folder, store, keeping: Mutex::default() }
+    }
+
+    async fn keep(&self, name: &str) -> Result<(), NotKept> {
+        let files = read(&WorkspaceFolder::open(&self.folder)?).await?;
+        let bundle = Bundle::of(&files)?;
+        let current = self.store.current(name).await?;
+        if current.as_ref().is_some_and(|current| current.digest == bundle.digest()) {
+            return Ok(());
+        }
+        let workspace = load(&files, &platform());
+        if workspace.enabled_agents().next().is_none() {
+            return Err(NotKept::NoAgent);
+        }
+        if self.store.publish(name, &bundle, current.as_ref()).await? == Publication::Published && current.is_some() {
+            tracing::info!(folder = %self.folder.display(), "the definitions were changed; new runs begin with them");
+            for problem in &workspace.problems {
+                tracing::warn!(%problem, "a definition is wrong");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Refresh for WorkspaceDefinitions {
+    async fn refresh(&self, workspace: &str) {
+        let _keeping = self.keeping.lock().await;
+        if let Err(reason) = self.keep(workspace).await {
+            tracing::warn!(folder = %self.folder.display(), %reason, "the definitions that were read last stay in use");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::tool::CallbackAddresses;
+use dormouse_ports::{Clock, SignalId};
+use jiff::Timestamp;
+
+use super::CallbackSigner;
+use crate::percent;
+
+/// Addresses of signals, for those who work elsewhere for a run: the holder of one may send that signal, and nothing else.
+pub struct SignalAddresses {
+    base_url: String,
+    signer: CallbackSigner,
+    clock: Arc<dyn Clock>,
+    valid: Duration,
+}
+
+impl SignalAddresses {
+    /// Addresses below `base_url` that `signer` signs, each good for `valid`.
+    pub fn new(base_url: &str, signer: CallbackSigner, clock: Arc<dyn Clock>, valid: Duration) -> Self {
+        Self { base_url: base_url.trim_end_matches('/').to_owned(), signer, clock, valid }
+    }
+}
+
+impl fmt::Debug for SignalAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignalAddresses").field("base_url", &self.base_url).finish_non_exhaustive()
+    }
+}
+
+impl CallbackAddresses for SignalAddresses {
+    fn address(&self, signal_id: &SignalId) -> Option<String> {
+        let ends = self.clock.now().checked_add(self.valid).unwrap_or(Timestamp::MAX);
+        let token = self.signer.signal_token(signal_id, ends);
+        let id = percent::encode(signal_id.as_str());
+        Some(format!("{}/signals/{id}?token={}", self.base_url, percent::encode(&token)))
+    }
+}
