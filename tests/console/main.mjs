@@ -344,7 +344,7 @@ await check("hostile content is text, everywhere", async (tab) => {
   }
   const page = await tab({ server: shipped, size: PHONE });
   await page.open(`/console/inbox/${id}`);
-  await page.sees(/U\+202E/);
+  await page.getByRole("heading", { name: /U\+202E/ }).waitFor();
   await picture(page, "hostile-phone-light");
 });
 
@@ -372,7 +372,13 @@ await check("the keyboard does everything", async (tab) => {
   await page.keyboard.type("keyboard one");
   await page.keyboard.press("Escape");
   await page.keyboard.press("j");
-  holds(await page.evaluate(() => document.activeElement.closest(".row") !== null), "a row has the focus");
+  const inRow = () => page.evaluate(() => document.activeElement.closest(".row") !== null);
+  holds(await inRow(), "a row has the focus");
+  await expense(shipped, "the keyboard one, later");
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await page.getByRole("link", { name: /keyboard one, later/ }).waitFor({ timeout: 40000 });
+  holds(await inRow(), "and keeps it when the list is drawn anew");
+  await page.locator(".row a", { hasText: "the keyboard one", hasNotText: "later" }).first().focus();
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: /the keyboard one/ }).waitFor();
   await page.keyboard.press("?");

@@ -20,11 +20,12 @@ export class Pauses {
       const rest = this.byId.size < 200 ? 20000 : this.byId.size < 3000 ? 60000 : 300000;
       if (!document.hidden && this.listeners.size > 0 && Date.now() - this.loadedAt >= rest) this.load();
     }, 5000);
+    document.addEventListener("visibilitychange", this.seen = () => { if (!document.hidden && this.listeners.size > 0 && this.state === "whole") this.load(); });
   }
 
   onChange(listener) { this.listeners.add(listener); }
   tell() { for (const listener of this.listeners) listener(this); }
-  end() { this.stop(); clearInterval(this.timer); this.abort.abort(); this.state = "ended"; }
+  end() { this.stop(); clearInterval(this.timer); document.removeEventListener("visibilitychange", this.seen); this.abort.abort(); this.state = "ended"; }
 
   async load() {
     if (this.state === "loading" || this.state === "ended") return;

@@ -16,12 +16,18 @@ export class LongList {
     this.watch.observe(this.box);
   }
 
+  /** Shows `items`. What had the focus keeps it, wherever it stands now. */
   set(items) {
+    const within = [...this.rows].find(([, row]) => row.contains(document.activeElement));
+    const held = within && this.key(this.items[within[0]]);
     this.items = items;
     this.space.style.setProperty("height", `${items.length * this.rowHeight()}px`);
     for (const row of this.rows.values()) row.remove();
     this.rows.clear();
     this.paint();
+    if (held === undefined) return;
+    const now = items.findIndex((item) => this.key(item) === held);
+    this.rows.get(now)?.querySelector("a,button")?.focus({ preventScroll: true });
   }
 
   rowHeight() { return this.height(); }
