@@ -67,6 +67,8 @@ fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subjec
     let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1, None, jiff::Timestamp::MAX);
     let query = format!("token={token}");
     let status = http_event("GET", "/invocations/nobody", &query, &Value::Null);
+    // That nobody is there is known after one read.
+    let cancel = http_event("POST", "/invocations/nobody/cancel", &query, &json!({}));
     let message = json!({ "role": "user", "content": "please get an approval" });
     let message = http_event("POST", "/chat/chat/sessions/s1/messages", "", &message);
     let callback = http_event("POST", "/callback/nobody", &query, &json!({}));
@@ -87,7 +89,7 @@ fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subjec
         subject(COMPARED, "hello-dynamodb", "compare/hello-dynamodb", json!({}), Value::Null),
         subject("inbound, one read", "dormouse-inbound", "inbound", status, json!(404)),
         subject("inbound, falls asleep", "dormouse-inbound", "inbound", message, json!(202)),
-        subject("signal, one read", "dormouse-signal", "signal", cancellation(), json!(200)),
+        subject("signal, one read", "dormouse-signal", "signal", cancel, json!(404)),
         subject("signal, claims in vain", "dormouse-signal", "signal", callback, json!(404)),
         subject("stream, one read", "dormouse-stream", "stream", stream, json!(401)),
         subject("wakeup, one read", "dormouse-wakeup", "wakeup", due.clone(), Value::Null),
@@ -101,13 +103,6 @@ fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subjec
         }
     }
     subjects
-}
-
-/// Whoever asks for it a second time is told, after one read, that it is done.
-fn cancellation() -> Value {
-    let token =
-        CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"canceled".into(), 1, None, jiff::Timestamp::MAX);
-    http_event("POST", "/invocations/canceled/cancel", &format!("token={token}"), &json!({}))
 }
 
 fn main() -> ExitCode {
@@ -131,7 +126,6 @@ fn main() -> ExitCode {
             let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
             ensure_table(&store.client(), "dormouse").await.unwrap();
             let endpoint = open_door(&store).await;
-            cancel(&programs, &endpoint, &bundle).await;
             for (subject, starts) in subjects.iter().zip(&mut measured) {
                 let start = start(subject, &endpoint, &bundle).await;
                 if round > 0 {
@@ -145,19 +139,6 @@ fn main() -> ExitCode {
         }
         if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     })
-}
-
-/// Has it canceled what [`cancellation`] names.
-async fn cancel(programs: &Path, endpoint: &str, bundle: &Path) {
-    let first = Subject {
-        label: "a first cancellation".to_owned(),
-        program: programs.join("dormouse-signal"),
-        zip: PathBuf::new(),
-        event: cancellation(),
-        status: json!(200),
-        has_goals: false,
-    };
-    start(&first, endpoint, bundle).await;
 }
 
 /// Starts the program of `subject` and waits for its first answer.
