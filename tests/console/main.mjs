@@ -250,6 +250,9 @@ await check("what sleeps, why, and its end", async (tab) => {
 });
 
 await check("catalog and costs", async (tab) => {
+  await task(clerk, ofClerk, said("Good day"));
+  // The feed of all events is published when it is complete: some seconds later.
+  await until("the feed tells of a model", async () => (await clerk.get("/v1/events?limit=200")).data.some((event) => event.payload.usage));
   const page = await tab({ server: clerk });
   await page.open("/console/catalog");
   await page.sees("clerk");

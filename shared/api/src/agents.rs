@@ -113,7 +113,7 @@ pub struct Agents {
 /// Something that is declared beside the agents: a model, a source of tools, an agent that cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogLine {
-    /// `agent`, `model` or `tool`.
+    /// `agent`, `model`, `tool`, `action`, `skill` or `hook`.
     pub kind: &'static str,
     /// Its name.
     pub name: String,

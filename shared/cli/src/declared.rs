@@ -114,7 +114,10 @@ fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
     let agents = catalog.agents.iter().filter(|agent| !agent.enabled).map(|entry| line("agent", entry));
     let models = catalog.models.iter().map(|entry| line("model", entry));
     let tools = catalog.tools.iter().chain(&catalog.native_tools).map(|entry| line("tool", entry));
-    agents.chain(models).chain(tools).collect()
+    let actions = catalog.actions.iter().map(|entry| line("action", entry));
+    let skills = catalog.skills.iter().map(|entry| line("skill", entry));
+    let hooks = catalog.hooks.iter().map(|entry| line("hook", entry));
+    agents.chain(models).chain(tools).chain(actions).chain(skills).chain(hooks).collect()
 }
 
 /// What is printed when the folder is served.

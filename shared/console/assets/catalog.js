@@ -18,8 +18,9 @@ export function catalogView(app) {
       const [personas, graphs, tools, skills] = await Promise.all([app.client.all("/v1/personas?limit=200", { most: 10 }), app.graphs().catch(() => []), optional("/v1/tools?limit=200"), optional("/v1/skills?limit=200")]);
       const found = await optional("/v1/x-catalog");
       if (left) return;
+      const usable = (kind) => found.filter((one) => one.kind === kind && one.enabled);
       put(node, h("h1", {}, "Catalog"), h("h2", {}, "Agents"), personas.length === 0 ? empty("No agent is served here", h("p", {}, "dormouse new makes a package with one, dormouse new --template assistant a folder with one.")) : h("div", { class: "cards" }, personas.map((persona) => agent(persona, graphs))),
-        listed("Models", found.filter((one) => one.kind === "model" && one.enabled)), listed("Tools", [...tools, ...found.filter((one) => one.kind === "tool" && one.enabled)]), listed("Skills", skills), listed("Disabled", found.filter((one) => !one.enabled).map((one) => ({ ...one, description: `${one.kind}. ${one.description}` }))));
+        listed("Models", usable("model")), listed("Tools", [...tools, ...usable("tool")]), listed("Actions", usable("action")), listed("Skills", [...skills, ...usable("skill")]), listed("Hooks", usable("hook")), listed("Disabled", found.filter((one) => !one.enabled).map((one) => ({ ...one, description: `${one.kind}. ${one.description}` }))));
     } catch (error) { if (!left) put(node, h("h1", {}, "Catalog"), trouble(error, load)); }
   };
   load();

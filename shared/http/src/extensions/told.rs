@@ -406,7 +406,7 @@ pub(crate) struct Catalog {
 /// Something that is declared.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct CatalogEntry {
-    /// `agent`, `model` or `tool`.
+    /// `agent`, `model`, `tool`, `action`, `skill` or `hook`.
     pub(crate) kind: &'static str,
     /// Its name.
     pub(crate) name: String,
