@@ -33,6 +33,8 @@ export async function dormouse(...more) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "console-"));
   const data = path.join(folder, "data");
   const child = spawn(process.env.DORMOUSE_BIN, ["dev", "--port", "0", "--no-tour", "--data", data, ...more], { stdio: ["ignore", "pipe", "pipe"] });
+  // Also when a check ends this process before its time.
+  process.on("exit", () => child.kill());
   let said = ""; let log = "";
   child.stdout.on("data", (text) => { said += text; });
   child.stderr.on("data", (text) => { log += text; });
