@@ -9,7 +9,7 @@ use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphRegistry, GraphSource};
 use dormouse_ports::tool::CallbackAddresses;
 use dormouse_ports::{Clock, EventBus};
-use dormouse_protocol::resource::AutonomyTier;
+use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
 use crate::{PersonaSpec, Personas};
 
@@ -52,13 +52,15 @@ pub struct Agent {
     make: Arc<GraphMaker>,
     description: Option<String>,
     autonomy_tier: AutonomyTier,
+    receipts: ReceiptPolicy,
 }
 
 impl Agent {
     /// An agent that works by the graph which `make` makes. Unless described otherwise, it is described by the name of
     /// its graph, and acts by itself.
     pub fn new(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), description: None, autonomy_tier: AutonomyTier::ActAuto }
+        let receipts = ReceiptPolicy::Optional;
+        Self { make: Arc::new(make), description: None, autonomy_tier: AutonomyTier::ActAuto, receipts }
     }
 
     /// Responsibility of the agent, in a sentence for those who choose an agent.
@@ -73,13 +75,19 @@ impl Agent {
         Self { autonomy_tier, ..self }
     }
 
+    /// Whether its tasks have receipts. Where that is optional, they have them on a server that has a key to sign with.
+    #[must_use]
+    pub fn receipts(self, receipts: ReceiptPolicy) -> Self {
+        Self { receipts, ..self }
+    }
+
     fn compile(&self, outside: &Outside) -> Result<(Arc<CompiledGraph>, PersonaSpec), EngineError> {
         let graph = Arc::new((self.make)(outside)?);
         let persona = match &self.description {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
             None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },
         };
-        Ok((graph, persona))
+        Ok((graph, persona.with_receipts(self.receipts)))
     }
 }
 

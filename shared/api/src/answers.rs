@@ -37,6 +37,7 @@ use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{is_confidential, payload_of};
 use crate::documents::Stored;
 use crate::messages::unplaced;
+use crate::receipts::{Answered, note_approval};
 use crate::refusal::{conflict, internal, refused, store, transition};
 
 /// Kinds of waits that ask for a permission.
@@ -139,6 +140,7 @@ impl Api {
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
         let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
         let harness = &self.parts().harness;
+        let given = payload.clone();
         let write = match part {
             Some(part) => harness.part_input(&paused, part, payload).await,
             None => harness.input(&paused, payload).await.map(|payload| {
@@ -151,14 +153,16 @@ impl Api {
         let decides = matches!(write, InvocationWrite::Deliver { .. });
         let confides = is_confidential(&message.parts);
         task.kept.own.is_confidential |= confides;
-        let mut change = SessionChange::open(session, by(call), call.now);
+        let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let task_id = Some(task.kept.resource.envelope.id.clone());
         let said = NewMessage { message: unplaced(message, task_id, call), heard: true };
         let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
+        let answered = Answered { paused: &paused, part, payload: &given, actor: Some(&call.actor.name) };
+        let approves = note_approval(&mut change, &mut task, answered)?;
         if decides {
             change.advance(&mut task, TaskStatus::Working, None, Map::new());
         }
-        if decides || confides {
+        if decides || confides || approves {
             change.put_task(&task)?;
         }
         let change = Change::new(change.close()?.1, 201, &message)?;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::change::By;
 use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Call, CallAnswer, Personas};
+use crate::{Call, CallAnswer, Personas, Receipts};
 
 /// Number of attempts at a change that others were faster than.
 const ATTEMPTS: u32 = 64;
@@ -43,6 +43,8 @@ pub struct ApiParts {
     pub cursors: Cursors,
     /// Personas on offer; the first is the one that works where a request names none.
     pub personas: Personas,
+    /// Issues receipts, where the recording store of the harness does too; without it there are none.
+    pub receipts: Option<Receipts>,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
@@ -154,6 +156,8 @@ impl Api {
             Operation::ListTools => self.list_tools(&call).await,
             Operation::GetTool => self.get_tool(&call).await,
             Operation::ReadWorkspaceFile => self.read_file(&call).await,
+            Operation::ListTaskReceipts => self.list_receipts(&call).await,
+            Operation::GetReceipt => self.get_receipt(&call).await,
             _ => self.write(&call).await,
         }
     }
@@ -182,6 +186,7 @@ impl Api {
             Operation::DeleteMemory => self.delete_memory(call).await,
             Operation::CreateVault => self.create_vault(call).await,
             Operation::WriteWorkspaceFile => self.write_file(call).await,
+            Operation::VerifyReceipt => self.verify_receipt(call).await,
             other => Err(ProtocolError::not_implemented(other)),
         }
     }

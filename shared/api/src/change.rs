@@ -5,7 +5,7 @@
 
 use dormouse_ports::{Append, EndOfStream, Journal, Map, StreamEnd};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
-use dormouse_protocol::id::MessageId;
+use dormouse_protocol::id::{MessageId, ReceiptId};
 use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
+use crate::receipts::Receipts;
 use crate::refusal::internal;
 use crate::{feed, transcript};
 
@@ -30,6 +31,7 @@ pub(crate) struct SessionChange {
     first: u64,
     events: Vec<Event>,
     journal: Journal,
+    receipts: Option<Receipts>,
 }
 
 /// Author of a change, and its idempotent request.
@@ -55,7 +57,17 @@ impl SessionChange {
     pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
         let first = session.kept.own.position + 1;
         let before = session.kept.resource.clone();
-        Self { session, before, by, now, first, events: Vec::new(), journal: Journal::default() }
+        Self { session, before, by, now, first, events: Vec::new(), journal: Journal::default(), receipts: None }
+    }
+
+    /// The same, in which `receipts` issues receipts.
+    pub(crate) fn issuing(self, receipts: Option<Receipts>) -> Self {
+        Self { receipts, ..self }
+    }
+
+    /// Who issues receipts.
+    pub(crate) fn receipts(&self) -> Option<&Receipts> {
+        self.receipts.as_ref()
     }
 
     /// The session as it will be.
@@ -103,6 +115,16 @@ impl SessionChange {
     /// Publishes the first event about a resource.
     pub(crate) fn emit_new(&mut self, draft: Draft) {
         self.emit(draft, 1);
+    }
+
+    /// Publishes the issue of the receipt `id` by what `draft` makes; `payload` holds the receipt, of which no byte may
+    /// change any more.
+    pub(crate) fn emit_receipt(&mut self, draft: Draft, id: &ReceiptId, payload: Map) {
+        self.emit(draft, 1);
+        if let Some(event) = self.events.last_mut() {
+            event.receipt_id = Some(id.clone());
+            event.payload = payload;
+        }
     }
 
     /// Publishes an event about `task`.

@@ -38,6 +38,7 @@ use serde_json::Value;
 
 use crate::Actor;
 use crate::memories::MemoryIndex;
+use crate::receipts::{ChainHead, ReceiptNotes};
 use crate::refusal::internal;
 
 /// Field of a document with the server's own part of it.
@@ -263,6 +264,9 @@ pub(crate) struct SessionIndex {
     pub(crate) undelivered_from: Option<u64>,
     /// The tasks that have not ended.
     pub(crate) open: BTreeMap<TaskId, OpenTask>,
+    /// The last receipt of its chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receipts: Option<ChainHead>,
 }
 
 /// An open task, as far as its session knows it: every step of a task writes the session anyway.
@@ -300,6 +304,9 @@ pub(crate) struct TaskProgress {
     /// [`TaskIndex::is_confidential`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
+    /// [`TaskIndex::receipts`].
+    #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
+    pub(crate) receipts: ReceiptNotes,
 }
 
 impl TaskProgress {
@@ -308,7 +315,8 @@ impl TaskProgress {
         let TaskIndex { sequence, published_messages, is_confidential, .. } = task.own;
         let status = task.resource.status;
         let updated_at = task.resource.envelope.updated_at;
-        Self { status, updated_at, sequence, published_messages, is_confidential }
+        let receipts = task.own.receipts.clone();
+        Self { status, updated_at, sequence, published_messages, is_confidential, receipts }
     }
 }
 
@@ -317,9 +325,10 @@ impl Stored<Task> {
     pub(crate) fn known_to(mut self, session: &Stored<Session>) -> Option<Self> {
         let Kept { resource, own, .. } = &mut self.kept;
         if let OpenTask::Progress(progress) = session.kept.own.open.get(&resource.envelope.id)? {
-            let TaskProgress { status, updated_at, sequence, published_messages, is_confidential } = *progress;
+            let TaskProgress { status, updated_at, sequence, published_messages, is_confidential, .. } = *progress;
             (resource.status, resource.envelope.updated_at) = (status, updated_at);
-            *own = TaskIndex { sequence, published_messages, is_confidential, ..std::mem::take(own) };
+            let receipts = progress.receipts.clone();
+            *own = TaskIndex { sequence, published_messages, is_confidential, receipts, ..std::mem::take(own) };
         }
         Some(self)
     }
@@ -368,6 +377,9 @@ pub(crate) struct TaskIndex {
     /// True if it was given something that is not public: its final state may hold that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
+    /// What its receipts are made of, and where they are.
+    #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
+    pub(crate) receipts: ReceiptNotes,
     /// Outcome of a task that has ended, unless it is a document of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Box<Outcome>>,

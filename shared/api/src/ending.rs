@@ -8,12 +8,14 @@ use dormouse_protocol::resource::{
     Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, PartVisibility, Role, Task, TaskStatus,
 };
 use dormouse_protocol::{Envelope, ProtocolError};
-use serde_json::Value;
+use dormouse_receipts::canonical;
+use serde_json::{Value, json};
 
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::Stored;
 use crate::ids;
 use crate::page::fitting;
+use crate::receipts::{Ended, Tally, end_receipt};
 use crate::refusal::internal;
 
 /// The field of a final state that describes its outcome in a sentence.
@@ -54,6 +56,7 @@ pub(crate) fn end(
     change: &mut SessionChange,
     task: &mut Stored<Task>,
     ending: TaskEnd<'_>,
+    tally: &Tally,
 ) -> Result<(), ProtocolError> {
     let mut outcome = Outcome {
         envelope: Envelope::new(ids::of(&task.kept.resource.envelope.id), change.now()),
@@ -68,6 +71,7 @@ pub(crate) fn end(
         cost: Map::new(),
         metrics: Map::new(),
     };
+    let mut content = None;
     let to = match ending {
         TaskEnd::Completed { said, state } => {
             // The end of the wait was not published: it came while this turn ran.
@@ -81,8 +85,9 @@ pub(crate) fn end(
             outcome.messages = last_of(outcome.messages)?;
             outcome.summary =
                 outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
-            if state.is_some() {
+            if let Some(state) = state {
                 outcome.artifacts.push(final_state(change, task));
+                content = hash_of(task, change, state);
             }
             TaskStatus::Completed
         }
@@ -105,6 +110,18 @@ pub(crate) fn end(
     }
     outcome.summary = outcome.summary.chars().take(SUMMARY_CHARS).collect();
     task.kept.resource.outcome_id = Some(outcome.envelope.id.clone());
+    let ended = Ended {
+        status: outcome.status,
+        failure: outcome.failure.as_ref(),
+        artifacts: outcome.artifacts.iter().map(|artifact| (artifact, content.clone())).collect(),
+        messages: said_hash(task, change, &outcome.messages)?,
+        tally,
+    };
+    outcome.receipt_id = end_receipt(change, task, &ended)?;
+    task.kept.resource.receipt_id.clone_from(&outcome.receipt_id);
+    for artifact in &mut outcome.artifacts {
+        artifact.receipt_id.clone_from(&outcome.receipt_id);
+    }
     change.advance(task, to, outcome.failure.clone(), Map::new());
     if dormouse_json::length(&outcome).map_err(|error| internal(&error))? <= SMALL_OUTCOME {
         task.kept.own.outcome = Some(Box::new(outcome));
@@ -112,6 +129,26 @@ pub(crate) fn end(
         change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), outcome, ()))?;
     }
     change.put_task(task)
+}
+
+/// The hash of the final state as its artifact gives it, where a receipt may tell of it: a short one could be found from
+/// its hash.
+fn hash_of(task: &Stored<Task>, change: &SessionChange, state: &Map) -> Option<String> {
+    let is_told = change.receipts().is_some() && !task.kept.own.is_confidential;
+    is_told.then(|| canonical::sha256(Value::Object(redact::object(state.clone())).to_string().as_bytes()))
+}
+
+/// The hash of the parts of the messages of the end, as clients see them.
+fn said_hash(
+    task: &Stored<Task>,
+    change: &SessionChange,
+    messages: &[Message],
+) -> Result<Option<String>, ProtocolError> {
+    if messages.is_empty() || change.receipts().is_none() || task.kept.own.is_confidential {
+        return Ok(None);
+    }
+    let said: Vec<_> = messages.iter().map(|message| json!({ "role": message.role, "parts": message.parts })).collect();
+    canonical::digest(&Value::Array(said)).map(Some).map_err(|flaw| internal(&flaw))
 }
 
 /// The last of `messages`, as far as one page holds them: the transcript has all.

@@ -3,17 +3,14 @@ use dormouse_protocol::{Level, Operation, ProtocolError};
 
 use crate::{Api, Call, CallAnswer};
 
-/// True if servers of this crate offer `operation`; what they do not offer is answered 501.
-pub fn is_offered(operation: Operation) -> bool {
+/// True if servers of this crate offer `operation`, where `issues` tells whether they issue receipts; what they do not
+/// offer is answered 501.
+pub fn is_offered(operation: Operation, issues: bool) -> bool {
     match operation.spec().level {
         Level::Core | Level::Extended | Level::Host => true,
-        Level::Receipts | Level::Replay => false,
+        Level::Receipts => issues,
+        Level::Replay => false,
     }
-}
-
-/// True if tasks that end get receipts.
-pub(crate) fn issues_receipts() -> bool {
-    is_offered(Operation::GetReceipt)
 }
 
 /// Serves calls: requests that were found to be in order.

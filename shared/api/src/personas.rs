@@ -35,6 +35,8 @@ pub struct PersonaSpec {
     pub autonomy_tier: AutonomyTier,
     /// Tools that it may call.
     pub tools: Vec<ToolInfo>,
+    /// Policy for receipts of its tasks. Where it is optional, a server that can issue them does.
+    pub receipts: ReceiptPolicy,
 }
 
 /// The persona that a task is for.
@@ -50,7 +52,14 @@ pub(crate) struct ChosenPersona {
 impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
-        Self { graph: graph.into(), description: description.into(), autonomy_tier, tools: Vec::new() }
+        let receipts = ReceiptPolicy::Optional;
+        Self { graph: graph.into(), description: description.into(), autonomy_tier, tools: Vec::new(), receipts }
+    }
+
+    /// The same with another policy for receipts.
+    #[must_use]
+    pub fn with_receipts(self, receipts: ReceiptPolicy) -> Self {
+        Self { receipts, ..self }
     }
 
     /// The persona that works by `graph`, without a description.
@@ -70,7 +79,7 @@ impl PersonaSpec {
     }
 
     /// As clients see it. It comes with the server, so it is as old as time.
-    fn persona(&self, graph: &CompiledGraph) -> Persona {
+    fn persona(&self, graph: &CompiledGraph, issues: bool) -> Persona {
         Persona {
             envelope: Envelope::new(self.persona_id(), Timestamp::UNIX_EPOCH),
             name: self.graph.clone(),
@@ -78,7 +87,7 @@ impl PersonaSpec {
             entry_workflow: self.graph.clone(),
             description: self.description.clone(),
             autonomy_tier: self.autonomy_tier,
-            receipt_policy: ReceiptPolicy::Disabled,
+            receipt_policy: if issues { self.receipts } else { ReceiptPolicy::Disabled },
             tools: self.tools.iter().map(|tool| tool.name.clone()).collect(),
             capabilities: Vec::new(),
             triggers: Vec::new(),
@@ -234,17 +243,19 @@ impl Api {
                     ProtocolError::new(ErrorCode::PolicyViolation, message)
                 })?;
                 check_tier(&spec, stored.autonomy_tier)?;
-                if stored.receipt_policy == ReceiptPolicy::Required && !crate::issues_receipts() {
+                if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
                     let message = "the persona requires receipts, which this server does not issue";
                     return Err(ProtocolError::new(ErrorCode::PolicyViolation, message));
                 }
+                let spec = PersonaSpec { autonomy_tier: stored.autonomy_tier, receipts: stored.receipt_policy, ..spec };
                 Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
             }
         }
     }
 
     async fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {
-        Ok(spec.persona(&*self.graph(spec).await?))
+        let issues = self.parts().receipts.is_some() || spec.receipts == ReceiptPolicy::Required;
+        Ok(spec.persona(&*self.graph(spec).await?, issues))
     }
 
     pub(crate) async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {

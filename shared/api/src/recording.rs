@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
-    InvocationId, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom,
-    TurnStore,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation,
+    Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -19,13 +19,14 @@ use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::AppendNotifier;
 use crate::answers::{question_of, request_of, status_of};
 use crate::change::{By, SessionChange};
 use crate::conversation::shown;
-use crate::documents::{Resource, Stored, key};
+use crate::documents::{Kept, Resource, Stored, key};
 use crate::ending::{TaskEnd, end, say};
+use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
 use crate::recent::RecentDocuments;
+use crate::{AppendNotifier, Receipts};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 const ATTEMPTS: u32 = 64;
@@ -56,6 +57,8 @@ pub struct RecordingStore {
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
     recent: Arc<RecentDocuments>,
+    tallies: Arc<RecentTallies>,
+    receipts: Option<Receipts>,
 }
 
 impl fmt::Debug for RecordingStore {
@@ -67,7 +70,27 @@ impl fmt::Debug for RecordingStore {
 impl RecordingStore {
     /// Publishes what is committed to `store`; `records` reads its journals.
     pub fn new(store: impl Into<TurnStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { store: store.into(), records, clock, notifier: AppendNotifier::default(), recent: Arc::default() }
+        Self {
+            store: store.into(),
+            records,
+            clock,
+            notifier: AppendNotifier::default(),
+            recent: Arc::default(),
+            tallies: Arc::default(),
+            receipts: None,
+        }
+    }
+
+    /// The same, which has `receipts` issue a receipt of each task that ends, and of each answer to a question for a
+    /// permission.
+    #[must_use]
+    pub fn with_receipts(self, receipts: Option<Receipts>) -> Self {
+        Self { receipts, ..self }
+    }
+
+    /// Who issues receipts.
+    pub(crate) fn receipts(&self) -> Option<&Receipts> {
+        self.receipts.as_ref()
     }
 
     /// The same, which rings `notifier` for each stream that a commit appended to.
@@ -125,7 +148,8 @@ impl RecordingStore {
         let Some(task) = task.known_to(&session) else { return Ok(None) };
         let persona = task.kept.resource.persona_id.as_ref();
         let by = By { actor: persona.map_or_else(String::new, ToString::to_string), key: None };
-        Ok(Some(OpenedTask { task, change: SessionChange::open(session, by, now), as_stored }))
+        let change = SessionChange::open(session, by, now).issuing(self.receipts.clone());
+        Ok(Some(OpenedTask { task, change, as_stored }))
     }
 
     /// Publication of `commit`; `None` if there is none.
@@ -133,6 +157,13 @@ impl RecordingStore {
         let Some(opened) = self.open(id, known, commit.now).await? else { return Ok(None) };
         let OpenedTask { mut task, mut change, as_stored } = opened;
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
+        if goes_on(commit) {
+            self.note_untold_answer(&mut change, &mut task).await?;
+        }
+        let mut tally = self.tally(&task, ends(commit)).await?;
+        if let Some(tally) = &mut tally {
+            tally.add_entries(entries);
+        }
         let told = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
                 let before = match from {
@@ -146,14 +177,15 @@ impl RecordingStore {
                 record(&mut change, &mut task, entries);
                 let (said, conversation) = messages_since(&mut task, Some(paused), state);
                 let state = (!conversation).then_some(state);
-                end(&mut change, &mut task, TaskEnd::Completed { said, state })
+                end(&mut change, &mut task, TaskEnd::Completed { said, state }, &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
                 record(&mut change, &mut task, entries);
-                end(&mut change, &mut task, TaskEnd::Failed(failure))
+                end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Cancel { cancellation, .. }) => {
-                end(&mut change, &mut task, TaskEnd::Canceled { reason: cancellation.reason.as_deref() })
+                let ending = TaskEnd::Canceled { reason: cancellation.reason.as_deref() };
+                end(&mut change, &mut task, ending, &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Release { invocation_id, generation: 1.., .. }) => {
                 let record = self.store.invocations.load_invocation(invocation_id).await?;
@@ -189,17 +221,77 @@ impl RecordingStore {
             | None => return Ok(None),
         };
         let journal = told.and_then(|()| change.close()).map_err(corrupt)?.1;
-        Ok(Some(Emitted { journal, as_stored }))
+        let recorded = task.kept.own.receipts.recorded;
+        Ok(Some(Emitted { journal, as_stored, recorded, tally }))
+    }
+
+    /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all
+    /// of it and the task `ends`, else unknown.
+    async fn tally(&self, task: &Stored<Task>, ends: bool) -> Result<Option<Tally>, StoreError> {
+        let Kept { resource, own, .. } = &task.kept;
+        if self.receipts.is_none() || own.receipts.off {
+            return Ok(None);
+        }
+        let id = &resource.envelope.id;
+        match self.tallies.get(id, own.receipts.recorded) {
+            None if ends => {
+                let stream = resource.session_id.as_str();
+                let recorded = Recorded { records: &*self.records, stream, first: own.first, task: id };
+                Tally::read(recorded).await.map(Some)
+            }
+            known => Ok(known),
+        }
+    }
+
+    /// Issues the receipt of the answer `payload` to `paused`, if that is one to a question for a permission.
+    fn note_answer(
+        &self,
+        change: &mut SessionChange,
+        task: &mut Stored<Task>,
+        (paused, payload): (&PausedInvocation, Option<&Map>),
+    ) -> Result<(), ProtocolError> {
+        match payload.filter(|_| paused.fan_in.is_none() && self.receipts.is_some()) {
+            Some(payload) => {
+                note_approval(change, task, Answered { paused, part: None, payload, actor: None }).map(|_| ())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same, where the end of the wait of `task` could not be published when the answer came.
+    async fn note_untold_answer(&self, change: &mut SessionChange, task: &mut Stored<Task>) -> Result<(), StoreError> {
+        if self.receipts.is_none() || task.kept.resource.status != TaskStatus::AuthRequired {
+            return Ok(());
+        }
+        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let Some(record) = self.store.invocations.load_invocation(&id).await? else { return Ok(()) };
+        match &record.status {
+            InvocationStatus::Resuming(claim) => {
+                self.note_answer(change, task, (&record.paused, Some(&claim.payload))).map_err(corrupt)
+            }
+            InvocationStatus::Suspended
+            | InvocationStatus::Accepted { .. }
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => Ok(()),
+        }
     }
 
     /// Publishes that the wait of a task is over, as long as the claim holds: a late publication would be about a task
     /// that sleeps again. Publishing it matters less than that the task goes on.
-    async fn emit_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
+    async fn emit_woken(
+        &self,
+        id: &TaskId,
+        woken: &InvocationRecord,
+        request: &ClaimRequest,
+    ) -> Result<(), CommitError> {
+        let generation = woken.paused.generation;
         let Some(opened) = self.open(id, &[], request.now).await? else { return Ok(()) };
         let OpenedTask { mut task, mut change, .. } = opened;
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
+        self.note_answer(&mut change, &mut task, (&woken.paused, request.payload.as_ref())).map_err(corrupt)?;
         change.advance(&mut task, TaskStatus::Working, None, Map::new());
         let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
         let invocation_id = request.invocation_id.clone();
@@ -226,6 +318,10 @@ struct Emitted {
     journal: Journal,
     /// The document of the task as it was found.
     as_stored: DocumentWrite,
+    /// Number of entries that the nodes have recorded by now.
+    recorded: u64,
+    /// Their tally, where it is known and goes on.
+    tally: Option<Tally>,
 }
 
 fn corrupt(error: ProtocolError) -> StoreError {
@@ -266,6 +362,32 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
     (!is_told).then_some(task)
 }
 
+/// True if `commit` is of a turn that has gone on behind a pause.
+fn goes_on(commit: &Commit) -> bool {
+    matches!(
+        commit.invocation,
+        Some(
+            InvocationWrite::Suspend { .. }
+                | InvocationWrite::Complete { .. }
+                | InvocationWrite::Fail { .. }
+                | InvocationWrite::Progress { .. }
+        )
+    )
+}
+
+/// True if `commit` ends its invocation.
+fn ends(commit: &Commit) -> bool {
+    matches!(
+        commit.invocation,
+        Some(
+            InvocationWrite::Complete { .. }
+                | InvocationWrite::Fail { .. }
+                | InvocationWrite::PutAside { .. }
+                | InvocationWrite::Cancel { .. }
+        )
+    )
+}
+
 /// `commit` without what nodes recorded that is published to no client.
 fn untold(commit: &Commit) -> Commit {
     Commit { journal: Journal { recorded: None, ..commit.journal.clone() }, ..commit.clone() }
@@ -277,6 +399,9 @@ fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[Journa
         return;
     }
     change.advance(task, TaskStatus::Working, None, Map::new());
+    if change.receipts().is_some() {
+        task.kept.own.receipts.recorded += entries.len() as u64;
+    }
     for entry in entries {
         let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
         change.emit_for_task(task, draft);
@@ -364,6 +489,10 @@ impl Commits for RecordingStore {
             match self.write(&told).await {
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
                 Ok(()) => {
+                    match emitted.tally.filter(|_| emitted.recorded > 0) {
+                        Some(tally) => self.tallies.note(&task, emitted.recorded, tally),
+                        None => self.tallies.forget(&task),
+                    }
                     self.recent.note(task, &told, &emitted.as_stored);
                     return Ok(());
                 }
@@ -379,7 +508,7 @@ impl Commits for RecordingStore {
         let outcome = self.store.commits.claim(request).await?;
         if let (ClaimOutcome::Granted(record), Some(_), Some(task)) =
             (&outcome, &request.payload, task_called(&request.invocation_id))
-            && let Err(error) = self.emit_woken(&task, record.paused.generation, request).await
+            && let Err(error) = self.emit_woken(&task, record, request).await
         {
             tracing::info!(
                 %error, %task,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use dormouse_engine::{Engine, Ports};
 use dormouse_ports::{IdSource, InvocationLimits, Spawner, WakePlanner};
 
-use crate::RecordingStore;
+use crate::{Receipts, RecordingStore};
 
 /// An engine whose store is a [`RecordingStore`]. A server demands one, so that none is made whose turns tell their clients
 /// nothing.
@@ -28,7 +28,10 @@ use crate::RecordingStore;
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct RecordingEngine(Engine);
+pub struct RecordingEngine {
+    engine: Engine,
+    receipts: Option<Receipts>,
+}
 
 impl RecordingEngine {
     /// An engine on `store`, which goes by the store's time.
@@ -39,17 +42,24 @@ impl RecordingEngine {
         planner: Arc<dyn WakePlanner>,
     ) -> Self {
         let clock = store.clock().clone();
-        Self(Engine::new(Ports { store: store.into(), clock, ids, spawner, planner }))
+        let receipts = store.receipts().cloned();
+        let engine = Engine::new(Ports { store: store.into(), clock, ids, spawner, planner });
+        Self { engine, receipts }
     }
 
     /// The same with other limits.
     #[must_use]
     pub fn limited(self, limits: InvocationLimits) -> Self {
-        Self(self.0.limited(limits))
+        Self { engine: self.engine.limited(limits), ..self }
     }
 
     /// The engine, for what runs graphs with it.
     pub fn engine(&self) -> &Engine {
-        &self.0
+        &self.engine
+    }
+
+    /// Who issues the receipts of its tasks.
+    pub fn receipts(&self) -> Option<&Receipts> {
+        self.receipts.as_ref()
     }
 }

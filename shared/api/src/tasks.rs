@@ -12,22 +12,24 @@ use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    Branch, CancelTaskRequest, Message, Session, SubmitInput, SubmitTaskRequest, Task, TaskInput, TaskStatus,
+    Branch, CancelTaskRequest, Message, ReceiptPolicy, Session, SubmitInput, SubmitTaskRequest, Task, TaskInput,
+    TaskStatus,
 };
-use dormouse_protocol::{Map, ProtocolError};
+use dormouse_protocol::{ErrorCode, Map, ProtocolError};
 use futures::FutureExt;
 use futures::future::try_join_all;
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{Segment, Stored, TaskIndex};
+use crate::documents::{Kept, Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
 use crate::personas::ChosenPersona;
+use crate::receipts::{ReceiptNotes, Recorded, Tally};
 use crate::refusal::{conflict, internal, refused, store};
-use crate::{Call, CallAnswer, transcript};
+use crate::{Call, CallAnswer, PersonaSpec, transcript};
 
 /// Number of messages, the newest, that an agent is given that has received none of them.
 const HEARD_AT_ONCE: usize = 200;
@@ -125,7 +127,9 @@ impl Api {
             SubmitInput::Payload(_) => false,
         };
         let first = change.next();
-        let progress = TaskIndex { first, graph: spec.graph.clone(), is_confidential, ..TaskIndex::default() };
+        let receipts = self.receipt_terms(&spec)?;
+        let progress =
+            TaskIndex { first, graph: spec.graph.clone(), is_confidential, receipts, ..TaskIndex::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;
@@ -200,10 +204,11 @@ impl Api {
         let session = self.session_of(&task, call).await?;
         // It has ended in the meantime.
         let Some(mut task) = task.known_to(&session) else { return Box::pin(self.cancel(call)).await };
-        let mut change = SessionChange::open(session, by(call), call.now);
+        let tally = self.tally_of(&task).await?;
+        let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
         change.emit_for_task(&mut task, draft);
-        end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() })?;
+        end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() }, &tally)?;
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
         let ended = (woken && paused.has_paused()).then(|| Subscription {
             invocation_id: id,
@@ -215,6 +220,36 @@ impl Api {
         let invocation = Some(InvocationWrite::Cancel { paused: Box::new(paused), cancellation });
         let change = Change::new(change.close()?.1, 200, &task.kept.resource)?;
         Ok(Change { invocation, ended, ..change })
+    }
+
+    /// What the nodes of `task` have recorded, where a receipt is to tell of it.
+    async fn tally_of(&self, task: &Stored<Task>) -> Result<Tally, ProtocolError> {
+        let Kept { resource, own, .. } = &task.kept;
+        if self.parts().receipts.is_none() || own.receipts.off || own.receipts.recorded == 0 {
+            return Ok(Tally::default());
+        }
+        let stream = resource.session_id.as_str();
+        let task = &resource.envelope.id;
+        Tally::read(Recorded { records: self.records(), stream, first: own.first, task }).await.map_err(store)
+    }
+
+    /// What receipts of the tasks of `spec` need to know.
+    ///
+    /// # Errors
+    /// `policy_violation` where the persona demands receipts, and the server issues none.
+    fn receipt_terms(&self, spec: &PersonaSpec) -> Result<ReceiptNotes, ProtocolError> {
+        match (&self.parts().receipts, spec.receipts) {
+            (None, ReceiptPolicy::Required) => {
+                let message = "the persona demands receipts, and this server issues none: give it a key to sign with";
+                Err(ProtocolError::new(ErrorCode::PolicyViolation, message))
+            }
+            (None, ReceiptPolicy::Optional | ReceiptPolicy::Disabled) => Ok(ReceiptNotes::default()),
+            (Some(_), ReceiptPolicy::Disabled) => Ok(ReceiptNotes { off: true, ..ReceiptNotes::default() }),
+            (Some(_), policy @ (ReceiptPolicy::Required | ReceiptPolicy::Optional)) => {
+                let owed = policy == ReceiptPolicy::Required;
+                Ok(ReceiptNotes { owed, tier: Some(spec.autonomy_tier), ..ReceiptNotes::default() })
+            }
+        }
     }
 
     /// The session of `task`.

@@ -10,6 +10,7 @@ mod inspect;
 mod keys;
 mod letters;
 mod new;
+mod receipts;
 mod talk;
 mod target;
 mod terminal;
@@ -36,6 +37,7 @@ use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
 use crate::new::{Infra, New, NewError, infra, new};
+use crate::receipts::{ReceiptsCommand, receipts};
 use crate::talk::{ClientCommand, talk};
 use crate::workspace::{WorkspaceCommand, workspace};
 
@@ -45,7 +47,7 @@ use crate::workspace::{WorkspaceCommand, workspace};
 #[command(
     name = "dormouse",
     version,
-    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, or \
+    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, receipts are not valid, or \
         pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
         was canceled."
 )]
@@ -75,6 +77,9 @@ enum Command {
     /// Make, list and revoke API keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Receipts of tasks: list and export them, verify them without a server, and replace the key that signs them.
+    #[command(subcommand)]
+    Receipts(ReceiptsCommand),
     /// List the dead letters of a stack on AWS, with the reason and what helps, and hand them back.
     Letters(LettersArgs),
 }
@@ -164,6 +169,10 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Keys(ask) => quietly(async {
             let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Receipts(ask) => quietly(async {
+            let code = |sound| if sound { ExitCode::SUCCESS } else { ExitCode::from(3) };
+            receipts(ask).await.map(code).map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Letters(ask) => quietly(async {
             let done = letters(ask).await.map(|()| ExitCode::SUCCESS);

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 pub(crate) use ask::Answering;
 pub(crate) use ask::ClientCommand;
+pub(crate) use ask::ServerArgs;
 use ask::{SendTask, Tail, WatchedPlace};
 pub(crate) use chat::Chat;
-use client::Client;
-pub(crate) use client::TalkError;
+pub(crate) use client::{Client, TalkError};
 use show::Show;
 
 use crate::inspect::{self, InspectError, PAGE, answer, named, on};

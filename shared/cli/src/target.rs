@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::{Agents, AgentsError, Outside, RecordingStore};
+use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
 use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
 use dormouse_harness::{Harness, HarnessConfig, Mode};
-use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine};
+use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine, receipt_ring};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, MaintenanceStore, Records, Registration,
     RuleName, SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
+use dormouse_receipts::{InvalidRing, KeyRing};
 use dormouse_system::SystemClock;
 
 pub(crate) use dormouse_local::Purpose;
@@ -29,13 +30,16 @@ pub(crate) struct StoreTarget {
     data: PathBuf,
     /// DynamoDB table to look into instead; credentials come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
     /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish, and the doctor sees
-    /// the rules of the bus.
+    /// the rules of the bus; with `DORMOUSE_RECEIPT_KEYS` what is ended from here gets its receipts.
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Address of DynamoDB, if not that of the region.
     #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data")]
     endpoint_url: Option<String>,
 }
+
+/// The variable with the keys that receipts of a table's tasks are signed with.
+const RECEIPT_KEYS: &str = "DORMOUSE_RECEIPT_KEYS";
 
 /// Reason for which there is nothing to look into. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,8 @@ pub(crate) enum TargetError {
     Folder(#[from] OpenError),
     #[error("{0} is not set; with --table the environment must hold credentials and region")]
     NoVariable(&'static str),
+    #[error("DORMOUSE_RECEIPT_KEYS: {0}")]
+    ReceiptKeys(InvalidRing),
     #[error("a graph cannot be compiled: {0}")]
     Agents(#[from] AgentsError),
 }
@@ -161,7 +167,11 @@ impl StoreTarget {
                     Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                opened(agents, store, bus, Arc::new(LeftToTheSweep), rules)
+                let receipts = match std::env::var(RECEIPT_KEYS) {
+                    Ok(text) => Some(Receipts::of(&KeyRing::parse(&text).map_err(TargetError::ReceiptKeys)?)),
+                    Err(_) => None,
+                };
+                opened(agents, store, bus, Arc::new(LeftToTheSweep), (rules, receipts))
             }
             None => self.open_folder(agents, purpose, config).await,
         }
@@ -179,7 +189,9 @@ impl StoreTarget {
         let store = DynamoDbStateStore::new(&folder.client, TABLE, config);
         let bus = folder.bus.clone().unwrap_or_else(|| Arc::new(NoBus));
         let subscriptions = folder.subscriptions.clone().unwrap_or_else(|| Arc::new(LeftToTheSweep));
-        opened(agents, store, bus, subscriptions, RuleSource::Folder(folder))
+        // A folder of an earlier version has no key yet.
+        let receipts = receipt_ring(&self.data).ok().map(|ring| Receipts::of(&ring));
+        opened(agents, store, bus, subscriptions, (RuleSource::Folder(folder), receipts))
     }
 }
 
@@ -188,12 +200,13 @@ fn opened(
     store: DynamoDbStateStore,
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
-    rules: RuleSource,
+    (rules, receipts): (RuleSource, Option<Receipts>),
 ) -> Result<OpenedStore, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
-    let engine = engine(RecordingStore::new(store.clone(), store.clone(), clock));
+    let recording = RecordingStore::new(store.clone(), store.clone(), clock).with_receipts(receipts);
+    let engine = engine(recording);
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
     Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })

@@ -73,7 +73,7 @@ pub use dormouse_engine::{
 pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,
 };
-pub use dormouse_protocol::resource::AutonomyTier;
+pub use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 pub use dormouse_tools::schemars;
 pub use serde;
 pub use serde_json::{Value, json};

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, RecordingEngine};
+use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, Receipts, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
@@ -100,6 +100,7 @@ struct AppShared {
     stateless: Harness,
     maintenance: MaintenanceStore,
     personas: Personas,
+    receipts: Option<Receipts>,
     catalog: Vec<CatalogLine>,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
@@ -163,6 +164,7 @@ impl App {
             stateless,
             maintenance,
             personas,
+            receipts: engine.receipts().cloned(),
             catalog,
             callbacks,
             signal_key,
@@ -248,6 +250,11 @@ impl App {
     /// The graphs that it serves.
     pub fn graphs(&self) -> &GraphRegistry {
         self.0.sessioned.graphs()
+    }
+
+    /// Who issues the receipts of its tasks.
+    pub(crate) fn receipts(&self) -> Option<&Receipts> {
+        self.0.receipts.as_ref()
     }
 
     /// What is declared with the agents that it serves.

@@ -9,11 +9,12 @@ mod admit;
 mod card;
 mod page;
 mod public;
+mod receipt;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_api::{CallAnswer, Keys, Operations, Personas, StreamItem, StreamOptions, Streams};
+use dormouse_api::{CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
@@ -34,6 +35,8 @@ pub(crate) struct Protocol {
     pub(crate) streams: Streams,
     /// Personas that can be given tasks.
     pub(crate) personas: Personas,
+    /// Who issues receipts, and signs the card.
+    pub(crate) receipts: Option<Receipts>,
     /// Information that the server gives about itself.
     pub(crate) about: ServerInfo,
     /// Clock of the server.
@@ -65,7 +68,12 @@ impl Protocol {
                 let events = self.streams.open(&self.operations, call, resume).await?;
                 Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events.map(|item| blocks(&item)).boxed())))
             }
-            Paging::Whole | Paging::Page | Paging::Range => self.operations.serve(call).await.map(respond),
+            Paging::Whole | Paging::Page | Paging::Range => {
+                let operation = call.operation;
+                let answer = self.operations.serve(call).await?;
+                let form = receipt::Form::wanted(operation, request.header("accept"));
+                form.map_or_else(|| Ok(respond(answer.clone())), |form| form.response(&answer))
+            }
         }
     }
 }

@@ -101,6 +101,7 @@ impl Server {
             timers: wire.timers.clone(),
             cursors: wire.cursors.clone(),
             personas: app.personas().clone(),
+            receipts: app.receipts().cloned(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)
@@ -117,6 +118,7 @@ impl Server {
             personas: app.personas().linked().to_vec(),
             beside: if wire.reads_only { Vec::new() } else { vec![Extensions::described(), app.described()] },
             since: clock.now(),
+            issues: app.receipts().is_some(),
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {
@@ -129,6 +131,7 @@ impl Server {
         let protocol = Protocol {
             operations,
             personas: app.personas().clone(),
+            receipts: app.receipts().cloned(),
             keys: issuers.into_iter().fold(Keys::new(wire.records.clone()), Keys::trusting),
             streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
-use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
@@ -86,7 +86,8 @@ pub async fn compose(
         (Some(_) | None, Some(_) | None) => agents,
     };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
-    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+    let receipts = config.receipts.as_ref().map(Receipts::of);
+    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts);
     let ids = Arc::new(RandomIds);
     let spawner = Arc::new(TokioSpawner);
     let planner = Arc::new(DescriptorWakes);

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, AppendNotifier, Keys, Outside, RecordingEngine, RecordingStore};
+use dormouse_api::{Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
@@ -38,6 +38,7 @@ use crate::hosts::Hosts;
 use crate::keys::{self, KeyError};
 use crate::listen;
 use crate::program::program;
+use crate::receipts::new_ring;
 use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
 use crate::sign_in::SignIn;
@@ -173,6 +174,7 @@ async fn run(
     let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;
     let secret = CallbackSecret::new(secret);
     let store_key = folder.keep_store_key()?;
+    let receipts = Receipts::of(&folder.receipt_ring(&new_ring()?)?);
     let address = format!("http://{}", listener.local_addr()?);
     tracing::info!(folder = %options.data.display(), "opening the store…");
     let store = match folder.was_complete() {
@@ -195,7 +197,9 @@ async fn run(
     let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
     let notifier = AppendNotifier::default();
     let api_key = development_key(&folder, &*table, table.clone()).await?;
-    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).with_notifier(notifier.clone());
+    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone())
+        .with_notifier(notifier.clone())
+        .with_receipts(Some(receipts));
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn Sleepers> = table.clone();
     let signer = CallbackSigner::new(secret.clone());

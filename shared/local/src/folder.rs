@@ -6,8 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dormouse_receipts::KeyRing;
 use uuid::Uuid;
 
+use crate::receipts::RING;
 use crate::store;
 
 /// File with the address at which the process listens that has the folder; empty while it starts. It is there from when
@@ -220,6 +222,24 @@ impl DataFolder {
         self.kept(name, fresh)
     }
 
+    /// The keys that receipts are signed with; `made` is kept when there are none.
+    ///
+    /// # Errors
+    /// [`FolderError::Damaged`] when they cannot be read: others would sign in their place, and nobody could verify what
+    /// these signed.
+    pub(crate) fn receipt_ring(&self, made: &KeyRing) -> Result<KeyRing, FolderError> {
+        let path = self.path.join(RING);
+        if self.was_complete && !path.exists() {
+            tracing::warn!(
+                file = %path.display(),
+                "there was no key for receipts, and a new one is made; receipts that another one signed can be verified \
+                 again with a copy of the former file"
+            );
+        }
+        let text = self.kept(RING, || made.text())?;
+        KeyRing::parse(&text).map_err(|error| FolderError::Damaged { path, reason: error.to_string() })
+    }
+
     /// The development key; `made` is kept when there is none.
     pub(crate) fn development_key(&self, made: String) -> Result<String, FolderError> {
         if self.was_complete && !self.path.join(API_KEY).exists() {
@@ -261,7 +281,7 @@ fn taken(path: &Path, lock: &mut File) -> FolderError {
 }
 
 /// Written aside and renamed: a kill leaves a whole secret or none.
-fn keep_secret(file: &Path, secret: String) -> io::Result<String> {
+pub(crate) fn keep_secret(file: &Path, secret: String) -> io::Result<String> {
     let unfinished = file.with_extension("unfinished");
     let mut opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     opened.write_all(secret.as_bytes())?;

@@ -19,6 +19,7 @@
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
+//! | [`Signer`] | a key that receipts are signed with; only where they are issued |
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
 //! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
@@ -80,6 +81,7 @@ mod runtime;
 mod secrets;
 mod session;
 mod signal;
+mod signer;
 mod sleepers;
 mod store;
 mod subscription;
@@ -124,6 +126,7 @@ pub use runtime::{Clock, IdSource, Spawner};
 pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
+pub use signer::Signer;
 pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
 pub use store::{MaintenanceStore, Page, StateStore, StoreError, TurnStore};
 pub use subscription::{

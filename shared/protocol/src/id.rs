@@ -168,6 +168,18 @@ impl MessageId {
     }
 }
 
+impl ReceiptId {
+    /// The id of the receipt that the event at `position` of the stream called `stream` issues.
+    pub fn at(stream: &str, position: u64) -> Self {
+        Self(placed(Self::OBJECT, stream, position))
+    }
+
+    /// The stream and the position of the event that issues the receipt. `None`: it is the id of no receipt of ours.
+    pub fn place(&self) -> Option<(&str, u64)> {
+        place(Self::OBJECT, &self.0)
+    }
+}
+
 fn placed(word: &str, stream: &str, position: u64) -> String {
     format!("{word}_{stream}_{position:016x}")
 }

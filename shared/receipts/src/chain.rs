@@ -94,7 +94,8 @@ fn links(receipts: &[Receipt], places: &[usize]) -> Vec<Finding> {
     }
     for &place in places {
         let receipt = &receipts[place];
-        let (hash, previous) = (receipt.claimed_hash(), receipt.previous_hash());
+        let hash = receipt.claimed_hash();
+        let previous = receipt.previous_hash();
         if by_hash.get(hash).is_some_and(|first| *first != place) {
             findings.push(finding(receipts, place, Flaw::Repeated));
             continue;

@@ -112,7 +112,9 @@ impl Export {
 
     /// Verifies what is in the file by `keys`, that are to be believed at `at`.
     pub fn verify(&self, keys: &Keys, at: jiff::Timestamp) -> Report {
-        let (mut places, mut readable, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = Vec::new();
+        let mut readable = Vec::new();
+        let mut findings = Vec::new();
         for (position, receipt) in self.receipts.iter().enumerate() {
             match receipt {
                 Ok(receipt) => {

@@ -29,6 +29,7 @@
 #![warn(missing_docs)]
 
 pub mod canonical;
+pub mod cbor;
 pub mod chain;
 mod draft;
 mod export;

@@ -88,7 +88,8 @@ impl Receipt {
     /// # Errors
     /// The first reason for which it is not valid.
     pub fn verify(&self, keys: &Keys, at: Timestamp) -> Result<(), Flaw> {
-        let (claimed, computed) = (self.claimed_hash(), self.hash()?);
+        let claimed = self.claimed_hash();
+        let computed = self.hash()?;
         if claimed != computed {
             return Err(Flaw::HashMismatch { claimed: claimed.to_owned(), computed });
         }

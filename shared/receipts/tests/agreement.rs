@@ -22,7 +22,8 @@ fn main() -> ExitCode {
     let python = python();
     let published = root().join("../shared/harn");
     let has = published.join("receipts").is_dir();
-    let (of_python, of_schema) = (python.clone(), published.clone());
+    let of_python = python.clone();
+    let of_schema = published.clone();
     let trials = vec![
         Trial::test("chains_of_ours_in_python", move || compare(&python.ok_or("no Python")?, &chains()))
             .with_ignored_flag(of_python.is_none()),

@@ -207,7 +207,8 @@ fn a_revoked_key_is_believed_for_the_time_before_and_a_retired_one_for_what_it_s
         edit(&mut key);
         Keys::from([key])
     };
-    let (lines, late) = (texts(1), now());
+    let lines = texts(1);
+    let late = now();
     let revoked = with(|key| key.revoked_at = Some(at("2026-06-01T00:00:00Z")));
     assert_eq!(flaws_by(&lines, &revoked, at("2026-05-31T00:00:00Z")), [""; 0]);
     assert_eq!(flaws_by(&lines, &revoked, at("2026-06-01T00:00:00Z")), ["0 key_revoked"]);
@@ -278,13 +279,15 @@ fn a_private_key_does_not_show_itself() {
 
 #[test]
 fn a_ring_rotates_revokes_and_comes_back_from_its_text() {
-    let (t1, t2) = (at("2026-05-01T00:00:00Z"), at("2026-06-01T00:00:00Z"));
+    let t1 = at("2026-05-01T00:00:00Z");
+    let t2 = at("2026-06-01T00:00:00Z");
     let first = KeyRing::parse(&hex::encode([7; 32])).expect("a ring");
     assert_eq!(first.keys(), keys());
     let second = first.clone().rotated([8; 32], t1);
     let second = KeyRing::parse(&second.text()).expect("a ring");
     assert!(!second.text().contains(&hex::encode([7; 32])), "the former private key is gone");
-    let (old, new) = (first.active().public().id, second.active().public().id);
+    let old = first.active().public().id;
+    let new = second.active().public().id;
     assert_eq!(second.keys().get(&old).and_then(|key| key.retired_at), Some(t1));
     assert_eq!(second.keys().get(&new).and_then(|key| key.created_at), Some(t1));
     assert_eq!(flaws_by(&texts(2), &second.keys(), now()), [""; 0], "what the former key signed stays valid");

@@ -102,6 +102,7 @@ impl Deployment {
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             personas: ["chat", "expense-approval"].map(spec).to_vec().into(),
+            receipts: None,
         });
         Self { _embedded: embedded, api, harness, store, notifier, meter }
     }

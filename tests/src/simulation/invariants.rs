@@ -19,7 +19,7 @@ use super::history::{Call, Changed, Sight, has_ended, is_aside, payload_of};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 32] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 34] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -46,6 +46,8 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 32] = [
     ("a task goes step by step", published::steps_are_allowed),
     ("the end of a task is told last", published::ends_are_told_last),
     ("an end has one outcome", published::ends_have_one_outcome),
+    ("an end has one receipt", published::ends_have_one_receipt),
+    ("the receipts of a session are a chain", published::receipts_are_chains),
     ("a task tells what its invocation does", published::tasks_tell_what_is),
     ("what has a key is done once", published::keys_count_once),
     ("what nodes record is told once", published::entries_are_told_once),

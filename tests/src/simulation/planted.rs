@@ -139,11 +139,15 @@ pub enum PlantedBug {
     DropEntries,
     /// What a node records is committed twice.
     DoubleEntries,
+    /// Tasks end without a receipt.
+    EndUnproved,
+    /// The session forgets which receipt was its last one.
+    ForgetChain,
 }
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 64] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -206,6 +210,8 @@ impl PlantedBug {
         Self::DoubtIsNo,
         Self::DropEntries,
         Self::DoubleEntries,
+        Self::EndUnproved,
+        Self::ForgetChain,
     ];
 
     /// Where it can be put in.

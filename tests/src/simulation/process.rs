@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Keys, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, Receipts, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
@@ -9,6 +9,7 @@ use dormouse_http::{
 };
 use dormouse_ports::{Clock, InvocationId, MaintenanceStore, Records, Sleepers, TurnStore};
 use dormouse_protocol::cursor::Cursors;
+use dormouse_receipts::KeyRing;
 use futures::future::{Either, select};
 use serde_json::{Value, json};
 
@@ -19,6 +20,11 @@ use super::workload::KEY;
 use super::world::{ProcessId, World};
 use super::{PlantedBug, RULES, Store, TURN};
 use crate::HttpAnswer;
+
+/// The keys that receipts are signed with.
+pub(crate) fn ring() -> KeyRing {
+    KeyRing::new([7; 32], None)
+}
 
 /// The most bytes of a stream that are sent in one response.
 const WHOLE_STREAM: usize = 100_000;
@@ -64,7 +70,8 @@ impl Process {
                 (observed.into(), Arc::new(store.clone()).into(), Arc::new(store))
             }
         };
-        let recording = RecordingStore::new(store, records.clone(), sim_ports.clone());
+        let receipts = (planted != Some(PlantedBug::EndUnproved)).then(|| Receipts::of(&ring()));
+        let recording = RecordingStore::new(store, records.clone(), sim_ports.clone()).with_receipts(receipts);
         let attempts = world.lock().attempts;
         let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
         let app = App::new(Parts {

@@ -24,7 +24,7 @@ async fn a_tenant_makes_personas_of_the_workflows_of_the_server() {
     assert!(!made.to_string().contains("sk-aaaa"), "{made}");
     assert_eq!(world.get(&format!("/v1/personas/{id}")).await, made);
     let listed = ids(&world.get("/v1/personas").await);
-    assert_eq!((listed[0].as_str(), listed.len()), (id.as_str(), 7));
+    assert_eq!((listed[0].as_str(), listed.len()), (id.as_str(), 10));
     let changed = world.patch(&format!("/v1/personas/{id}"), json!({"description": "Asks twice."})).await;
     assert_eq!((&changed["description"], &changed["version"]), (&json!("Asks twice."), &json!("1")));
 
@@ -55,8 +55,8 @@ async fn lists_of_what_is_stored_and_what_comes_with_the_server_go_on_page_by_pa
         world.post("/v1/personas", persona("chat", "act_auto")).await;
     }
     let whole = ids(&world.get("/v1/personas").await);
-    assert_eq!(whole.len(), 9);
-    for limit in 1..=9 {
+    assert_eq!(whole.len(), 12);
+    for limit in 1..=12 {
         let (mut seen, mut cursor) = (Vec::new(), String::new());
         loop {
             let page = world.get(&format!("/v1/personas?limit={limit}&cursor={cursor}")).await;
@@ -103,15 +103,20 @@ async fn a_persona_promises_no_more_than_its_workflow_keeps() {
 
 #[tokio::test]
 async fn a_persona_that_requires_receipts_works_only_where_they_are_issued() {
-    let (world, session) = World::with_session().await;
-    let strict = json!({"receipt_policy": "required"});
-    let made = world.post("/v1/personas", persona("chat", "act_auto")).await;
-    let made = world.patch(&format!("/v1/personas/{}", text(&made["id"])), strict).await;
-    let task = json!({"persona_id": made["id"], "input": says("Hello")["input"]});
-    let answer = world.call(ada(), "POST", &format!("{session}/tasks"), &task, None).await;
-    match dormouse_api::is_offered(dormouse_protocol::Operation::GetReceipt) {
-        true => assert!(answer.is_ok(), "{answer:?}"),
-        false => assert_eq!(answer.expect_err("no receipts").status(), 422),
+    let ring = dormouse_receipts::KeyRing::new([7; 32], None);
+    for receipts in [None, Some(dormouse_api::Receipts::of(&ring))] {
+        let issues = receipts.is_some();
+        let world = receipts.map_or_else(World::new, World::issuing);
+        let session = world.session().await;
+        let strict = json!({"receipt_policy": "required"});
+        let made = world.post("/v1/personas", persona("chat", "act_auto")).await;
+        let made = world.patch(&format!("/v1/personas/{}", text(&made["id"])), strict).await;
+        let task = json!({"persona_id": made["id"], "input": says("Hello")["input"]});
+        let answer = world.call(ada(), "POST", &format!("{session}/tasks"), &task, None).await;
+        match issues {
+            true => assert!(answer.is_ok(), "{answer:?}"),
+            false => assert_eq!(answer.expect_err("no receipts").status(), 422),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod identity;
 mod late;
 mod open;
 mod parts;
+mod receipts;
 mod recorded;
 mod refusals;
 mod resources;

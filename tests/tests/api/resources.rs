@@ -23,10 +23,15 @@ async fn each_graph_is_a_persona() {
     let world = World::new();
     let page = world.get("/v1/personas?limit=3").await;
     assert_eq!(ids(&page), ["persona_chat", "persona_expense-approval", "persona_export-job"]);
-    let rest = world.get(&format!("/v1/personas?limit=3&cursor={}", text(&page["page"]["next_cursor"]))).await;
+    let rest = world.get(&format!("/v1/personas?limit=6&cursor={}", text(&page["page"]["next_cursor"]))).await;
     assert_eq!(
         (ids(&rest), &rest["page"]["has_more"]),
-        (["persona_reminder", "persona_purchase", "persona_search"].map(str::to_owned).to_vec(), &json!(false))
+        (
+            ["reminder", "purchase", "search", "work", "silent", "strict"]
+                .map(|graph| format!("persona_{graph}"))
+                .to_vec(),
+            &json!(false)
+        )
     );
     assert_eq!(world.get("/v1/personas/persona_chat").await, page["data"][0]);
     assert_eq!(world.refusal(ada(), "GET", "/v1/personas/persona_x", Value::Null).await.status(), 404);

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, RecordingStore};
+use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, MaintenanceStore, Records, StateStore};
@@ -10,7 +10,7 @@ use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::openapi::{DocumentInfo, document};
 use dormouse_protocol::operation::Output;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
-use dormouse_protocol::resource::AutonomyTier;
+use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::{Value, json};
@@ -42,10 +42,27 @@ impl World {
         records: Arc<dyn Records>,
         memory: Option<Arc<MemoryStore>>,
     ) -> Arc<Self> {
+        Self::with_receipts(store, records, memory, None)
+    }
+
+    /// A world in memory that issues receipts.
+    pub(crate) fn issuing(receipts: Receipts) -> Arc<Self> {
+        let store = Arc::new(MemoryStore::default());
+        Self::with_receipts(store.clone(), store.clone(), Some(store), Some(receipts))
+    }
+
+    /// A world in which `receipts` are issued.
+    pub(crate) fn with_receipts(
+        store: Arc<dyn StateStore>,
+        records: Arc<dyn Records>,
+        memory: Option<Arc<MemoryStore>>,
+        receipts: Option<Receipts>,
+    ) -> Arc<Self> {
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let recording = RecordingStore::new(store.clone(), records.clone(), clock.clone());
+        let recording =
+            RecordingStore::new(store.clone(), records.clone(), clock.clone()).with_receipts(receipts.clone());
         let ports = Ports {
             store: recording.into(),
             clock: clock.clone(),
@@ -53,10 +70,24 @@ impl World {
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let agents = dormouse_app::agents().graph(|_| Ok(crate::recorded::searching()));
+        let agents = dormouse_app::agents()
+            .graph(|_| Ok(crate::recorded::searching()))
+            .graph(|_| crate::receipts::working("work"))
+            .graph(|_| crate::receipts::working("silent"))
+            .graph(|_| crate::receipts::working("strict"));
         let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
-        let personas = ["chat", "expense-approval", "export-job", "reminder", "purchase", "search"].map(spec).to_vec();
+        let mut personas =
+            ["chat", "expense-approval", "export-job", "reminder", "purchase", "search"].map(spec).to_vec();
+        personas.push(spec("work"));
+        personas.push(
+            PersonaSpec::new("silent", "Leaves no receipts.", AutonomyTier::ActAuto)
+                .with_receipts(ReceiptPolicy::Disabled),
+        );
+        personas.push(
+            PersonaSpec::new("strict", "Demands receipts.", AutonomyTier::Suggest)
+                .with_receipts(ReceiptPolicy::Required),
+        );
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
@@ -65,6 +96,7 @@ impl World {
             timers: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
             personas: personas.into(),
+            receipts,
         });
         let maintenance = store.into();
         Arc::new(Self {

@@ -59,6 +59,7 @@ impl Tasks {
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             personas: vec![PersonaSpec::new("sleeps", "Sleeps.", AutonomyTier::ActWithApproval)].into(),
+            receipts: None,
         });
         Arc::new(Self { api, harness, records: store, clock, bus })
     }

@@ -37,14 +37,20 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
         harn_interfaces: interfaces.clone(),
         interfaces,
         persona_ids: about.personas.iter().map(PersonaSpec::persona_id).collect(),
-        capabilities: ["rest", "sse"].map(str::to_owned).to_vec(),
+        capabilities: capabilities(about),
         auth_schemes: vec!["bearer".to_owned()],
-        receipt_policy: Some("disabled".to_owned()),
+        receipt_policy: Some(if about.issues { "optional" } else { "disabled" }.to_owned()),
         quotas: Vec::new(),
         provider: Map::from_iter([("organization".to_owned(), NAME.into())]),
         public_url: Some(about.base_url.clone()),
         signature: None,
     }
+}
+
+/// What works here.
+fn capabilities(about: &ServerInfo) -> Vec<String> {
+    let issues = about.issues.then_some("receipts");
+    ["rest", "sse"].into_iter().chain(issues).map(str::to_owned).collect()
 }
 
 /// The card for clients of A2A, with the names of both generations.

@@ -1,8 +1,11 @@
 use dormouse_protocol::envelope::{Map, Object};
 use dormouse_protocol::openapi;
 use dormouse_protocol::operation::{Access, Operation};
-use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
+use dormouse_protocol::resource::{
+    CardSignature, Discovery, HarnAgentCard, Health, RuntimeVersion, TransportCapabilities,
+};
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError, Scope};
+use dormouse_receipts::canonical;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -16,6 +19,8 @@ use crate::{Content, Request, Response};
 const DOCS: &str = "/docs";
 /// Path at which clients of A2A look for a card.
 const A2A_CARD: &str = "/.well-known/agent-card.json";
+/// Path of the public keys with which receipts can be verified.
+const KEYS: &str = "/v1/keys";
 
 /// Path at which clients read whose tokens are taken (RFC 9728).
 pub(super) const RESOURCE: &str = "/.well-known/oauth-protected-resource";
@@ -34,12 +39,15 @@ fn document(about: &ServerInfo) -> Value {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
     });
-    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation));
+    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation, about.issues));
     for spec in missing.map(|operation| operation.spec()) {
         let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
         described[NOT_OFFERED] = true.into();
         described["description"] = "Not offered by this server: it answers 501.".into();
         described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
+    }
+    if about.issues {
+        document["paths"][KEYS] = described_keys();
     }
     for Beside { tag, description, paths, components } in &about.beside {
         if let Some(tags) = document["tags"].as_array_mut() {
@@ -63,6 +71,35 @@ fn add(to: &mut Value, fields: &Map) {
 /// Marks an operation in the document that is part of the protocol and not offered here.
 pub(super) const NOT_OFFERED: &str = "x-dormouse-not-offered";
 
+/// The path of the public keys, in the document.
+fn described_keys() -> Value {
+    let key = json!({
+        "type": "object",
+        "required": ["id", "public_key"],
+        "properties": {
+            "id": { "type": "string" },
+            "public_key": { "type": "string", "description": "`base64:` and the 32 bytes of an Ed25519 key." },
+            "created_at": { "type": "string", "format": "date-time" },
+            "retired_at": { "type": "string", "format": "date-time" },
+            "revoked_at": { "type": "string", "format": "date-time" },
+        },
+    });
+    let list = json!({
+        "type": "object",
+        "required": ["object", "data"],
+        "properties": { "object": { "const": "receipt.keys" }, "data": { "type": "array", "items": key } },
+    });
+    let described = "The public keys with which receipts and the agent card are signed, former ones too.";
+    json!({ "get": {
+        "operationId": "listReceiptKeys",
+        "summary": described,
+        "tags": ["Receipts"],
+        "x-dormouse-extension": true,
+        "security": [],
+        "responses": { "200": { "description": "Done.", "content": { "application/json": { "schema": list } } } },
+    } })
+}
+
 /// Information that a server gives about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerInfo {
@@ -78,6 +115,8 @@ pub(crate) struct ServerInfo {
     pub(crate) beside: Vec<Beside>,
     /// Instant since which it is as it is.
     pub(crate) since: Timestamp,
+    /// True if it issues receipts.
+    pub(crate) issues: bool,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
@@ -104,7 +143,10 @@ impl Protocol {
             (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), &about.beside)))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
             (RESOURCE, "GET") => return Ok(Some(Response::json(200, &self.protected_resource()))),
+            (KEYS, "GET") if self.receipts.is_some() => return Ok(Some(Response::json(200, &self.public_keys()))),
             (DOCS | A2A_CARD | RESOURCE, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
+            (KEYS, "OPTIONS") if self.receipts.is_some() => return Ok(Some(options(&READ_ONLY))),
+            (KEYS, _) if self.receipts.is_some() => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (DOCS | A2A_CARD | RESOURCE, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
@@ -139,6 +181,28 @@ impl Protocol {
         Ok(ServerInfo { personas, ..self.about.clone() })
     }
 
+    /// The public keys.
+    fn public_keys(&self) -> Value {
+        let keys = self.receipts.as_ref().map(|receipts| receipts.keys().iter().collect::<Vec<_>>());
+        json!({ "object": "receipt.keys", "data": keys.unwrap_or_default() })
+    }
+
+    /// `card` with the signature over its canonical form without one, where there is a key.
+    fn signed(&self, card: HarnAgentCard) -> Result<HarnAgentCard, ProtocolError> {
+        let Some(receipts) = &self.receipts else { return Ok(card) };
+        let mut form = json!(card);
+        if let Some(fields) = form.as_object_mut() {
+            fields.shift_remove("signature");
+        }
+        let form = canonical::bytes(&form).map_err(|flaw| {
+            tracing::error!(%flaw, "the agent card has no canonical form, so it cannot be signed");
+            ProtocolError::new(ErrorCode::InternalError, "the agent card cannot be signed")
+        })?;
+        let key_id = receipts.key_id().to_owned();
+        let signature = CardSignature { algorithm: "ed25519".to_owned(), key_id, value: receipts.sign(&form) };
+        Ok(HarnAgentCard { signature: Some(signature), ..card })
+    }
+
     /// The OpenAPI document, made once.
     fn document(&self) -> &Value {
         self.document.get_or_init(|| document(&self.about))
@@ -159,9 +223,10 @@ impl Protocol {
             Operation::GetProtocolDiscovery => Ok(json!(Discovery::new(TransportCapabilities {
                 rest: true,
                 sse: true,
+                receipts: about.issues,
                 ..TransportCapabilities::default()
             }))),
-            Operation::GetAgentCard => Ok(json!(card::harn(&self.about_now().await?))),
+            Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).map(|card| json!(card)),
             other => Err(ProtocolError::not_implemented(other)),
         }
     }

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{InvocationRecord, InvocationStatus, Map};
-use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{EventId, TaskId};
 use dormouse_protocol::resource::{Task, TaskStatus};
+use dormouse_protocol::{Event, EventKind};
+use dormouse_receipts::{Receipt, chain};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{SKEW, ensure};
 use crate::simulation::graphs::NOTED;
 use crate::simulation::history::{Call, Changed, Sight, Thread, has_ended};
+use crate::simulation::process::ring;
 
 pub(super) fn all_can_be_read(sight: &Sight<'_>) -> Result<(), String> {
     sight.history.published.unreadable.clone().map_or(Ok(()), Err)
@@ -283,4 +285,44 @@ fn grown<'s>(sight: &Sight<'s>) -> impl Iterator<Item = (&'s String, &'s Vec<Eve
 /// What a message says, as its event has it.
 pub(crate) fn parts(event: &Event) -> &Value {
     event.payload.get("parts").unwrap_or(&Value::Null)
+}
+
+/// A task that has ended has a receipt, which stands in the stream of its session and says so; no other task has one of
+/// its end.
+pub(super) fn ends_have_one_receipt(sight: &Sight<'_>) -> Result<(), String> {
+    if !tells(sight) {
+        return Ok(());
+    }
+    let published = &sight.history.published;
+    published.tasks.iter().try_for_each(|(id, versions)| {
+        let Some(task) = versions.last() else { return Ok(()) };
+        let events = published.streams.get(task.session_id.as_str()).map_or(&[][..], Vec::as_slice);
+        let issued = events.iter().filter(|event| event.event == EventKind::ReceiptIssued);
+        let subject = |event: &Event| event.payload.get("receipt")?.pointer("/subject/id")?.as_str().map(str::to_owned);
+        let own: Vec<_> = issued.filter(|event| subject(event).as_ref() == Some(id)).collect();
+        let holds = match (&own[..], task.status.is_terminal()) {
+            ([one], true) => one.receipt_id.is_some() && one.receipt_id == task.receipt_id,
+            ([], false) => task.receipt_id.is_none(),
+            _ => false,
+        };
+        let receipt = &task.receipt_id;
+        ensure(holds, || format!("task {id} is {:?} with receipt {receipt:?}, and {own:?} were issued", task.status))
+    })
+}
+
+/// The receipts of a session are one chain from the first to the last, without a fork and without a gap, and valid.
+pub(super) fn receipts_are_chains(sight: &Sight<'_>) -> Result<(), String> {
+    for (stream, events) in grown(sight) {
+        let is_issue = |event: &&Event| event.event == EventKind::ReceiptIssued;
+        // The chain is as it was, unless its last receipt has just come.
+        if !events.iter().rev().take(sight.grown).any(|event| is_issue(&event)) {
+            continue;
+        }
+        let issued = events.iter().filter(is_issue);
+        let bodies = issued.filter_map(|event| event.payload.get("receipt").and_then(Value::as_object).cloned());
+        let receipts: Result<Vec<Receipt>, _> = bodies.map(Receipt::new).collect();
+        let report = chain::verify(&receipts.map_err(|flaw| flaw.to_string())?, &ring().keys(), Timestamp::MAX);
+        ensure(report.is_sound(), || format!("the receipts of {stream}: {:?}", report.findings))?;
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use dormouse_ports::{
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
     PendingRow, ProgressFrom, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
     SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
-    SignalState, Signals, Sleepers, StoreError, StreamEntry, StreamTip, SuspendFrom,
+    SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -88,6 +88,15 @@ impl LyingStore {
             let bug = if write.key.kind == KEYS { PlantedBug::AcceptTwice } else { PlantedBug::AppendAnywhere };
             if self.has(bug) {
                 write.expect = version(&write.key).await;
+            }
+        }
+        if self.has(PlantedBug::ForgetChain) {
+            for append in &mut journal.appends {
+                if let StreamEnd::Append(end) = &mut append.end
+                    && let Some(own) = end.known.get_mut("own").and_then(Value::as_object_mut)
+                {
+                    own.shift_remove("receipts");
+                }
             }
         }
         if self.has(PlantedBug::ForgetFeed) {

@@ -1,0 +1,172 @@
+//! Receipts: what happened in a task, and what a person allowed, provable without the server.
+//!
+//! A receipt is issued in the transaction that ends its task, or in the one that takes an answer to a question for a
+//! permission. It is an event of its session, `receipt.issued`, which holds all of it; its id leads there. Those of one
+//! session are a chain: the end of the session's stream names the last one, and every commit of the session is written on
+//! the condition that this end is still the same. So no chain forks and none has a gap.
+//!
+//! It claims nothing that was not recorded: what the nodes of the run [recorded](fn@dormouse_engine::record), the
+//! documents of task and session, and the answers that were accepted.
+
+mod approval;
+mod body;
+mod issue;
+mod reading;
+mod tally;
+
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::Signer;
+use dormouse_protocol::Map;
+use dormouse_protocol::resource::AutonomyTier;
+use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, Sealed, SigningKey};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use approval::{Answered, note_approval};
+pub(crate) use issue::{Ended, end_receipt};
+pub(crate) use tally::{RecentTallies, Recorded, Tally};
+
+/// Issues receipts: a key that signs, and the public keys that its receipts can be verified by. Cheap to clone.
+#[derive(Clone)]
+pub struct Receipts(Arc<Issuer>);
+
+struct Issuer {
+    signer: Arc<dyn Signer>,
+    keys: Keys,
+}
+
+impl fmt::Debug for Receipts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Receipts").field(&self.0.signer.key_id()).finish()
+    }
+}
+
+impl Receipts {
+    /// Receipts that `signer` signs, with all keys that ever did.
+    pub fn new(signer: Arc<dyn Signer>, keys: Keys) -> Self {
+        Self(Arc::new(Issuer { signer, keys }))
+    }
+
+    /// Receipts that the active key of `ring` signs.
+    pub fn of(ring: &KeyRing) -> Self {
+        Self::new(Arc::new(HeldKey::new(ring.active().clone())), ring.keys())
+    }
+
+    /// The public keys.
+    pub fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    /// The id of the key that signs.
+    pub fn key_id(&self) -> &str {
+        self.0.signer.key_id()
+    }
+
+    /// The signature over `message`: `base64:` and its bytes.
+    pub fn sign(&self, message: &[u8]) -> String {
+        self.0.signer.sign(message)
+    }
+
+    fn seal(&self, body: Map, previous: Option<&str>) -> Result<Sealed, Flaw> {
+        Draft::new(body).seal_by(previous, self.key_id(), |message| self.sign(message))
+    }
+}
+
+/// A key in memory.
+#[derive(Debug)]
+struct HeldKey {
+    key: SigningKey,
+    id: String,
+}
+
+impl HeldKey {
+    fn new(key: SigningKey) -> Self {
+        let id = key.public().id;
+        Self { key, id }
+    }
+}
+
+impl Signer for HeldKey {
+    fn key_id(&self) -> &str {
+        &self.id
+    }
+
+    fn sign(&self, message: &[u8]) -> String {
+        self.key.sign(message)
+    }
+}
+
+/// The last receipt of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChainHead {
+    /// Its hash.
+    pub(crate) hash: String,
+    /// The position of its event.
+    pub(crate) at: u64,
+}
+
+/// What is known of a task for its receipts, beside its journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReceiptNotes {
+    /// True if its persona wants none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) off: bool,
+    /// True if its persona demands them: it does not end without.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) owed: bool,
+    /// Degree to which its persona may act by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tier: Option<AutonomyTier>,
+    /// Number of entries that its nodes have recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) recorded: u64,
+    /// The positions of its receipts in the stream of its session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) at: Vec<u64>,
+    /// Answers to its questions for a permission.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) approvals: Vec<ApprovalNote>,
+}
+
+impl ReceiptNotes {
+    /// True if nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// An answer to a question for a permission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ApprovalNote {
+    /// The position of its receipt.
+    pub(crate) at: u64,
+    /// Who answered.
+    pub(crate) actor: String,
+    /// What for.
+    pub(crate) action: String,
+    /// The answer.
+    pub(crate) decision: Decision,
+    /// When.
+    pub(crate) decided: Timestamp,
+    /// The hash of what was shown and allowed.
+    pub(crate) evidence: String,
+}
+
+/// Answer to a question for a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Decision {
+    /// Yes.
+    Approved,
+    /// No.
+    Denied,
+    /// Nobody answered in time.
+    Timeout,
+}

@@ -1,0 +1,194 @@
+//! What the nodes of a run have recorded, as far as receipts tell of it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use dormouse_ports::{JournalEntry, Records, StoreError};
+use dormouse_protocol::Map;
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::TaskId;
+use serde_json::Value;
+
+/// Calls of tools, and answers of models, that a receipt lists one by one; it counts all of them.
+pub(super) const MOST_LISTED: usize = 100;
+/// Entries that are read at once.
+const PAGE: usize = 200;
+/// Number of tasks whose tallies are known.
+const MOST_RECENT: usize = 64;
+
+/// Sums of what was recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    /// By provider and model, in the order of their first calls.
+    pub(crate) models: Vec<ModelUse>,
+    /// Answers of models, the first ones.
+    pub(crate) answers: Vec<ModelAnswer>,
+    /// Calls of tools, the first ones.
+    pub(crate) tools: Vec<ToolUse>,
+    /// All of them.
+    pub(crate) tool_calls: u64,
+    /// Why an agent says that it ended.
+    pub(crate) reason: Option<String>,
+}
+
+/// What one model was used for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ModelUse {
+    pub(crate) provider: String,
+    pub(crate) model: String,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost: f64,
+}
+
+/// An answer of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelAnswer {
+    pub(crate) step: u64,
+    pub(crate) request: Option<String>,
+    pub(crate) response: Option<String>,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ToolUse {
+    pub(crate) tool: String,
+    pub(crate) call: String,
+    pub(crate) failed: bool,
+    pub(crate) input: Option<String>,
+    pub(crate) output: Option<String>,
+}
+
+/// Entries that were recorded, and where those before them are.
+#[derive(Clone, Copy)]
+pub(crate) struct Recorded<'a> {
+    /// Reads the stream.
+    pub(crate) records: &'a dyn Records,
+    /// The session of the task.
+    pub(crate) stream: &'a str,
+    /// The position of the first event of the task.
+    pub(crate) first: u64,
+    /// The task.
+    pub(crate) task: &'a TaskId,
+}
+
+impl Tally {
+    /// Adds an entry, as clients see it.
+    pub(crate) fn add(&mut self, kind: &str, payload: &Map) {
+        match kind {
+            "span.completed" if text(payload, "gen_ai.operation.name") == Some("chat") => self.add_model(payload),
+            "tool.completed" | "tool.failed" => self.add_tool(payload, kind == "tool.failed"),
+            "vendor.dormouse.run_ended" => self.reason = text(payload, "reason").map(str::to_owned),
+            _ => {}
+        }
+    }
+
+    /// Adds `entries`.
+    pub(crate) fn add_entries(&mut self, entries: &[JournalEntry]) {
+        for entry in entries {
+            self.add(entry.kind.as_str(), &redact::object(entry.payload.clone()));
+        }
+    }
+
+    fn add_model(&mut self, payload: &Map) {
+        let name = |field| text(payload, field).unwrap_or("unknown").to_owned();
+        let provider = name("gen_ai.provider.name");
+        let model = name("gen_ai.request.model");
+        let tokens = |field| payload.get("usage").and_then(|usage| usage.get(field)?.as_u64()).unwrap_or_default();
+        let known = self.models.iter().position(|used| used.provider == provider && used.model == model);
+        let place = known.unwrap_or(self.models.len());
+        if known.is_none() {
+            self.models.push(ModelUse { provider, model, ..ModelUse::default() });
+        }
+        if let Some(used) = self.models.get_mut(place) {
+            used.input_tokens += tokens("prompt_tokens");
+            used.output_tokens += tokens("completion_tokens");
+            used.cost += payload.get("cost").and_then(Value::as_f64).unwrap_or_default();
+        }
+        if self.answers.len() < MOST_LISTED {
+            let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
+            let request = digest(payload, "request_digest");
+            let response = digest(payload, "response_digest");
+            self.answers.push(ModelAnswer { step, request, response });
+        }
+    }
+
+    fn add_tool(&mut self, payload: &Map, failed: bool) {
+        self.tool_calls += 1;
+        if self.tools.len() < MOST_LISTED {
+            self.tools.push(ToolUse {
+                tool: text(payload, "tool").unwrap_or("unknown").to_owned(),
+                call: text(payload, "tool_call_id").unwrap_or("unknown").to_owned(),
+                failed,
+                input: digest(payload, "input_digest"),
+                output: digest(payload, "output_digest"),
+            });
+        }
+    }
+
+    /// The tally of all that is in the stream of `recorded`.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub(crate) async fn read(recorded: Recorded<'_>) -> Result<Self, StoreError> {
+        let Recorded { records, stream, first, task } = recorded;
+        let mut tally = Self::default();
+        let mut after = first.saturating_sub(1);
+        loop {
+            let entries = records.entries(stream, after, PAGE).await?;
+            let count = entries.len();
+            for one in entries {
+                after = one.position;
+                let is_of_task = text(&one.entry, "task_id") == Some(task.as_str());
+                if let (true, Some(kind), Some(Value::Object(payload))) =
+                    (is_of_task, text(&one.entry, "event"), one.entry.get("payload"))
+                {
+                    tally.add(kind, payload);
+                }
+            }
+            if count < PAGE {
+                return Ok(tally);
+            }
+        }
+    }
+}
+
+fn text<'a>(payload: &'a Map, name: &str) -> Option<&'a str> {
+    payload.get(name)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// The digest `name` as receipts write it.
+fn digest(payload: &Map, name: &str) -> Option<String> {
+    let text = text(payload, name)?;
+    let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_digest.then(|| format!("sha256:{text}"))
+}
+
+/// Tallies of tasks that are under way in this process: their end reads nothing.
+#[derive(Default)]
+pub(crate) struct RecentTallies(Mutex<VecDeque<(TaskId, u64, Tally)>>);
+
+impl RecentTallies {
+    /// The tally of the first `recorded` entries of `task`, if it is known.
+    pub(crate) fn get(&self, task: &TaskId, recorded: u64) -> Option<Tally> {
+        if recorded == 0 {
+            return Some(Tally::default());
+        }
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|(id, count, _)| id == task && *count == recorded);
+        found.map(|(_, _, tally)| tally.clone())
+    }
+
+    /// `tally` is that of the first `recorded` entries of `task`, which are written.
+    pub(crate) fn note(&self, task: &TaskId, recorded: u64, tally: Tally) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(id, _, _)| id != task);
+        known.truncate(MOST_RECENT - 1);
+        known.push_front((task.clone(), recorded, tally));
+    }
+
+    /// `task` has ended.
+    pub(crate) fn forget(&self, task: &TaskId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _, _)| id != task);
+    }
+}
