@@ -166,6 +166,13 @@ impl Agents {
         self.agent(Agent::new(make))
     }
 
+    /// Also the agents of `others`; their source and their tour do not count.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.agents.extend(others.agents);
+        self
+    }
+
     /// Also the agents of the source which `make` makes: they come and go while a server runs, and come before the others.
     #[must_use]
     pub fn of_source(self, make: impl Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync + 'static) -> Self {
@@ -174,7 +181,8 @@ impl Agents {
 
     /// Also a guided tour of them, which local mode prints in place of its own greeting: lines with four spaces in front
     /// can be pasted into a shell. Where they stand in it, `{address}`, `{key}` (of the operator) and `{api_key}` are
-    /// filled in, and for `{proof}` the option by which `curl` sends the API key, where one is asked for.
+    /// filled in, and for `{proof}` the option by which `curl` sends the API key, where one is asked for. Where `{model}` stands, the
+    /// command line also serves an agent `clerk`, which asks a model, and tells there which models can be asked.
     #[must_use]
     pub fn with_tour(self, tour: impl Into<String>) -> Self {
         Self { tour: Some(tour.into()), ..self }

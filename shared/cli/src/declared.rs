@@ -84,7 +84,7 @@ fn tools(folder: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
 }
 
 /// What agents on this machine need from outside, besides `tools`.
-fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSink>>) -> DeclaredPorts {
+pub(crate) fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSink>>) -> DeclaredPorts {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bedrock = access(None).ok().map(|access| BedrockAccess {
         sign: Arc::new(RequestSigner::new(&access, "bedrock", clock.clone())),

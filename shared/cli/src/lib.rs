@@ -6,6 +6,7 @@
 
 mod declared;
 mod definitions;
+mod demo;
 mod inspect;
 mod keys;
 mod letters;
@@ -243,6 +244,16 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         },
         None => None,
     };
+    let demo = match &found {
+        None if agents.tour().is_some_and(|tour| tour.contains(demo::BLANK)) => {
+            match runtime.block_on(demo::with_demo(agents)) {
+                Ok(demo) => Some(demo),
+                Err(error) => return complain(&format!("no port can be had for the model of the tour: {error}")),
+            }
+        }
+        Some(_) | None => None,
+    };
+    let agents = found.as_ref().or(demo.as_ref().map(|(agents, _)| agents)).unwrap_or(agents);
     let options = DevOptions {
         port: arguments.port,
         data,
@@ -255,7 +266,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
             Proof::Keys => Authorization::Keys,
         },
     };
-    match runtime.block_on(dormouse_local::dev(found.as_ref().unwrap_or(agents), options, exporter)) {
+    match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }

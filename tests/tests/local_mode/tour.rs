@@ -103,6 +103,10 @@ async fn every_line_of_the_tour_does_what_it_says() {
     while !shell.paste(r#"api "/v1/tasks/$T""#).contains("AUTH_REQUIRED") {}
     has(&next(&mut shell), &[r#""object":"message""#, r#""text":"yes""#]);
     has(&next(&mut shell), &[r#""object":"task""#, r#""persona_id":"persona_expense-approval""#]);
+    has(&next(&mut shell), &[r#""status":"suspended""#, "May `clerk` call `order`?"]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""repeated":false"#]);
+    has(&next(&mut shell), &["This is a script", "Order notebooks, please.", r#""reason":"completed""#]);
+    assert!(tour.contains("Its model is a script."), "{tour}");
     assert!(commands.next().is_none(), "every command was pasted");
     drop(dormouse);
 }
