@@ -38,7 +38,7 @@ impl FilePath {
     /// `invalid_request` for a path that is absolute, leads out of the workspace, or has parts without a name.
     fn read(text: &str) -> Result<Self, ProtocolError> {
         let refuse = |message: &str| Err(ProtocolError::invalid("path", message));
-        let text = text.strip_suffix('/').unwrap_or(text);
+        let text = text.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(text);
         let text = if text == "." { "" } else { text };
         if text.len() > LONGEST_PATH || text.split('/').count() > DEEPEST {
             return refuse("expected at most 512 bytes and 16 folders");

@@ -226,6 +226,7 @@ async fn the_commands_work_beside_a_running_process() {
     dev.args(["dev", "--no-tour", "--port", "0", "--data"]).arg(&data).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut running = Running(dev.spawn().unwrap());
     let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("console: http://127.0.0.1:"));
     assert!(lines.next().unwrap().unwrap().starts_with("dormouse is ready"));
     let (code, listed) = json_of(&data, &["pending", "--json"]);
     assert_eq!((code, &listed["pending"][0]["invocation_id"]), (0, &json!("ada")));
