@@ -42,6 +42,9 @@ use crate::receipts::{ReceiptsCommand, receipts};
 use crate::talk::{ClientCommand, talk};
 use crate::workspace::{WorkspaceCommand, workspace};
 
+/// Stack of a worker, in bytes: as much as the main thread of a function has.
+const STACK: usize = 8 << 20;
+
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
 #[derive(Debug, Parser)]
@@ -209,7 +212,7 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<Stri
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
@@ -228,7 +231,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(exporter) => exporter,
         Err(error) => return complain(&error.to_string()),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
