@@ -6,7 +6,7 @@ import { graphPicture } from "./pictures.js";
 const TIER = { shadow: "watches only", suggest: "proposes", act_with_approval: "acts when somebody approves", act_auto: "acts by itself" };
 
 export function catalogView(app) {
-  const node = h("main", { class: "page" }, waiting("Fetching the catalog…"));
+  const node = h("main", { class: "page", tabindex: "0" }, waiting("Fetching the catalog…"));
   let left = false;
   /** The list at `path`, where the server offers it. */
   const optional = async (path) => {

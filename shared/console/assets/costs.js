@@ -15,7 +15,7 @@ const MOST_PAGES = 60;
 const dayOf = (instant) => instant.slice(0, 10);
 
 export function costsView(app) {
-  const node = h("main", { class: "page" });
+  const node = h("main", { class: "page", tabindex: "0" });
   const days = Number(new URLSearchParams(location.search).get("days")) || 30;
   let left = false;
   const abort = new AbortController();

@@ -180,7 +180,7 @@ class App {
   }
 }
 
-const lost = () => ({ title: "Not here", leave: () => {}, node: h("main", { class: "page" }, h("div", { class: "empty" }, h("h1", {}, "There is no such view"), h("p", {}, "The address may be cut off. ", h("a", { href: "/console/inbox" }, "To the inbox")))) });
+const lost = () => ({ title: "Not here", leave: () => {}, node: h("main", { class: "page", tabindex: "0" }, h("div", { class: "empty" }, h("h1", {}, "There is no such view"), h("p", {}, "The address may be cut off. ", h("a", { href: "/console/inbox" }, "To the inbox")))) });
 
 function enterBy(reason) {
   document.title = "Sign in · Dormouse";

@@ -33,7 +33,7 @@ export function spansOf(events, now = Date.now()) {
 }
 
 export function runView(app, id) {
-  const node = h("main", { class: "page run" }, waiting("Fetching the run…"));
+  const node = h("main", { class: "page run", tabindex: "0" }, waiting("Fetching the run…"));
   if (!isTask(id)) {
     const view = pauseView(app, id);
     put(node, h("h1", {}, "Run"), h("p", { class: "quiet" }, "This run was not begun as a task of the protocol: its events are not kept. This is where it stands."), view.node);

@@ -7,7 +7,7 @@ import { confirmed } from "./pause.js";
 import { lasting, mark, named, short, size, time } from "./words.js";
 
 export function sessionsView(app) {
-  const node = h("main", { class: "page" }, waiting("Fetching the sessions…"));
+  const node = h("main", { class: "page", tabindex: "0" }, waiting("Fetching the sessions…"));
   const list = new LongList({
     name: "Sessions", height: () => 62, key: (one) => one.id,
     draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, told(one.summary ?? named(one.persona_id), { limit: 120 })), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
