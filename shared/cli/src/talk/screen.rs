@@ -49,8 +49,20 @@ struct Shown {
     live: String,
     /// True if the cursor is not at the beginning of a line.
     in_line: bool,
+    /// Lines that came in the midst of the answer's words, and are shown behind them.
+    held: Vec<String>,
     /// Pieces of answers that were stopped are not shown.
     stopped: bool,
+}
+
+impl Shown {
+    /// Ends the line that is under way, and shows what waited for that.
+    fn end_line(&mut self, out: &mut impl Write) -> io::Result<()> {
+        if std::mem::take(&mut self.in_line) {
+            writeln!(out)?;
+        }
+        self.held.drain(..).try_for_each(|line| writeln!(out, "{line}"))
+    }
 }
 
 impl Screen {
@@ -61,6 +73,7 @@ impl Screen {
         let _ = write(&mut shown, &mut out).and_then(|()| out.flush());
     }
 
+    /// A line of its own. Where words of an answer are under way, it follows them.
     pub(super) fn line(&self, text: &str) {
         let text = if io::stdout().is_terminal() {
             text.to_owned()
@@ -68,18 +81,18 @@ impl Screen {
             [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
         };
         self.write(|shown, out| {
-            if std::mem::take(&mut shown.in_line) {
-                writeln!(out)?;
+            if shown.in_line && !shown.live.is_empty() {
+                shown.held.push(text);
+                return Ok(());
             }
+            shown.end_line(out)?;
             writeln!(out, "{text}")
         });
     }
 
     pub(super) fn prompt(&self, text: &str) {
         self.write(|shown, out| {
-            if std::mem::take(&mut shown.in_line) {
-                writeln!(out)?;
-            }
+            shown.end_line(out)?;
             write!(out, "{text}")
         });
     }
@@ -108,7 +121,7 @@ impl Screen {
     }
 
     pub(super) fn end_of_answer(&self) {
-        self.write(|shown, out| if std::mem::take(&mut shown.in_line) { writeln!(out) } else { Ok(()) });
+        self.write(|shown, out| shown.end_line(out));
     }
 }
 
@@ -120,7 +133,7 @@ impl DeltaSink for Screen {
             if std::mem::take(&mut shown.in_line) && cut {
                 writeln!(out, "{DIM}…{PLAIN}")?;
             }
-            Ok(())
+            shown.end_line(out)
         });
     }
 
