@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{Clock, Fetch, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
-use futures::StreamExt;
 use serde_json::Value;
 
 use crate::connect::lambda_address;
@@ -80,12 +79,7 @@ impl fmt::Debug for Function {
 async fn refused(answer: FetchResponse) -> Result<FunctionError, FetchError> {
     let named = answer.header("x-amzn-errortype").and_then(|text| text.split(':').next()).map(str::to_owned);
     let code = named.unwrap_or_else(|| answer.status.to_string());
-    let mut bytes = Vec::new();
-    let mut body = answer.body;
-    while let Some(piece) = body.next().await {
-        bytes.extend(piece?);
-    }
-    let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let said: Value = serde_json::from_slice(&answer.whole(ANSWER_LIMIT).await?).unwrap_or_default();
     let sentence = said["Message"].as_str().or_else(|| said["message"].as_str()).unwrap_or("it says nothing");
     Ok(FunctionError::Refused { code, sentence: sentence.to_owned() })
 }

@@ -62,8 +62,7 @@ impl S3Objects {
 
     async fn once(&self, limit: u64, mut request: FetchRequest) -> Attempt {
         let key = request.url.strip_prefix(&self.address).unwrap_or_default().trim_start_matches('/').to_owned();
-        let most_bytes = usize::try_from(limit).unwrap_or(usize::MAX).max(answer::ERROR_LIMIT);
-        request.limits = FetchLimits { total: WITHIN, idle: WITHIN, most_bytes };
+        request.limits = FetchLimits { total: WITHIN, idle: WITHIN, most_bytes: answer::most_bytes(limit) };
         let digest = hex::encode(Sha256::digest(&request.body));
         request = request.header("x-amz-content-sha256", digest);
         match self.signer.sign(&mut request).await {

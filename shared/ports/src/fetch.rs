@@ -1,6 +1,7 @@
 //! HTTP out: one request, and an answer whose body is read piece by piece.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -120,6 +121,21 @@ impl FetchResponse {
     /// The value of the first header called `name`, which is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The whole body, of at most `most` bytes.
+    ///
+    /// # Errors
+    /// The error that the body ended with; [`FetchError::TooLarge`] for a longer one.
+    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, FetchError> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = poll_fn(|context| self.body.as_mut().poll_next(context)).await {
+            bytes.extend(piece?);
+            if bytes.len() > most {
+                return Err(FetchError::TooLarge(most));
+            }
+        }
+        Ok(bytes)
     }
 }
 

@@ -141,15 +141,8 @@ pub(crate) async fn whole_body(answer: FetchResponse, most: usize) -> Result<Val
         .map_err(|error| of_malformed(Malformed(format!("it is no JSON: {error}")), None))
 }
 
-async fn body_text(mut answer: FetchResponse, most: usize) -> Result<String, FetchError> {
-    let mut bytes = Vec::new();
-    while let Some(portion) = answer.body.next().await {
-        bytes.extend_from_slice(&portion?);
-        if bytes.len() > most {
-            return Err(FetchError::TooLarge(most));
-        }
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+async fn body_text(answer: FetchResponse, most: usize) -> Result<String, FetchError> {
+    Ok(String::from_utf8_lossy(&answer.whole(most).await?).into_owned())
 }
 
 /// `request` with limits for one attempt.

@@ -9,7 +9,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method};
-use futures::StreamExt;
 use futures::lock::Mutex;
 use jiff::{SignedDuration, Timestamp};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
@@ -179,17 +178,11 @@ impl KeySource {
         let limits = FetchLimits { total: TIME, idle: TIME, most_bytes: MOST_BYTES };
         let request =
             FetchRequest { limits, ..FetchRequest::new(Method::Get, url) }.header("accept", "application/json");
-        let mut answer = self.fetch.fetch(request).await.map_err(|error| error.to_string())?;
+        let answer = self.fetch.fetch(request).await.map_err(|error| error.to_string())?;
         if answer.status != 200 {
             return Err(format!("it answered {}", answer.status));
         }
-        let mut bytes = Vec::new();
-        while let Some(piece) = answer.body.next().await {
-            bytes.extend(piece.map_err(|error| error.to_string())?);
-            if bytes.len() > MOST_BYTES {
-                return Err(format!("its answer is larger than {MOST_BYTES} bytes"));
-            }
-        }
+        let bytes = answer.whole(MOST_BYTES).await.map_err(|error| error.to_string())?;
         dormouse_json::read(&bytes, dormouse_json::ENTRY).map_err(|error| error.to_string())
     }
 }

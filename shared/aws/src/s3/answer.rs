@@ -1,12 +1,11 @@
 //! What an answer of S3 means.
 
 use dormouse_ports::{FetchError, FetchResponse, Object, ObjectError, ObjectVersion};
-use futures::StreamExt;
 
 use crate::refusal::{Kind, kind_of};
 
 /// Bytes of an error that are read.
-pub(super) const ERROR_LIMIT: usize = 64 * 1024;
+const ERROR_LIMIT: usize = 64 * 1024;
 
 /// What one attempt came to.
 pub(super) enum Attempt {
@@ -23,6 +22,11 @@ pub(super) enum Received {
     Nothing,
 }
 
+/// The most bytes that are read of an answer: those of an object, or of an error.
+pub(super) fn most_bytes(limit: u64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX).max(ERROR_LIMIT)
+}
+
 pub(super) async fn read(key: &str, limit: u64, answer: Result<FetchResponse, FetchError>) -> Attempt {
     let answer = match answer {
         Ok(answer) => answer,
@@ -30,7 +34,7 @@ pub(super) async fn read(key: &str, limit: u64, answer: Result<FetchResponse, Fe
     };
     let version = ObjectVersion::new(answer.header("etag").unwrap_or_default());
     let status = answer.status;
-    let bytes = match whole(answer).await {
+    let bytes = match answer.whole(most_bytes(limit)).await {
         Ok(bytes) => bytes,
         Err(error) => return lost(key, limit, error),
     };
@@ -41,15 +45,6 @@ pub(super) async fn read(key: &str, limit: u64, answer: Result<FetchResponse, Fe
         200..=299 => Attempt::Final(Ok(Received::Object(Object { bytes, version }))),
         _ => refused(key, status, &String::from_utf8_lossy(&bytes)),
     }
-}
-
-async fn whole(answer: FetchResponse) -> Result<Vec<u8>, FetchError> {
-    let mut body = answer.body;
-    let mut bytes = Vec::new();
-    while let Some(piece) = body.next().await {
-        bytes.extend(piece?);
-    }
-    Ok(bytes)
 }
 
 /// Attempt whose answer is not known, or was not whole.
