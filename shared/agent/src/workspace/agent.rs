@@ -105,20 +105,7 @@ impl AgentDefinition {
     /// Reads the agent `name` from its file; `None` when the file has no front matter or body to speak of.
     pub(crate) fn read(name: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Agent, name));
-        let matter = match FrontMatter::split(text) {
-            Ok(matter) => matter,
-            Err((line, message)) => {
-                problems.error(line, message);
-                return None;
-            }
-        };
-        let node = match yaml::parse(matter.yaml, 2) {
-            Ok(node) => node,
-            Err(error) => {
-                problems.error(error.line, error.message);
-                return None;
-            }
-        };
+        let (matter, node) = FrontMatter::read(text, problems)?;
         let agent = Self::of_fields((name, file), &node, matter.body, problems);
         if matter.body.trim().is_empty() {
             problems.error(matter.body_line, "the agent has no instructions: write them below the front matter");
@@ -234,7 +221,14 @@ pub(super) struct FrontMatter<'t> {
 }
 
 impl<'t> FrontMatter<'t> {
-    pub(super) fn split(text: &'t str) -> Result<Self, (usize, String)> {
+    /// Splits `text`, and reads what stands between the lines `---`; what is wrong with it is told.
+    pub(super) fn read(text: &'t str, problems: &mut FileProblems<'_>) -> Option<(Self, Node)> {
+        let matter = Self::split(text).map_err(|(line, message)| problems.error(line, message)).ok()?;
+        let node = yaml::parse(matter.yaml, 2).map_err(|error| problems.error(error.line, error.message)).ok()?;
+        Some((matter, node))
+    }
+
+    fn split(text: &'t str) -> Result<Self, (usize, String)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
             return Ok(Self { yaml: "", body: text, body_line: 1 });

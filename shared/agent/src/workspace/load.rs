@@ -231,19 +231,11 @@ impl<'f> Loader<'f> {
             let place = format!("{ACTIONS}{folder}");
             let action = self.yaml(path, &mut problems);
             let action = action.and_then(|node| action::definition(path, &place, &node, &mut problems));
-            match action {
-                Some(action) if self.workspace.actions.contains_key(&action.name) => {
-                    let first = &self.workspace.actions[&action.name].file;
-                    problems.about(DefinitionName::new(DefinitionKind::Action, path));
-                    problems.error(
-                        None,
-                        format!("action `{}` is declared in {first} already, which counts: rename one", action.name),
-                    );
-                }
-                Some(action) => {
+            if let Some(action) = action {
+                let first = self.workspace.actions.get(&action.name).map(|first| first.file.as_str());
+                if problems.is_first((DefinitionKind::Action, "action"), &action.name, first) {
                     self.workspace.actions.insert(action.name.clone(), action);
                 }
-                None => {}
             }
             self.keep(problems);
         }
@@ -255,20 +247,12 @@ impl<'f> Loader<'f> {
             problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
             let text = self.text(path, &mut problems);
             let skill = text.and_then(|text| SkillDefinition::read(folder, path, text, &mut problems));
-            match skill {
-                Some(skill) if self.workspace.skills.contains_key(&skill.name) => {
-                    let first = &self.workspace.skills[&skill.name].file;
-                    problems.about(DefinitionName::new(DefinitionKind::Skill, path));
-                    problems.error(
-                        None,
-                        format!("skill `{}` is declared in {first} already, which counts: rename one", skill.name),
-                    );
-                }
-                Some(mut skill) => {
+            if let Some(mut skill) = skill {
+                let first = self.workspace.skills.get(&skill.name).map(|first| first.file.as_str());
+                if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, first) {
                     skill.resources = Arc::new(self.beside(path, place, &mut problems));
                     self.workspace.skills.insert(skill.name.clone(), skill);
                 }
-                None => {}
             }
             self.keep(problems);
         }
@@ -281,19 +265,11 @@ impl<'f> Loader<'f> {
             problems.about(DefinitionName::new(DefinitionKind::Hook, stem));
             let hook = self.yaml(path, &mut problems);
             let hook = hook.and_then(|node| HookDefinition::read(path, stem, &node, &mut problems));
-            match hook {
-                Some(hook) if self.workspace.hooks.contains_key(&hook.name) => {
-                    let first = &self.workspace.hooks[&hook.name].file;
-                    problems.about(DefinitionName::new(DefinitionKind::Hook, path));
-                    problems.error(
-                        None,
-                        format!("hook `{}` is declared in {first} already, which counts: rename one", hook.name),
-                    );
-                }
-                Some(hook) => {
+            if let Some(hook) = hook {
+                let first = self.workspace.hooks.get(&hook.name).map(|first| first.file.as_str());
+                if problems.is_first((DefinitionKind::Hook, "hook"), &hook.name, first) {
                     self.workspace.hooks.insert(hook.name.clone(), hook);
                 }
-                None => {}
             }
             if problems.has_errors() {
                 let approval = &self.workspace.settings.approval;

@@ -97,6 +97,15 @@ impl<'f> FileProblems<'f> {
         self.definition = Some(definition);
     }
 
+    /// True if there is no `first` file that declares `name` already. Where there is, that one counts, and this file's is
+    /// an error.
+    pub(crate) fn is_first(&mut self, (kind, word): (DefinitionKind, &str), name: &str, first: Option<&str>) -> bool {
+        let Some(first) = first else { return true };
+        self.about(DefinitionName::new(kind, self.file));
+        self.error(None, format!("{word} `{name}` is declared in {first} already, which counts: rename one"));
+        false
+    }
+
     /// An error that disables the definition.
     pub(crate) fn error(&mut self, line: impl Into<Option<usize>>, message: impl Into<String>) {
         self.found.push(Problem {

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::agent::FrontMatter;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml;
 
 /// Characters of a description that is taken from the body.
 const INFERRED: usize = 200;
@@ -32,20 +31,7 @@ impl SkillDefinition {
     /// Reads the skill of `file` from `text`; `folder` is the name of its folder.
     pub(crate) fn read(folder: &str, file: &str, text: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
-        let matter = match FrontMatter::split(text) {
-            Ok(matter) => matter,
-            Err((line, message)) => {
-                problems.error(line, message);
-                return None;
-            }
-        };
-        let node = match yaml::parse(matter.yaml, 2) {
-            Ok(node) => node,
-            Err(error) => {
-                problems.error(error.line, error.message);
-                return None;
-            }
-        };
+        let (matter, node) = FrontMatter::read(text, problems)?;
         let mut fields = Fields::of(&node, "the front matter", problems);
         let name = fields.text("name", problems).unwrap_or_else(|| folder.to_owned());
         problems.about(DefinitionName::new(DefinitionKind::Skill, &name));
