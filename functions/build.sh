@@ -60,6 +60,7 @@ build() {
         # Zips are made of whatever earlier builds left there as well.
         package="$name"
         [[ "$name" != hello* ]] || package=dormouse-hello
+        [[ "$name" != dormouse-tools ]] || package=dormouse-tools-function
         [[ " $* " == *" $package "* ]] || continue
         mv "$zip" "$folder/${name#dormouse-}.zip"
     done
@@ -80,6 +81,8 @@ for arch in "$@"; do
     fi
     say "building for $target (the first time takes some minutes)"
     build "$target" "build/$arch" dormouse-inbound dormouse-signal dormouse-stream dormouse-wakeup
+    # A program of its own with little in it: it must not share the features of the others.
+    build "$target" "build/$arch" dormouse-tools-function
     if [ -n "${COMPARE:-}" ]; then build "$target" "build/$arch/compare" dormouse-hello; fi
     echo "${target%%.*}" > "build/$arch/target"
     built=$((built + 1))

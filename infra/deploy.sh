@@ -3,7 +3,8 @@
 # keeps the value that it was given before, or the default of the template; `-` goes back to an empty one.
 #
 #   STAGE          which copy: the stack is dormouse-STAGE
-#   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip
+#   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip; with tools.zip agents of published
+#                  workspaces have native tools and actions
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
 #   AUTHORIZATION  who may begin turns and send messages: KEYS (the default of a new stack; who has an API key), AWS_IAM
 #                  (who signs requests) or NONE (everybody)
@@ -24,6 +25,8 @@
 #
 #   WORKSPACES     names of published workspaces whose agents are served, separated by commas; there is a bucket for their
 #                  bundles then (`dormouse workspace publish`)
+#   TOOLS_CONCURRENCY, TOOLS_TIMEOUT          how many calls of their native tools are served at a time, 0 for no limit, and how
+#                  many seconds one may take; 180
 #
 #   Addresses:
 #   DOMAIN, CERTIFICATE_ARN, HOSTED_ZONE_ID   the name of the API, its certificate in this region, and its zone in Route 53
@@ -77,9 +80,12 @@ if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then
     aws s3api put-public-access-block --bucket "$bucket" --public-access-block-configuration \
         BlockPublicAcls=true,IgnorePublicAcls=true,BlockPublicPolicy=true,RestrictPublicBuckets=true
 fi
-build=$(cat "$zips"/{inbound,signal,stream,wakeup}.zip | sha256sum | cut -c 1-16)
+functions=(inbound signal stream wakeup)
+tools=disabled
+if [ -f "$zips/tools.zip" ]; then functions+=(tools) tools=enabled; fi
+build=$(for function in "${functions[@]}"; do cat "$zips/$function.zip"; done | sha256sum | cut -c 1-16)
 prefix="$stack/$build"
-for function in inbound signal stream wakeup; do
+for function in "${functions[@]}"; do
     aws s3 cp --only-show-errors "$zips/$function.zip" "s3://$bucket/$prefix/$function.zip"
 done
 
@@ -164,6 +170,9 @@ deploy() {
         given WarmWrites "${WARM_WRITES:-}"
         given Streaming "${STREAMING:-}"
         given Workspaces "${WORKSPACES:-}"
+        given Tools "$tools"
+        given ToolsConcurrency "${TOOLS_CONCURRENCY:-}"
+        given ToolsTimeout "${TOOLS_TIMEOUT:-}"
         given DomainName "${DOMAIN:-}"
         given CertificateArn "${CERTIFICATE_ARN:-}"
         given HostedZoneId "${HOSTED_ZONE_ID:-}"

@@ -171,6 +171,23 @@ export interface DormouseParameters {
   readonly workspaces?: string;
 
   /**
+   * Whether agents of published workspaces have native tools and actions. They work in a function of their own,
+   * which needs tools.zip beside the others. Default: "disabled".
+   */
+  readonly tools?: "enabled" | "disabled";
+
+  /**
+   * How many of their calls are served at a time at most, each by a process of its own; 0 for as many as the
+   * account lets it. Default: 0.
+   */
+  readonly toolsConcurrency?: number;
+
+  /**
+   * How many seconds a call of theirs may take; a command has ten less. Default: 180.
+   */
+  readonly toolsTimeout?: number;
+
+  /**
    * How long logs are kept. Default: 30.
    */
   readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
@@ -225,6 +242,9 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   warmWrites: "WarmWrites",
   rollout: "Rollout",
   workspaces: "Workspaces",
+  tools: "Tools",
+  toolsConcurrency: "ToolsConcurrency",
+  toolsTimeout: "ToolsTimeout",
   logRetentionDays: "LogRetentionDays",
   alarmEmail: "AlarmEmail",
   alarms: "Alarms",

@@ -32,6 +32,9 @@ locals {
     WarmWrites           = var.warm_writes
     Rollout              = var.rollout
     Workspaces           = var.workspaces
+    Tools                = var.tools
+    ToolsConcurrency     = var.tools_concurrency
+    ToolsTimeout         = var.tools_timeout
     LogRetentionDays     = var.log_retention_days
     AlarmEmail           = var.alarm_email
     Alarms               = var.alarms

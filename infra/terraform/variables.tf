@@ -305,6 +305,39 @@ variable "workspaces" {
   }
 }
 
+variable "tools" {
+  description = "Whether agents of published workspaces have native tools and actions. They work in a function of their own, which needs tools.zip beside the others. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.tools == null ? true : contains(["enabled", "disabled"], var.tools)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
+variable "tools_concurrency" {
+  description = "How many of their calls are served at a time at most, each by a process of its own; 0 for as many as the account lets it. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.tools_concurrency == null ? true : var.tools_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "tools_timeout" {
+  description = "How many seconds a call of theirs may take; a command has ten less. The template's default: 180."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.tools_timeout == null ? true : var.tools_timeout >= 30 && var.tools_timeout <= 900
+    error_message = "At least 30. At most 900."
+  }
+}
+
 variable "log_retention_days" {
   description = "How long logs are kept. The template's default: 30."
   type        = number

@@ -154,10 +154,14 @@ class Stack:
         tour.same((done.returncode, done.stderr), (0, ""), f"dormouse letters {' '.join(arguments)}")
         return json.loads(done.stdout)
 
-    def publish(self, folder, name, *options):
-        """What `dormouse workspace publish` tells; its exit code where that is not 0."""
+    def bucket_of_workspaces(self):
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         (bucket,) = [one["OutputValue"] for one in described["Outputs"] if one["OutputKey"] == "WorkspaceBucket"]
+        return bucket
+
+    def publish(self, folder, name, *options):
+        """What `dormouse workspace publish` tells; its exit code where that is not 0."""
+        bucket = self.bucket_of_workspaces()
         given = self.emulator.environment() | {"AWS_REGION": REGION}
         command = [os.environ["DORMOUSE_BIN"], "workspace", "publish", str(folder), "--bucket", bucket, "--name", name]
         done = subprocess.run([*command, "--json", *options], env=given, capture_output=True, text=True)

@@ -613,6 +613,42 @@ def agent_works(stack, model, folder):
     same(stack.publish(folder, "front-desk"), 3, "a workspace that is wrong")
 
 
+def tools_of_a_published_agent(stack):
+    """commands and files of a published workspace work in a function of their own, and find no secret there"""
+    stack.deploy(WORKSPACES="front-desk,back-office")
+    bucket = stack.bucket_of_workspaces()
+    for name in ("front-desk", "back-office"):
+        stack.buckets.put_object(Bucket=bucket, Key=f"workspaces/{name}/bundles/aa.json", Body=b'{"format":1,"files":[]}')
+
+    def call(workspace, **operation):
+        def address(method, what):
+            params = {"Bucket": bucket, "Key": f"workspaces/{workspace}/{what}"}
+            return stack.buckets.generate_presigned_url(method, Params=params, ExpiresIn=600)
+
+        event = {
+            "definitions": address("get_object", "bundles/aa.json"),
+            "files": address("get_object", "files/current"),
+            "written": address("put_object", "files/current"),
+            "operation": operation,
+        }
+        answer = stack.functions.invoke(FunctionName=f"{stack.name}-tools", Payload=json.dumps(event))
+        return json.loads(answer["Payload"].read())
+
+    def run(workspace, command):
+        limits = {"time": {"secs": 20, "nanos": 0}, "kept_output": 65536, "most_output": 1 << 20, "memory": 1 << 30, "processes": 64}
+        asked = {"command": command, "folder": "", "environment": {}, "input": "", "limits": limits}
+        ran = call(workspace, run=asked)
+        same("ran" in ran, True, f"{command}: {ran}")
+        return ran["ran"]["stdout"]["text"]
+
+    same(run("front-desk", "echo one > notes; cat notes"), "one\n", "a command")
+    same(run("front-desk", "cat notes"), "one\n", "its file is there for the next call")
+    same(run("back-office", "ls -A"), "", "and not in another workspace")
+    same(call("front-desk", read={"path": "../x", "limit": 9})["failed"]["error"], "confined", "a path that leads out")
+    found = run("front-desk", "env; cat /proc/$PPID/environ | tr '\\0' '\\n'")
+    same([line for line in found.splitlines() if "SECRET" in line or "TOKEN" in line], [], "secrets in its environment")
+
+
 def nothing_was_denied(stack):
     """no function asked for anything that its role does not grant"""
     same(stack.gate.denied, [], "denied requests")
@@ -645,5 +681,6 @@ STEPS = [
     hundred_sessions,
     signed_callers,
     published_agent,
+    tools_of_a_published_agent,
     nothing_was_denied,
 ]

@@ -139,6 +139,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-signal", &["dormouse", "dormouse-app"]),
     ("dormouse-stream", &["dormouse", "dormouse-app"]),
     ("dormouse-wakeup", &["dormouse", "dormouse-app"]),
+    // It may reach nothing, and neither may its code.
+    ("dormouse-tools-function", &["dormouse-fetch", "dormouse-ports", "dormouse-tools"]),
 ];
 
 /// Crates that look at the whole from outside.

@@ -15,6 +15,8 @@ use crate::{AwsAccess, RequestSigner};
 const WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read; that to an event is empty.
 const ANSWER_LIMIT: usize = 64 * 1024;
+/// Bytes of an answer that is waited for: Lambda lets it have 6 MB.
+const RESPONSE_LIMIT: usize = 8 * 1024 * 1024;
 
 /// A version of a function. Cheap to clone.
 #[derive(Clone)]
@@ -42,6 +44,9 @@ pub enum FunctionError {
     /// No answer came.
     #[error("no answer came: {0}")]
     Unknown(#[from] FetchError),
+    /// The function was called, and failed: what it says about it.
+    #[error("it failed: {0}")]
+    Failed(String),
 }
 
 impl Function {
@@ -51,6 +56,36 @@ impl Function {
         let address =
             format!("{}/2015-03-31/functions/{name}/invocations?Qualifier={qualifier}", lambda_address(access));
         Self { fetch, signer, address }
+    }
+
+    /// The function `name` as it was deployed last.
+    pub fn unqualified(access: &AwsAccess, name: &str, fetch: Arc<dyn Fetch>, clock: Arc<dyn Clock>) -> Self {
+        let signer = Arc::new(RequestSigner::new(access, "lambda", clock));
+        let address = format!("{}/2015-03-31/functions/{name}/invocations", lambda_address(access));
+        Self { fetch, signer, address }
+    }
+
+    /// Calls the function with `event`, a JSON document, and waits for its answer for as long as `within`.
+    ///
+    /// # Errors
+    /// [`FunctionError`]. The request is sent once; after [`Unknown`](FunctionError::Unknown) and
+    /// [`Failed`](FunctionError::Failed) the function may have done anything.
+    pub async fn call(&self, event: Vec<u8>, within: Duration) -> Result<Vec<u8>, FunctionError> {
+        let request = FetchRequest::new(Method::Post, self.address.clone()).json(event);
+        let mut request = request.header("x-amz-invocation-type", "RequestResponse");
+        request.limits = FetchLimits { total: within, idle: within, most_bytes: RESPONSE_LIMIT };
+        self.signer.sign(&mut request).await?;
+        let answer = self.fetch.fetch(request).await?;
+        if !(200..=299).contains(&answer.status) {
+            return Err(refused(answer).await?);
+        }
+        let failed = answer.header("x-amz-function-error").is_some();
+        let body = answer.whole(RESPONSE_LIMIT).await?;
+        if failed {
+            let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+            return Err(FunctionError::Failed(said["errorMessage"].as_str().unwrap_or("it says nothing").to_owned()));
+        }
+        Ok(body)
     }
 
     /// Hands `event` over. Lambda keeps it, calls the function, and tries again as it does with every event.

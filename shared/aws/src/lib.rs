@@ -22,6 +22,7 @@ mod s3;
 mod scheduler;
 mod sign;
 mod subscriptions;
+mod tools;
 
 pub use connect::{AwsAccess, Clients, Endpoints, Lazy};
 pub use dynamodb::{
@@ -36,3 +37,4 @@ pub use s3::S3Objects;
 pub use scheduler::SchedulerConfig;
 pub use sign::RequestSigner;
 pub use subscriptions::AwsSubscriptions;
+pub use tools::{FunctionBackend, ToolsFunction};

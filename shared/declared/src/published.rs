@@ -153,7 +153,12 @@ impl PublishedAgents {
 
     async fn make(&self, version: String, bundle: &Bundle) -> Result<LoadedBundle, EngineError> {
         let workspace = load(&bundle.files(), &self.from.platform);
-        let declared = agents(&workspace, &self.from.ports).await;
+        let mut ports = self.from.ports.clone();
+        let of_bundle = version.split_once('@').and_then(|(name, digest)| ports.tools.of_bundle(name, digest));
+        if let Some(tools) = of_bundle {
+            ports.tools = tools;
+        }
+        let declared = agents(&workspace, &ports).await;
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }

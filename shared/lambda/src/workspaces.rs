@@ -6,10 +6,12 @@ use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::workspace::Platform;
 use dormouse_api::Outside;
-use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects};
+use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects, ToolsFunction};
 use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom};
 use dormouse_fetch::NetworkFetch;
-use dormouse_ports::{Fetch, Secret, SecretError, Secrets};
+use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
+use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, ToolDefinition, ToolSource, ToolSources};
+use dormouse_ports::{Clock, Fetch, Secret, SecretError, Secrets};
 use dormouse_system::RandomIds;
 use dormouse_tools::{DeclaredTools, Values};
 
@@ -33,8 +35,15 @@ pub(crate) fn published(
     let values = Values::new(env.clone(), secrets.clone());
     // By the role of the function, which has to allow it.
     let sign = Arc::new(RequestSigner::new(access, "bedrock", clock.clone()));
+    let function = config
+        .tools
+        .as_ref()
+        .map(|name| ToolsFunction::new(access, name, (&config.bucket, &config.prefix), fetch.clone(), clock.clone()));
+    let native_tools = function.as_ref().map_or(&[][..], |_| &NATIVE_TOOLS);
+    let native_tools = native_tools.iter().map(|name| (*name).to_owned()).collect();
+    let tools = Tools { fetch: fetch.clone(), values, clock: clock.clone(), function };
     let ports = DeclaredPorts {
-        tools: Arc::new(DeclaredTools::new(fetch.clone(), values)),
+        tools: Arc::new(tools),
         fetch,
         clock,
         ids: Arc::new(RandomIds),
@@ -46,11 +55,56 @@ pub(crate) fn published(
     PublishedAgents::new(PublishedFrom {
         store: BundleStore::new(Arc::new(objects), config.prefix),
         workspaces: config.names,
-        platform: Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: false },
+        platform: Platform { models: Some(Vec::new()), native_tools, processes: false },
         ports,
         outside,
         refresh: None,
     })
+}
+
+/// Servers and HTTP requests for every workspace; native tools and actions for each in a place of its own.
+struct Tools {
+    fetch: Arc<dyn Fetch>,
+    values: Values,
+    clock: Arc<dyn Clock>,
+    function: Option<ToolsFunction>,
+}
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tools").field("function", &self.function).finish_non_exhaustive()
+    }
+}
+
+impl Tools {
+    fn everywhere(&self) -> DeclaredTools {
+        DeclaredTools::new(self.fetch.clone(), self.values.clone())
+    }
+}
+
+impl ToolSources for Tools {
+    fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String> {
+        self.everywhere().source(definition)
+    }
+
+    fn hook(&self, handler: &HookHandlerDefinition) -> Option<Arc<dyn HookHandler>> {
+        self.everywhere().hook(handler)
+    }
+
+    fn actions(&self, actions: Vec<ActionDefinition>) -> Option<Arc<dyn ToolSource>> {
+        self.everywhere().actions(actions)
+    }
+
+    fn of_bundle(&self, workspace: &str, digest: &str) -> Option<Arc<dyn ToolSources>> {
+        let tools = self.everywhere();
+        Some(match &self.function {
+            Some(function) => {
+                let place = Arc::new(function.of(workspace, digest));
+                Arc::new(tools.with_place(place, Arc::new(NetworkFetch::public()), self.clock.clone()))
+            }
+            None => Arc::new(tools),
+        })
+    }
 }
 
 /// The environment of a function holds the credentials of its role: no workspace reads it.

@@ -7,6 +7,7 @@
 mod command;
 mod error;
 mod files;
+mod remote;
 
 use std::fmt;
 
@@ -18,6 +19,7 @@ pub use error::ExecutionError;
 pub use files::{
     FileCondition, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest, Match, Matches, ReadFile,
 };
+pub use remote::{REMOTE_BYTES, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest};
 
 /// What kind of place a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +44,7 @@ impl ExecutionTier {
 /// Reads and writes the files of one workspace, and runs commands in it.
 ///
 /// Every operation is bounded by the limits of its request. Dropping the future of a command ends the command and
-/// everything that it started.
+/// everything that it started; one that runs in a function of its own goes on to its end or its limits there.
 #[async_trait]
 pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// What kind of place it is.

@@ -41,15 +41,17 @@ pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
 pub type ExecutionCheck = fn(Arc<dyn ExecutionBackend>) -> BoxFuture<'static, ()>;
 
 macro_rules! execution_checks {
-    ($($name:ident),+ $(,)?) => {
-        /// Every check of execution backends with its name.
-        pub const EXECUTION: &[(&str, ExecutionCheck)] = &[
+    ($(#[$about:meta])* $list:ident: $($name:ident),+ $(,)?) => {
+        $(#[$about])*
+        pub const $list: &[(&str, ExecutionCheck)] = &[
             $((concat!("execution::", stringify!($name)), |backend| Box::pin(execution::$name(backend))),)+
         ];
     };
 }
 
 execution_checks! {
+    /// Every check of execution backends with its name.
+    EXECUTION:
     a_file_is_written_and_read_whole,
     a_write_holds_to_its_condition,
     of_many_writers_one_wins,
@@ -65,10 +67,17 @@ execution_checks! {
     output_without_end_is_ended,
     a_command_that_ignores_signals_is_ended,
     nothing_of_a_command_is_left,
-    a_dropped_command_is_ended,
     a_fork_bomb_is_ended,
     memory_without_end_is_ended,
     a_command_that_makes_no_sense_is_refused,
+}
+
+execution_checks! {
+    /// Checks of backends whose files are not copied: they may be as large as the disk lets them, and are seen while a
+    /// command runs.
+    EXECUTION_IN_PLACE:
+    a_dropped_command_is_ended,
+    a_file_of_a_gigabyte_is_not_read,
 }
 
 /// A store that also reads the records of its journals.

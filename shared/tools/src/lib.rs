@@ -5,7 +5,7 @@
 //! | [`RustTools`] | functions of an author's crate, their schemas made from the types that they take |
 //! | [`HttpTools`] | tools that are one HTTP request each |
 //! | `McpServer` (feature `mcp`) | the tools of a server that speaks the Model Context Protocol, over HTTP or, with the feature `stdio`, as a process |
-//! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine |
+//! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine, and `CopyWorker` (feature `copy`) works in a copy for a function of its own |
 //! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those whose names are taken |
 //!
 //! Each is a [`ToolSource`](dormouse_ports::tool::ToolSource): it lists and calls, and nothing else. Approval, the check
@@ -26,6 +26,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "copy")]
+mod copy;
 #[cfg(feature = "mcp")]
 mod declared;
 mod exposed;
@@ -42,6 +44,8 @@ mod rust;
 mod text;
 mod values;
 
+#[cfg(feature = "copy")]
+pub use copy::{CopyLimits, CopyWorker, Sandbox, remove_folder};
 #[cfg(feature = "mcp")]
 pub use declared::DeclaredTools;
 pub use exposed::{Exposed, ExposedError};

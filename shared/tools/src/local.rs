@@ -24,6 +24,8 @@ use dormouse_ports::execution::{
 };
 
 use place::Place;
+#[cfg(feature = "copy")]
+pub(crate) use processes::descendants;
 
 /// The folder of a workspace on this machine.
 #[derive(Clone, Debug)]

@@ -20,5 +20,9 @@ fn main() {
             Ok(())
         })
     };
-    libtest_mimic::run(&Arguments::from_args(), contract::EXECUTION.iter().map(trial).collect()).exit();
+    libtest_mimic::run(
+        &Arguments::from_args(),
+        contract::EXECUTION.iter().chain(contract::EXECUTION_IN_PLACE).map(trial).collect(),
+    )
+    .exit();
 }

@@ -563,6 +563,28 @@ fn no_function_may_write_a_key() {
     }
 }
 
+/// Commands that a model wrote run in it: neither its role nor its environment is of any use to them.
+#[test]
+fn the_function_for_tools_may_write_its_log_and_nothing_else() {
+    let template = Template::with(&[("Workspaces", "desk"), ("Tools", "enabled")]);
+    let statements = template.statements("ToolsRole");
+    let granted: Vec<_> = policy::grants(&statements).iter().map(|grant| grant.action().to_owned()).collect();
+    assert_eq!(granted, ["logs:CreateLogStream", "logs:PutLogEvents"]);
+    let function = template.decided("ToolsFunction");
+    assert!(function["Properties"].get("Environment").is_none(), "{function}");
+    let made = template.made();
+    assert!(made.contains(&"ToolsFunction") && !Template::read().made().contains(&"ToolsFunction"));
+    for policy in made.iter().filter(|name| template.resource(name)["Type"] == "AWS::IAM::Policy") {
+        let roles = template.decided(policy)["Properties"]["Roles"].to_string();
+        assert!(!roles.contains("ToolsRole"), "{policy} adds to it");
+    }
+    for function in ["Inbound", "Signal", "Wakeup"] {
+        let decided = template.decided(&format!("{function}Function"));
+        let known = &decided["Properties"]["Environment"]["Variables"]["DORMOUSE_TOOLS_FUNCTION"];
+        assert!(known.to_string().contains("ToolsFunction"), "{function} calls it: {known}");
+    }
+}
+
 /// Whoever may look at a function or a stack reads its environment and its parameters.
 #[test]
 fn no_secret_stands_in_the_template() {

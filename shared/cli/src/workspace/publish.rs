@@ -11,6 +11,7 @@ use dormouse_aws::S3Objects;
 use dormouse_fetch::NetworkFetch;
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
+use dormouse_ports::tool::NATIVE_TOOLS;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
@@ -62,7 +63,8 @@ pub(crate) enum PublishFailure {
 /// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
 pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailure> {
     let files = read(&WorkspaceFolder::open(&asked.folder)?).await?;
-    let platform = Platform { models: Some(Vec::new()), native_tools: Vec::new(), processes: false };
+    let platform =
+        Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: false };
     let workspace = load(&files, &platform);
     let objections = objections(&workspace, &files);
     let mut err = io::stderr();

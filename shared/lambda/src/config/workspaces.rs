@@ -6,6 +6,7 @@ const NAMES: &str = "DORMOUSE_WORKSPACES";
 const BUCKET: &str = "DORMOUSE_WORKSPACES_BUCKET";
 const PREFIX: &str = "DORMOUSE_WORKSPACES_PREFIX";
 const SECRETS: &str = "DORMOUSE_AGENT_SECRETS";
+const TOOLS: &str = "DORMOUSE_TOOLS_FUNCTION";
 
 /// Published workspaces whose agents a function serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct WorkspaceConfig {
     pub prefix: String,
     /// Path of the parameters that `${secrets.NAME}` stands for.
     pub secrets: Option<String>,
+    /// The function in which native tools and actions work; without it there are none.
+    pub tools: Option<String>,
 }
 
 impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
@@ -47,7 +50,12 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             ));
         }
         let secrets = self.parameter_path(SECRETS);
-        Some(WorkspaceConfig { names, bucket, prefix, secrets })
+        let tools = self.0.optional(TOOLS);
+        let is_name = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        if tools.as_ref().is_some_and(|name| !is_name(name)) {
+            self.0.fault(format!("{TOOLS} must be the name of a function"));
+        }
+        Some(WorkspaceConfig { names, bucket, prefix, secrets, tools })
     }
 }
 
@@ -81,8 +89,9 @@ mod tests {
 
     #[test]
     fn what_is_malformed_is_named() {
-        let (_, faults) = read(&[(NAMES, "a/b"), (BUCKET, "Agents!"), (PREFIX, "../x"), (SECRETS, "x")]);
+        let (_, faults) =
+            read(&[(NAMES, "a/b"), (BUCKET, "Agents!"), (PREFIX, "../x"), (SECRETS, "x"), (TOOLS, "arn:x")]);
         let named: Vec<&str> = faults.iter().filter_map(|fault| fault.split([':', ' ']).next()).collect();
-        assert_eq!(named, [NAMES, BUCKET, PREFIX, SECRETS]);
+        assert_eq!(named, [NAMES, BUCKET, PREFIX, SECRETS, TOOLS]);
     }
 }

@@ -84,6 +84,13 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
     /// A sentence that says why there is none here.
     fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String>;
 
+    /// What makes the sources of the published workspace `workspace`, whose runs have the bundle `digest`; `None` where that
+    /// is the same for all.
+    fn of_bundle(&self, workspace: &str, digest: &str) -> Option<Arc<dyn ToolSources>> {
+        let _ = (workspace, digest);
+        None
+    }
+
     /// The native tools over the files of the workspace; `None` where there is no place for them.
     fn native(&self) -> Option<Arc<dyn ToolSource>> {
         None

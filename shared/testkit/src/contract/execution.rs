@@ -133,14 +133,22 @@ pub(super) async fn what_is_no_file_is_not_opened(backend: Backend) {
 }
 
 pub(super) async fn a_file_that_is_too_large_is_not_read(backend: Backend) {
-    prepared(&backend, "truncate -s 1G huge; printf 0123456789 > ten").await;
-    let read = backend.read("huge", ENOUGH).await;
-    let expected = ExecutionError::TooLarge { path: "huge".to_owned(), size: 1 << 30, limit: ENOUGH };
-    assert_eq!(read, Err(expected));
+    large_files(&backend, 20 << 20).await;
     assert_eq!(backend.read("ten", 10).await.expect("it is read").bytes, b"0123456789");
     assert!(matches!(backend.read("ten", 9).await, Err(ExecutionError::TooLarge { size: 10, .. })));
     let found = backend.grep(&grep("0")).await.expect("it is searched");
     assert_eq!((found.lines.len(), found.skipped), (1, vec!["huge".to_owned()]));
+}
+
+pub(super) async fn a_file_of_a_gigabyte_is_not_read(backend: Backend) {
+    large_files(&backend, 1 << 30).await;
+}
+
+/// Nothing of a file of `size` bytes is read, and the search leaves it out.
+async fn large_files(backend: &Backend, size: u64) {
+    prepared(backend, &format!("truncate -s {size} huge; printf 0123456789 > ten")).await;
+    let read = backend.read("huge", ENOUGH).await;
+    assert_eq!(read, Err(ExecutionError::TooLarge { path: "huge".to_owned(), size, limit: ENOUGH }));
 }
 
 pub(super) async fn what_runs_keep_is_not_seen(backend: Backend) {

@@ -134,6 +134,24 @@ struct Process {
     memory: u64,
 }
 
+/// The processes that `ancestor` started, and those that these did.
+#[cfg(feature = "copy")]
+pub(crate) fn descendants(ancestor: i32) -> Vec<i32> {
+    let all = processes();
+    let mut found = BTreeSet::from([ancestor]);
+    loop {
+        let before = found.len();
+        found.extend(
+            all.iter().filter(|process| found.contains(&process.parent)).map(|process| process.id).collect::<Vec<_>>(),
+        );
+        if found.len() == before {
+            break;
+        }
+    }
+    found.remove(&ancestor);
+    found.into_iter().collect()
+}
+
 /// All processes; none where there is no `/proc`.
 fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

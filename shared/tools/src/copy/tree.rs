@@ -1,0 +1,325 @@
+//! The files of a workspace as one value, as bytes, and in a folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, FileTypeExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
+use dormouse_json::Bounds;
+use dormouse_ports::execution::ExecutionError;
+use nix::libc::O_NONBLOCK;
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::CopyLimits;
+use super::definitions::Definitions;
+
+const FORMAT: u32 = 1;
+/// Folders between the root and a file.
+const DEEPEST: usize = 64;
+const LEVEL: i32 = 1;
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Folder,
+    Link(String),
+    Pipe,
+    File { mode: u32, bytes: Vec<u8> },
+}
+
+/// The files of a workspace that are no definitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tree(BTreeMap<String, Entry>);
+
+/// The beginning of an archive: what comes behind it.
+#[derive(Serialize, Deserialize)]
+struct Index {
+    format: u32,
+    entries: Vec<Listed>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Listed {
+    Folder { path: String },
+    Link { path: String, target: String },
+    Pipe { path: String },
+    File { path: String, mode: u32, size: u64 },
+}
+
+impl Tree {
+    /// The files in `root` that are none of `definitions`. Links are kept as they are and never followed; devices and
+    /// sockets are left out.
+    pub(super) fn of(root: &Path, definitions: &Definitions, limits: CopyLimits) -> Result<Self, ExecutionError> {
+        let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
+        let folders = definitions.keys().flat_map(|path| folders_of(path)).collect();
+        let mut walk = Walk { definitions, folders, limits, bytes: 0, found: BTreeMap::new() };
+        walk.folder(&dir, "", 0)?;
+        Ok(Self(walk.found))
+    }
+
+    /// Its bytes; the same for the same files.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ExecutionError> {
+        let listed = |(path, entry): (&String, &Entry)| match entry {
+            Entry::Folder => Listed::Folder { path: path.clone() },
+            Entry::Link(target) => Listed::Link { path: path.clone(), target: target.clone() },
+            Entry::Pipe => Listed::Pipe { path: path.clone() },
+            Entry::File { mode, bytes } => {
+                Listed::File { path: path.clone(), mode: *mode, size: u64::try_from(bytes.len()).unwrap_or(u64::MAX) }
+            }
+        };
+        let index = Index { format: FORMAT, entries: self.0.iter().map(listed).collect() };
+        let index = serde_json::to_vec(&index).map_err(|error| failed(&error.into()))?;
+        let written = (|| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+            encoder.write_all(&u64::try_from(index.len()).unwrap_or(u64::MAX).to_le_bytes())?;
+            encoder.write_all(&index)?;
+            for entry in self.0.values() {
+                if let Entry::File { bytes, .. } = entry {
+                    encoder.write_all(bytes)?;
+                }
+            }
+            encoder.finish()
+        })();
+        written.map_err(|error: io::Error| failed(&error))
+    }
+
+    /// The files in `bytes`, within `limits`.
+    pub(super) fn from_bytes(bytes: &[u8], limits: CopyLimits) -> Result<Self, ExecutionError> {
+        let broken = |reason: &str| ExecutionError::Denied {
+            reason: format!("the files of the workspace are damaged: {reason}"),
+        };
+        let most = limits.bytes + (32 << 20);
+        let decoder = zstd::Decoder::new(bytes).map_err(|error| broken(&error.to_string()))?;
+        let mut from = decoder.take(most);
+        let mut length = [0; 8];
+        from.read_exact(&mut length).map_err(|error| broken(&error.to_string()))?;
+        let length = u64::from_le_bytes(length);
+        let mut index = Vec::new();
+        (&mut from).take(length).read_to_end(&mut index).map_err(|error| broken(&error.to_string()))?;
+        let bounds = Bounds { depth: 4, values: limits.entries * 5 + 4 };
+        let index: Index = dormouse_json::read(&index, bounds).map_err(|error| broken(&error.to_string()))?;
+        if index.format != FORMAT {
+            return Err(broken("they have the format of another version"));
+        }
+        let mut tree = BTreeMap::new();
+        for listed in index.entries {
+            let (path, entry) = match listed {
+                Listed::Folder { path } => (path, Entry::Folder),
+                Listed::Link { path, target } => (path, Entry::Link(target)),
+                Listed::Pipe { path } => (path, Entry::Pipe),
+                Listed::File { path, mode, size } => {
+                    let mut bytes = Vec::new();
+                    (&mut from).take(size).read_to_end(&mut bytes).map_err(|error| broken(&error.to_string()))?;
+                    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) != size {
+                        return Err(broken("their end is missing"));
+                    }
+                    (path, Entry::File { mode, bytes })
+                }
+            };
+            tree.insert(path, entry);
+        }
+        Ok(Self(tree))
+    }
+
+    /// `theirs` with what is different in this one from `before`.
+    ///
+    /// # Errors
+    /// [`ExecutionError::Changed`] for a path that both changed.
+    pub(super) fn merged_into(&self, before: &Self, mut theirs: Self) -> Result<Self, ExecutionError> {
+        let paths: BTreeSet<&String> = self.0.keys().chain(before.0.keys()).collect();
+        for path in paths {
+            let (mine, was) = (self.0.get(path), before.0.get(path));
+            if mine == was {
+                continue;
+            }
+            let found = theirs.0.get(path);
+            if found != was && found != mine {
+                return Err(ExecutionError::Changed { path: path.clone() });
+            }
+            match mine {
+                Some(entry) => theirs.0.insert(path.clone(), entry.clone()),
+                None => theirs.0.remove(path),
+            };
+        }
+        Ok(theirs)
+    }
+}
+
+/// The folders on the way to `path`.
+fn folders_of(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+struct Walk<'d> {
+    definitions: &'d Definitions,
+    /// The folders in which definitions are.
+    folders: BTreeSet<&'d str>,
+    limits: CopyLimits,
+    bytes: u64,
+    found: BTreeMap<String, Entry>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, dir: &Dir, path: &str, depth: usize) -> Result<(), ExecutionError> {
+        if depth > DEEPEST {
+            return Err(too_much(&format!("more than {DEEPEST} folders in each other")));
+        }
+        for entry in dir.entries().map_err(|error| failed(&error))? {
+            let entry = entry.map_err(|error| failed(&error))?;
+            // A name that is no text cannot be asked for.
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+            let inner = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+            if self.definitions.contains_key(&inner) {
+                continue;
+            }
+            if self.found.len() >= self.limits.entries {
+                return Err(too_much(&format!("more than {} files", self.limits.entries)));
+            }
+            if kind.is_dir() {
+                let below = dir.open_dir(&name).map_err(|error| failed(&error))?;
+                if !self.folders.contains(inner.as_str()) {
+                    self.found.insert(inner.clone(), Entry::Folder);
+                }
+                self.folder(&below, &inner, depth + 1)?;
+            } else if kind.is_symlink() {
+                let target = dir.read_link_contents(&name).map_err(|error| failed(&error))?;
+                if let Some(target) = target.to_str() {
+                    self.found.insert(inner, Entry::Link(target.to_owned()));
+                }
+            } else if kind.is_fifo() {
+                self.found.insert(inner, Entry::Pipe);
+            } else if kind.is_file() {
+                let file = self.file(dir, &name)?;
+                self.found.insert(inner, file);
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, dir: &Dir, name: &str) -> Result<Entry, ExecutionError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(O_NONBLOCK);
+        let file = dir.open_with(name, &options).map_err(|error| failed(&error))?;
+        let metadata = file.metadata().map_err(|error| failed(&error))?;
+        let left = self.limits.bytes - self.bytes;
+        let refused = || too_much(&format!("more than {} bytes", self.limits.bytes));
+        if metadata.len() > left {
+            return Err(refused());
+        }
+        let mut bytes = Vec::new();
+        file.take(left + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if size > left {
+            return Err(refused());
+        }
+        self.bytes += size;
+        Ok(Entry::File { mode: metadata.permissions().mode() & 0o777, bytes })
+    }
+}
+
+/// Makes the files of `definitions` and of `tree` in the empty folder `root`. What stands in the way of a definition is
+/// left out.
+pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &Tree) -> Result<(), ExecutionError> {
+    let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
+    for (path, bytes) in definitions {
+        make(&dir, path, &Entry::File { mode: 0o644, bytes: bytes.clone() }).map_err(|error| failed(&error))?;
+    }
+    for (path, entry) in &tree.0 {
+        match make(&dir, path, entry) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|error| failed(&error))?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes `entry`, which is not there yet; no link is followed out of `dir`.
+fn make(dir: &Dir, path: &str, entry: &Entry) -> io::Result<()> {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if !folder.is_empty() {
+        dir.create_dir_all(folder)?;
+    }
+    match entry {
+        Entry::Folder => match dir.create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        },
+        Entry::Link(target) => dir.symlink_contents(target, path),
+        Entry::Pipe => {
+            let below = if folder.is_empty() { dir.try_clone()? } else { dir.open_dir(folder)? };
+            nix::unistd::mkfifoat(&below, name, Mode::from_bits_truncate(0o600)).map_err(io::Error::from)
+        }
+        Entry::File { mode, bytes } => {
+            let mut file = dir.open_with(path, OpenOptions::new().write(true).create_new(true))?;
+            file.write_all(bytes)?;
+            file.set_permissions(Permissions::from_mode(*mode))
+        }
+    }
+}
+
+fn too_much(what: &str) -> ExecutionError {
+    ExecutionError::Denied {
+        reason: format!(
+            "the workspace has {what}, and may have no more here: nothing of what the command wrote was kept; write less, \
+             or remove files before the command ends"
+        ),
+    }
+}
+
+fn failed(error: &io::Error) -> ExecutionError {
+    ExecutionError::Denied { reason: format!("the copy of the workspace cannot be used: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        let file = |text: &str| Entry::File { mode: 0o644, bytes: text.as_bytes().to_vec() };
+        Tree(files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect())
+    }
+
+    #[test]
+    fn what_two_wrote_is_kept_unless_it_is_one_file() {
+        let before = tree(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        let mine = tree(&[("a", "2"), ("c", "1"), ("d", "1")]);
+        let theirs = tree(&[("a", "1"), ("b", "1"), ("c", "2"), ("e", "1")]);
+        let merged = mine.merged_into(&before, theirs).expect("nothing collides");
+        assert_eq!(merged, tree(&[("a", "2"), ("c", "2"), ("d", "1"), ("e", "1")]));
+        let theirs = tree(&[("a", "3"), ("b", "1"), ("c", "1")]);
+        let refused = mine.merged_into(&before, theirs).expect_err("both wrote it");
+        assert_eq!(refused, ExecutionError::Changed { path: "a".to_owned() });
+    }
+
+    #[test]
+    fn an_archive_is_read_as_it_was_written_and_nothing_else_is() {
+        let mut files = tree(&[("a/b", "text"), ("c", "")]);
+        files.0.insert("a".to_owned(), Entry::Folder);
+        files.0.insert("l".to_owned(), Entry::Link("/etc/passwd".to_owned()));
+        files.0.insert("p".to_owned(), Entry::Pipe);
+        let bytes = files.to_bytes().expect("bytes");
+        assert_eq!(Tree::from_bytes(&bytes, CopyLimits::default()), Ok(files));
+        for broken in [&bytes[..bytes.len() - 4], b"nothing", b""] {
+            assert!(matches!(Tree::from_bytes(broken, CopyLimits::default()), Err(ExecutionError::Denied { .. })));
+        }
+        let few = CopyLimits { entries: 1, ..CopyLimits::default() };
+        assert!(Tree::from_bytes(&bytes, few).is_err());
+    }
+
+    #[test]
+    fn a_link_is_not_followed_and_definitions_stay() {
+        let place = tempfile::tempdir().expect("a folder");
+        let root = place.path().join("root");
+        std::fs::create_dir(&root).expect("a folder");
+        let mut files = tree(&[("out/x", "x"), (".openharness/agents/a.md", "mine"), ("ok", "1")]);
+        files.0.insert("out".to_owned(), Entry::Link("..".to_owned()));
+        let definitions = Definitions::from([(".openharness/agents/a.md".to_owned(), b"theirs".to_vec())]);
+        assert!(lay_out(&root, &definitions, &files).is_err(), "an entry below a link that leads out");
+        assert!(!place.path().join("x").exists());
+        let defined = std::fs::read_to_string(root.join(".openharness/agents/a.md")).expect("a file");
+        assert_eq!(defined, "theirs");
+    }
+}
