@@ -5,7 +5,7 @@
 //!            v                                              |
 //! begin -> model -> tools -> (pending | ask | doubt) -> decide
 //!            |  \-> approve ------------------------------^
-//!            +---> rest -> model
+//!            +---> (rest | think) -> model
 //! ```
 //!
 //! `model`, `tools` and `decide` are durable: each ends with one commit, and a worker that dies is followed by one that
@@ -13,6 +13,7 @@
 //! worker that finds such a mark and did not set it asks a person.
 
 mod asking;
+mod background;
 mod context;
 mod decide;
 mod digest;
@@ -41,6 +42,7 @@ use parts::Markers;
 pub use parts::{AgentLimits, AgentParts, DeltaSink, ModelPart, ToolPart};
 pub use run::{
     AgentRun, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply, RunUsage, TerminalReason,
+    Thinking,
 };
 
 /// The graph of the agent of `parts`. A request sets `messages` to the new message; a session keeps the conversation.
@@ -57,6 +59,8 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
     };
     let resting = parts.clone();
     let sleeping = parts.clone();
+    let thinking = parts.clone();
+    let canceling = parts.clone();
     Graph::<AgentRun>::new(name)
         .version("1")
         .inputs(AgentRun::messages)
@@ -74,6 +78,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .wait("doubt", waits(waits::doubt))
         .wait("ask", waits(waits::ask))
         .wait("pending", move |run: &AgentRun| waits::pending(&sleeping, run))
+        .wait("think", move |run: &AgentRun| waits::think(&thinking, run))
         .wait("rest", move |run: &AgentRun| waits::rest(&resting, run))
         .node(
             "decide",
@@ -98,6 +103,8 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .edge("ask", "decide")
         .edge("pending", "decide")
         .edge("rest", "model")
+        .edge("think", "model")
+        .on_cancel(move |run: AgentRun| background::withdraw(canceling.clone(), run))
         .compile()
 }
 
@@ -120,6 +127,8 @@ fn step(
 fn next(run: &AgentRun) -> Target {
     let node = if run.rest.is_some() {
         "rest"
+    } else if run.thinking.is_some() {
+        "think"
     } else if !run.reason.is_empty() {
         return END;
     } else if run.has_call(|status| *status == CallStatus::NeedsApproval) {

@@ -271,7 +271,8 @@ fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
 fn a_pending_call_sleeps_until_its_outcome_comes() {
     let pending = |timeout: Option<u64>, poll: Option<u64>| {
         let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
-        Pending { reference: Some("job-1".to_owned()), timeout: seconds(timeout), poll_after: seconds(poll) }
+        let reference = Some("job-1".to_owned());
+        Pending { reference, timeout: seconds(timeout), poll_after: seconds(poll), ..Pending::default() }
     };
     let waiting = pending(None, None);
     let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |_| Ok(ToolReply::Pending(waiting.clone())));
@@ -294,6 +295,42 @@ fn a_pending_call_sleeps_until_its_outcome_comes() {
     let made = tools.made.lock().unwrap();
     assert_eq!(made.len(), 3, "it is asked again each minute");
     assert!(made.iter().all(|call| call.idempotency_key == made[0].idempotency_key), "under the same key");
+}
+
+/// One call is polled, the other one waits for its callback much longer: neither ends the other's wait.
+#[test]
+fn pending_calls_of_one_step_are_waited_for_each_by_itself() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Manual)], |call| {
+        let poll = call.name == "look";
+        Ok(match &call.pending {
+            Some(state) if *state == json!("job") && poll => ToolReply::Done(ToolOutput::text("looked up")),
+            _ => ToolReply::Pending(Pending {
+                poll_after: poll.then(|| Duration::from_secs(60)),
+                state: if poll { json!("job") } else { serde_json::Value::Null },
+                ..Pending::default()
+            }),
+        })
+    });
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
+            _ => says("done"),
+        })
+    });
+    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    assert!(bed.status(&run).is_asleep());
+    bed.pass(Duration::from_secs(70));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["calls"], json!({ "call-1": { "tool": "send" } }), "the other one has ended");
+    assert_eq!(tools.made().len(), 3, "what must not run twice is only asked how it stands");
+    bed.answer(&run, json!({ "delivered": true })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}", "looked up"]);
+    let run = bed.start("helper", message("write"));
+    bed.pass_days(1);
+    let told = contents(&bed.status(&run).completed(), "tool");
+    assert_eq!(told, ["error: the tool sent no outcome in time", "looked up"]);
 }
 
 #[test]

@@ -227,6 +227,10 @@ impl Api {
         let id = ports.ids.fresh();
         let now = call.now;
         let growing = GrowingLists::default();
+        let canceled = match &invocation {
+            Some(InvocationWrite::Cancel { paused, .. }) => Some(paused.clone()),
+            Some(_) | None => None,
+        };
         match ports.store.commits.commit(&Commit { id, now, session, invocation, journal, growing }).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(store(error)),
@@ -252,6 +256,9 @@ impl Api {
             && let Err(error) = self.0.timers.cancel(&subscription).await
         {
             tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
+        }
+        if let Some(paused) = canceled {
+            self.0.harness.withdraw(&paused).await;
         }
         Ok(Some(answered(status, body)))
     }

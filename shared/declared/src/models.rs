@@ -3,8 +3,10 @@ use std::time::Duration;
 
 use dormouse_agent::graph::ModelPart;
 use dormouse_agent::workspace::{AgentDefinition, Lookup, ModelDefinition, Workspace};
-use dormouse_ports::model::ModelProvider;
-use dormouse_providers::{ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai};
+use dormouse_ports::model::{BackgroundProvider, ModelProvider};
+use dormouse_providers::{
+    ApiKey, Capabilities, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai, responses,
+};
 
 use crate::DeclaredPorts;
 use crate::keys::Templated;
@@ -25,11 +27,15 @@ pub(crate) async fn part(
     let Some(definition) = workspace.workspace_model(&resolved.reference) else {
         return Err(format!("there is no model `{}` here", resolved.reference));
     };
-    let provider = provider(definition, ports).await?;
-    Ok(ModelPart { provider, config: resolved.config, prices: definition.prices, timeout: ATTEMPT })
+    let setup = setup(definition, ports).await?;
+    let background: Option<Arc<dyn BackgroundProvider>> =
+        if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
+    let provider = provider(definition, setup, ports)?;
+    Ok(ModelPart { provider, background, config: resolved.config, prices: definition.prices, timeout: ATTEMPT })
 }
 
-async fn provider(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<Arc<dyn ModelProvider>, String> {
+/// What every wire needs to know of the model.
+async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<ProviderSetup, String> {
     let outside = ProviderPorts { fetch: ports.fetch.clone(), clock: ports.clock.clone() };
     let mut setup = ProviderSetup::new(outside, &definition.model).capabilities(Capabilities::ALL);
     if let Some(url) = &definition.url {
@@ -42,7 +48,16 @@ async fn provider(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result
         let templated = Templated { template: key.clone(), env: ports.env.clone(), secrets: ports.secrets.clone() };
         setup = setup.key(ApiKey::named(Arc::new(templated), key.written()));
     }
+    Ok(setup)
+}
+
+fn provider(
+    definition: &ModelDefinition,
+    setup: ProviderSetup,
+    ports: &DeclaredPorts,
+) -> Result<Arc<dyn ModelProvider>, String> {
     match definition.provider.as_str() {
+        "openai" | "openai-compatible" if definition.background => Ok(Arc::new(responses(setup))),
         "openai" | "openai-compatible" => Ok(Arc::new(openai(setup))),
         "anthropic" => Ok(Arc::new(anthropic(setup))),
         "gemini" => Ok(Arc::new(gemini(setup))),

@@ -17,7 +17,7 @@ use crate::records::InvocationRecords;
 use crate::registry::GraphRegistry;
 use crate::standing_rules::StandingRules;
 use crate::transmission::{FreshTurn, Transmission};
-use crate::turn::cancel::{CanceledTurn, cancel, remains};
+use crate::turn::cancel::{CanceledTurn, cancel, remains, withdraw};
 use crate::turn::dispatch::dispatch;
 use crate::turn::retry::retry;
 use crate::turn::takeover::{take_over, take_up};
@@ -181,6 +181,12 @@ impl Harness {
         reason: Option<String>,
     ) -> Result<CanceledTurn, TurnError> {
         cancel(&self.0, id, generation, reason).await
+    }
+
+    /// Tells those who work elsewhere for `paused`, which was canceled by another commit than that of [`Self::cancel`],
+    /// as its graph [declares](dormouse_engine::GraphBuilder::on_cancel) it. What cannot be told in some seconds is left.
+    pub async fn withdraw(&self, paused: &PausedInvocation) {
+        withdraw(&self.0, paused).await;
     }
 
     /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.

@@ -1,8 +1,10 @@
 //! A model without a network: an OpenAI-compatible server on the loopback interface that says what it is told to.
 //!
 //! Behind the real provider code it stands for a model in tests and in the tour. It answers as servers of that wire do,
-//! in one piece or streamed, and it can fail in the ways in which they do.
+//! in one piece or streamed, and it can fail in the ways in which they do. It also works while nobody waits, as OpenAI's
+//! Responses has it.
 
+mod jobs;
 mod script;
 mod wire;
 
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+pub use jobs::ScriptedJob;
 pub use script::{ScriptedFault, ScriptedReply, ScriptedTurn};
 
 /// Decides what the model does with a request: the body as it came.
@@ -30,6 +33,7 @@ pub type Respond = Arc<dyn Fn(&Value) -> ScriptedTurn + Send + Sync>;
 pub struct ScriptedModel {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
+    jobs: Arc<Mutex<Vec<ScriptedJob>>>,
     serving: JoinHandle<io::Result<()>>,
 }
 
@@ -42,13 +46,18 @@ impl ScriptedModel {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let model = Arc::new(Model { name: name.to_owned(), respond, requests: requests.clone() });
+        let jobs = Arc::new(Mutex::new(Vec::new()));
+        let name = name.to_owned();
+        let model = Arc::new(Model { name, respond, requests: requests.clone(), jobs: jobs.clone() });
         let routes = Router::new()
             .route("/v1/models", get(models))
             .route("/v1/chat/completions", post(complete))
+            .route("/v1/responses", post(jobs::create))
+            .route("/v1/responses/{id}", get(jobs::look))
+            .route("/v1/responses/{id}/cancel", post(jobs::cancel))
             .with_state(model);
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
-        Ok(Self { address, requests, serving })
+        Ok(Self { address, requests, jobs, serving })
     }
 
     /// Starts a model that takes `turns` one after the other, and says so when it has no more.
@@ -69,7 +78,12 @@ impl ScriptedModel {
         format!("http://{}/v1", self.address)
     }
 
-    /// The bodies of the requests so far.
+    /// What it was given to work on over OpenAI's Responses, in order. Two requests with one idempotency key are one job.
+    pub fn jobs(&self) -> Vec<ScriptedJob> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The bodies of the requests so far; those of OpenAI's Responses also have `messages`, as chat completions have them.
     pub fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -85,6 +99,7 @@ struct Model {
     name: String,
     respond: Respond,
     requests: Arc<Mutex<Vec<Value>>>,
+    jobs: Arc<Mutex<Vec<ScriptedJob>>>,
 }
 
 async fn models(State(model): State<Arc<Model>>) -> Response {

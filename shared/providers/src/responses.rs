@@ -50,8 +50,8 @@ impl ModelProvider for ResponsesProvider {
 
 #[async_trait]
 impl BackgroundProvider for ResponsesProvider {
-    async fn start(&self, request: &CompletionRequest) -> Result<BackgroundJob, ModelError> {
-        background::start(&self.provider, request).await
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
+        background::start(&self.provider, request, key).await
     }
 
     async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {

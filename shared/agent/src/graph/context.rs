@@ -17,7 +17,7 @@ pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -
         messages,
         tools: tools.for_model(),
         config: parts.model.config.clone(),
-        stream: parts.deltas.is_some(),
+        stream: parts.deltas.is_some() && parts.model.background.is_none(),
         ..CompletionRequest::default()
     }
 }

@@ -3,6 +3,7 @@
 use dormouse_engine::{NodeError, Update, Votes, record};
 use dormouse_ports::tool::{InputRequest, Pending, ToolOutput};
 use dormouse_ports::{EntryKind, Map};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use super::plan::{edited, give_up, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::tools::answered;
 use super::toolset::Toolset;
-use super::waits::with;
+use super::waits::{PendingDue, due, with};
 use crate::workspace::HookEvent;
 
 /// Takes the answers of the pause that ended.
@@ -108,8 +109,8 @@ impl Replies {
             (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(Some),
             (CallStatus::Uncertain { .. }, About::Uncertain) => Ok(Some(certainty(call, &self.reply(call)))),
             (CallStatus::Asking { request }, About::Question) => Ok(Some(input(request, self.reply(call)))),
-            (CallStatus::Pending { pending, .. }, About::Pending) => {
-                Ok(Some(outcome(parts, &pending, self.outcome(call))))
+            (CallStatus::Pending { pending, since, .. }, About::Pending) => {
+                Ok(outcome(parts, call, (pending, since), self.outcome(call)))
             }
             (
                 CallStatus::NeedsApproval
@@ -183,17 +184,30 @@ fn input(request: InputRequest, reply: Reply) -> CallStatus {
     CallStatus::Ready { approved_digest: None, input: Some(GivenInput { content, state: request.state }) }
 }
 
-/// The result of a call that went on elsewhere; without one it is asked again where its tool wants to be, or is given up.
-fn outcome(parts: &AgentParts, pending: &Pending, outcome: Option<Map>) -> CallStatus {
+/// The result of a call that went on elsewhere. Without one it is asked again where its tool wants to be, is given up when
+/// its time is over, or is waited for further: the pause may have ended because of another call.
+fn outcome(
+    parts: &AgentParts,
+    call: &mut PlannedCall,
+    (pending, since): (Pending, Option<Timestamp>),
+    outcome: Option<Map>,
+) -> Option<CallStatus> {
     let Some(outcome) = outcome else {
-        return match pending.poll_after {
-            Some(_) => CallStatus::Ready { approved_digest: None, input: None },
-            None => CallStatus::Answered { text: "error: the tool sent no outcome in time".to_owned(), is_error: true },
+        return match due(&pending, since, parts.clock.now()) {
+            PendingDue::Later(_) => None,
+            PendingDue::Asked => {
+                call.polled = pending.state;
+                Some(CallStatus::Ready { approved_digest: None, input: None })
+            }
+            PendingDue::Over => {
+                let text = "error: the tool sent no outcome in time".to_owned();
+                Some(CallStatus::Answered { text, is_error: true })
+            }
         };
     };
     let output = match outcome.get("content") {
         Some(Value::Array(_)) => ToolOutput::deserialize(&Value::Object(outcome.clone())).ok(),
         Some(_) | None => None,
     };
-    answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))).0
+    Some(answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))).0)
 }

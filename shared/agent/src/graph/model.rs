@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
-    CallEvent, CallObserver, CallOptions, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
+    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
     RetryPolicy,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map};
 use serde_json::{Value, json};
 
+use super::background::{self, Asked};
 use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call};
 use super::gates::{self, at_end};
 use super::parts::{AgentParts, DeltaSink, Markers};
 use super::plan::{give_up, invocation, plan, settle};
-use super::run::{AgentRun, ModelRest, TerminalReason};
+use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
@@ -34,29 +35,38 @@ pub(crate) async fn think(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     if let Some(reason) = worn_out(parts, &run) {
+        if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
+            background::give_up(&**provider, &thinking).await;
+        }
         return ended(parts, &run, reason).await.map(|update| update.then(identity(parts)));
     }
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
-    if let Some(reason) = gates::before_model(parts, &run, &mut request).await? {
+    if run.thinking.is_none()
+        && let Some(reason) = gates::before_model(parts, &run, &mut request).await?
+    {
         tracing::info!(reason, "a hook ended a run before its model was asked");
         let update = ended(parts, &run, TerminalReason::Hook).await?;
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
-    let options = options(parts, &invocation()?, run.steps);
-    let began = parts.clock.monotonic();
-    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
-    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+    let asked = match &parts.model.background {
+        Some(provider) => background::ask(parts, &**provider, &run, &request).await?,
+        None => at_once(parts, &run, &request).await?,
+    };
+    let (answer, request_digest, duration_ms, jobs) = match asked {
+        Asked::Answered { answer, request_digest, duration_ms, jobs } => (answer, request_digest, duration_ms, jobs),
+        Asked::Thinking(thinking) => return Ok(asleep(thinking).then(identity(parts))),
+    };
     let mut response = match answer.or_else(mendable).and_then(usable) {
         Ok(response) => response,
-        Err(error) => return rest(parts, &run, &error).await.map(|update| update.then(identity(parts))),
+        Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
     let cost = cost(parts, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
     let entry = ModelCall {
         step: run.steps,
-        request_digest: of_value(&request),
+        request_digest,
         response_digest: of_value(&response.message),
         finish_reason: response.finish_reason.as_str(),
         usage: json!(response.usage),
@@ -76,7 +86,27 @@ pub(crate) async fn think(
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::reason, run.reason)
         .set(AgentRun::rest, None)
+        .then(awake())
         .then(identity(parts)))
+}
+
+/// Asks, and waits for the answer.
+async fn at_once(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest) -> Result<Asked, NodeError> {
+    let options = options(parts, &invocation()?, run.steps);
+    let began = parts.clock.monotonic();
+    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(request, &options)).await?;
+    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+    Ok(Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs: 0 })
+}
+
+/// The model works, and the run sleeps.
+fn asleep(thinking: Thinking) -> Update<AgentRun> {
+    AgentRun::thinking.set(Some(thinking)).set(AgentRun::rest, None).set(AgentRun::outcome, Map::new())
+}
+
+/// The model works on nothing any more.
+fn awake() -> Update<AgentRun> {
+    AgentRun::thinking.set(None).set(AgentRun::outcome, Map::new())
 }
 
 /// The agent and the definitions with which the step was made.
@@ -136,7 +166,7 @@ async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Re
     let mut run = run.clone();
     end(&mut run, reason)?;
     at_end(parts, HookEvent::RunFailed, reason.as_str(), &run).await?;
-    Ok(AgentRun::reason.set(run.reason))
+    Ok(AgentRun::reason.set(run.reason).then(awake()))
 }
 
 /// The reason for which no further model call may be made, before the call.
@@ -181,8 +211,14 @@ fn usable(response: Response) -> Result<Response, ModelError> {
 }
 
 /// The rest before the next attempt, or the failure of the run where resting does not help.
-async fn rest(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> Result<Update<AgentRun>, NodeError> {
-    let attempts = run.rest.as_ref().map_or(0, |rest| rest.attempts);
+async fn rest(
+    parts: &AgentParts,
+    run: &AgentRun,
+    error: &ModelError,
+    jobs: u32,
+) -> Result<Update<AgentRun>, NodeError> {
+    let rested = run.rest.as_ref().map(|rest| rest.attempts);
+    let attempts = rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default();
     let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
     let Some(seconds) = next else {
         at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
@@ -191,8 +227,8 @@ async fn rest(parts: &AgentParts, run: &AgentRun, error: &ModelError) -> Result<
     let asked = error.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
     let seconds = asked.min(3600).max(*seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
-    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone() };
-    Ok(AgentRun::rest.set(Some(rest)))
+    let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), jobs };
+    Ok(AgentRun::rest.set(Some(rest)).then(awake()))
 }
 
 fn cost(parts: &AgentParts, response: &Response) -> f64 {

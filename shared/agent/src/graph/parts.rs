@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::model::{DeltaKind, ModelProvider, RuntimeConfig};
+use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::{CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, InvocationId};
 
@@ -55,6 +55,8 @@ impl fmt::Debug for AgentParts {
 pub struct ModelPart {
     /// Asks it.
     pub provider: Arc<dyn ModelProvider>,
+    /// Has it work while nobody waits: the run then sleeps till it has an answer.
+    pub background: Option<Arc<dyn BackgroundProvider>>,
     /// Sampling.
     pub config: RuntimeConfig,
     /// What it costs.

@@ -4,6 +4,7 @@ use dormouse_engine::{NodeError, current, keep_worker, record};
 use dormouse_ports::model::{Message, ToolCall};
 use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
+use serde_json::Value;
 
 use super::digest;
 use super::entries::{about, shown_arguments};
@@ -61,6 +62,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         digest: digest::of_arguments(&arguments),
         arguments,
         attempts: 0,
+        polled: Value::Null,
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {
@@ -110,8 +112,7 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) 
     if waits_first {
         return Vec::new();
     }
-    let is_next =
-        |call: &&mut PlannedCall| call.effect == Effect::Manual && matches!(call.status, CallStatus::Ready { .. });
+    let is_next = |call: &&mut PlannedCall| call.must_run_once() && matches!(call.status, CallStatus::Ready { .. });
     if let Some(call) = run.calls.iter_mut().find(is_next)
         && let CallStatus::Ready { approved_digest, input } = call.status.clone()
     {

@@ -1,7 +1,8 @@
 use dormouse_engine::{Votes, state};
-use dormouse_ports::model::{Message, Usage};
+use dormouse_ports::model::{BackgroundJob, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
 use dormouse_ports::{Map, SignalId};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,6 +38,8 @@ state! {
         pub notes: Map,
         /// The model could not be asked: the rest before the next attempt.
         pub rest: Option<ModelRest>,
+        /// The model works while the run sleeps.
+        pub thinking: Option<Thinking>,
         /// Why the run ended.
         pub reason: String,
         /// How the last pause ended.
@@ -134,8 +137,18 @@ pub struct PlannedCall {
     /// How often it was begun, or marked to be.
     #[serde(default)]
     pub attempts: u32,
+    /// What its source wants back when it is asked how the call stands, which goes on elsewhere.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub polled: Value,
     /// What is next.
     pub status: CallStatus,
+}
+
+impl PlannedCall {
+    /// True if making it may have an effect that must not happen twice.
+    pub(crate) fn must_run_once(&self) -> bool {
+        self.effect == Effect::Manual && self.polled.is_null()
+    }
 }
 
 /// What is next for a call.
@@ -175,6 +188,9 @@ pub enum CallStatus {
         signal_id: SignalId,
         /// What the tool said.
         pending: Pending,
+        /// When it said so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
     },
     /// Its tool asks a person something.
     Asking {
@@ -266,6 +282,28 @@ pub struct ModelRest {
     pub seconds: u32,
     /// The last error.
     pub message: String,
+    /// Jobs of the provider that ended without an answer.
+    #[serde(default)]
+    pub jobs: u32,
+}
+
+/// A model call that the provider works on while nobody waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thinking {
+    /// The provider's job.
+    pub job: BackgroundJob,
+    /// Digest of the request that began it.
+    pub request_digest: String,
+    /// When it was begun.
+    pub since: Timestamp,
+    /// How often the provider was asked how it stands.
+    pub polls: u32,
+    /// How often in a row the provider did not tell.
+    pub failures: u32,
+    /// Attempts at this step that failed before it.
+    pub attempts: u32,
+    /// Jobs of this step that ended without an answer before it.
+    pub jobs: u32,
 }
 
 impl AgentRun {

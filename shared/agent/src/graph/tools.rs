@@ -111,7 +111,7 @@ fn doubt(markers: &Markers, run: &mut AgentRun) {
 fn may_run(call: &PlannedCall) -> bool {
     match call.status {
         CallStatus::Begun { .. } => true,
-        CallStatus::Ready { .. } => call.effect == Effect::Safe,
+        CallStatus::Ready { .. } => !call.must_run_once(),
         CallStatus::NeedsApproval
         | CallStatus::Uncertain { .. }
         | CallStatus::Pending { .. }
@@ -199,6 +199,7 @@ impl Making<'_> {
             arguments: call.arguments.clone(),
             idempotency_key: key(self.invocation, self.step, call),
             callback: url.map(|url| Callback { url, signal_id }),
+            pending: (!call.polled.is_null()).then(|| call.polled.clone()),
             input: input.map(|given| InputAnswer { content: given.content.clone(), state: given.state.clone() }),
             notes: self.notes.get(&tool.part.name).and_then(Value::as_object).cloned().unwrap_or_default(),
             deadline: Some(self.parts.clock.now() + limit),
@@ -213,7 +214,10 @@ impl Making<'_> {
     fn status(self, call: &PlannedCall, reply: ToolReply) -> (CallStatus, Option<String>) {
         match reply {
             ToolReply::Done(output) => answered(self.parts, &output),
-            ToolReply::Pending(pending) => (CallStatus::Pending { signal_id: self.signal(call), pending }, None),
+            ToolReply::Pending(pending) => {
+                let since = Some(self.parts.clock.now());
+                (CallStatus::Pending { signal_id: self.signal(call), pending, since }, None)
+            }
             ToolReply::InputRequired(request) => (CallStatus::Asking { request }, None),
         }
     }

@@ -1,9 +1,14 @@
 //! The pauses of a run: one for all calls of a step that wait for the same.
 
+use std::time::Duration;
+
 use dormouse_engine::{Answer, Delay, NodeError, Rule, Update, Wait};
-use dormouse_ports::Map;
+use dormouse_ports::tool::Pending;
+use dormouse_ports::{Map, SignalId};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::background;
 use super::entries::shown_arguments;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -11,6 +16,9 @@ use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
 
 /// Characters of a reason or a result that a person gives.
 const LONGEST: usize = 16 * 1024;
+/// How long an outcome is waited for where its tool says nothing of it.
+const LONGEST_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Waits for the approval of calls.
 pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
     let calls: Vec<&PlannedCall> = with(run, |status| *status == CallStatus::NeedsApproval);
@@ -94,10 +102,12 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
 }
 
 /// Waits for the outcomes of calls that go on elsewhere.
-pub(crate) fn pending(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
-    let waits: Vec<_> = run.calls.iter().filter_map(pending_of).collect();
-    let first = waits.iter().filter_map(|(_, _, time)| *time).min_by_key(|seconds| *seconds);
-    let time = first.map_or(Delay::days(1), |seconds| Delay::seconds(seconds.max(1)));
+pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+    let now = parts.clock.now();
+    let waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, now)).collect();
+    let first = waits.iter().map(|(_, _, left)| left.as_secs() + u64::from(left.subsec_nanos() > 0)).min();
+    let seconds = u32::try_from(first.unwrap_or_default()).unwrap_or(u32::MAX);
+    let time = Delay::seconds(seconds.max(1));
     let wait = match waits.as_slice() {
         [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
         _ => {
@@ -106,13 +116,23 @@ pub(crate) fn pending(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, M
             waits.iter().fold(wait, |wait, (part, signal, _)| wait.part(part.clone(), signal.clone()))
         }
     };
-    let references = run.calls.iter().filter(|call| pending_of(call).is_some());
+    let references = run.calls.iter().filter(|call| pending_of(call, now).is_some());
     let references = references.map(|call| (call.part.clone(), json!({ "tool": call.tool })));
     Ok(wait
         .kind("job")
         .describe("Tools that the agent called work elsewhere")
         .label("calls", Value::Object(references.collect()))
         .or_default(time, Update::none()))
+}
+
+/// Waits while the model works.
+pub(crate) fn think(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+    let thinking = run.thinking.as_ref().ok_or_else(|| NodeError::new("the model works on nothing"))?;
+    Ok(Wait::signal_into(thinking.job.signal_id(), AgentRun::outcome, Answer::anything())
+        .kind("model")
+        .describe("The model thinks")
+        .label("job", thinking.job.id.as_str())
+        .or_default(Delay::seconds(background::pause(thinking)), Update::none()))
 }
 
 /// Rests before the next attempt at asking the model.
@@ -126,13 +146,40 @@ pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, Nod
         .label("reason", reason))
 }
 
-/// Part, signal and seconds of a pending call.
-fn pending_of(call: &PlannedCall) -> Option<(String, dormouse_ports::SignalId, Option<u32>)> {
+/// What is to be done about a call that goes on elsewhere.
+pub(crate) enum PendingDue {
+    /// Nothing for that time.
+    Later(Duration),
+    /// Its source is asked.
+    Asked,
+    /// Its time is over.
+    Over,
+}
+
+/// What is to be done at `now` about a call that is pending `since` then.
+pub(crate) fn due(pending: &Pending, since: Option<Timestamp>, now: Timestamp) -> PendingDue {
+    let next = pending.poll_after.unwrap_or(Duration::MAX);
+    let time = pending.timeout.unwrap_or(if pending.poll_after.is_some() { Duration::MAX } else { LONGEST_PENDING });
+    let first = time.min(next);
+    let waited = since.map_or(first, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+    if waited < first {
+        PendingDue::Later(first - waited)
+    } else if waited < time {
+        PendingDue::Asked
+    } else {
+        PendingDue::Over
+    }
+}
+
+/// Part, signal and time of a pending call.
+fn pending_of(call: &PlannedCall, now: Timestamp) -> Option<(String, SignalId, Duration)> {
     match &call.status {
-        CallStatus::Pending { signal_id, pending } => {
-            let time = [pending.poll_after, pending.timeout].into_iter().flatten().min();
-            let seconds = time.map(|time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
-            Some((call.part.clone(), signal_id.clone(), seconds))
+        CallStatus::Pending { signal_id, pending, since } => {
+            let left = match due(pending, *since, now) {
+                PendingDue::Later(left) => left,
+                PendingDue::Asked | PendingDue::Over => Duration::ZERO,
+            };
+            Some((call.part.clone(), signal_id.clone(), left))
         }
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }

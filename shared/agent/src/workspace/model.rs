@@ -8,6 +8,9 @@ use super::yaml::Node;
 /// The wires that a model may be behind.
 pub(crate) const PROVIDERS: [&str; 5] = ["openai", "openai-compatible", "anthropic", "gemini", "bedrock"];
 
+/// Those that can work while nobody waits.
+const WITH_BACKGROUND: [&str; 2] = ["openai", "openai-compatible"];
+
 /// A model, as a file in `.openharness/models` declares it; `workspace/NAME` refers to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelDefinition {
@@ -23,7 +26,7 @@ pub struct ModelDefinition {
     pub key: Option<Template>,
     /// Address of the provider; its usual one when absent.
     pub url: Option<Template>,
-    /// True if its calls may be worked on while nobody waits.
+    /// True if its calls are worked on while nobody waits, over OpenAI's Responses.
     pub background: bool,
     /// Tokens that one request and its answer may have together.
     pub context_window: Option<u64>,
@@ -76,6 +79,15 @@ impl ModelDefinition {
             );
         }
         let background = fields.boolean("background", problems).unwrap_or_default();
+        if let Some(provider) = provider.filter(|provider| background && !WITH_BACKGROUND.contains(provider)) {
+            let line = fields.get("background").map(|node| node.line);
+            let message = format!(
+                "model `{name}` cannot work in the background: `{provider}` has no way for it (those of OpenAI's \
+                 Responses have: `{}`); remove `background`",
+                WITH_BACKGROUND.join("`, `")
+            );
+            problems.error(line, message);
+        }
         let metadata = fields.json("metadata").and_then(|value| value.as_object().cloned()).unwrap_or_default();
         let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64);
         let context_window = number("context_window").or_else(|| number("max_model_len"));

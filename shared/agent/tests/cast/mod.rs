@@ -191,6 +191,7 @@ pub fn parts(
         approval: workspace.settings.approval.clone(),
         model: ModelPart {
             provider: model,
+            background: None,
             config: RuntimeConfig::default(),
             prices: Some(Prices { prompt: 1.0, completion: 2.0 }),
             timeout: Duration::from_secs(60),

@@ -220,6 +220,19 @@ impl GraphBuilder {
         self
     }
 
+    /// Declares what is to be undone outside when an invocation is canceled: `withdraw` is given the state of its last
+    /// commit, behind the commit that cancels it. It is a courtesy to those who work for the invocation elsewhere: the harness
+    /// gives it some seconds, a process that dies in between leaves it out, and so does one that does not have the graph,
+    /// as the command line does not. Without effect inside of another graph.
+    pub fn on_cancel<F, Fut>(mut self, withdraw: F) -> Self
+    where
+        F: Fn(State) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.policies.withdraw = Some(Box::new(move |state| Box::pin(withdraw(state))));
+        self
+    }
+
     /// Checks the graph and makes it executable.
     ///
     /// # Errors

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use dormouse_ports::{Category, Checkpointer, EventWait, Map};
+use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
 use super::compile::digest;
@@ -9,7 +10,7 @@ use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{ObserverDeliveries, Observers, Subgraph};
-use crate::{EngineError, StateSchema};
+use crate::{EngineError, State, StateSchema};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -37,7 +38,12 @@ pub(super) struct Policies {
     pub(super) inputs: Option<Vec<Arc<str>>>,
     /// The events that its pauses wait for, as far as they are declared.
     pub(super) events: Vec<EventWait>,
+    /// What is undone outside when an invocation is canceled.
+    pub(super) withdraw: Option<Withdraw>,
 }
+
+/// Undoes outside what the state of a canceled invocation tells of.
+pub(super) type Withdraw = Box<dyn Fn(State) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Checkpointer and migrations registered for stored progress.
 #[derive(Default)]
@@ -165,6 +171,19 @@ impl CompiledGraph {
         let inputs = inputs.join("`, `");
         let message = format!("field `{field}` cannot be set by a request; graph `{name}` takes `{inputs}`");
         Err(EngineError::new(Category::StateValidationError, message))
+    }
+
+    /// What is to be undone outside after an invocation with `state` was canceled; `None` where the graph
+    /// [declares](super::GraphBuilder::on_cancel) nothing.
+    pub fn withdrawal(&self, state: &Map) -> Option<BoxFuture<'static, ()>> {
+        let withdraw = self.policies.withdraw.as_ref()?;
+        let mut known = self.schema.defaults();
+        for (field, value) in state {
+            if let Some((field, _)) = self.schema.get(field) {
+                known.set(field, Arc::new(value.clone()));
+            }
+        }
+        Some(withdraw(known))
     }
 
     /// The checkpointer to which its progress is saved, if any.

@@ -176,6 +176,30 @@ impl<S: GraphState> Graph<S> {
         self.part(move |graph| graph.inputs(fields))
     }
 
+    /// Declares what is to be undone outside when an invocation is canceled; see [`GraphBuilder::on_cancel`]. A state that
+    /// cannot be read, because it was written by another version, is told to the log.
+    pub fn on_cancel<F, Fut>(self, withdraw: F) -> Self
+    where
+        F: Fn(S) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let withdraw = Arc::new(withdraw);
+        self.part(move |graph| {
+            graph.on_cancel(move |state| {
+                let withdraw = withdraw.clone();
+                async move {
+                    match S::read(&state) {
+                        Ok(state) => withdraw(state).await,
+                        Err(error) => tracing::warn!(
+                            error,
+                            "the state of a canceled invocation cannot be read; what works for it elsewhere goes on"
+                        ),
+                    }
+                }
+            })
+        })
+    }
+
     /// Declares the events that its pauses wait for; see [`GraphBuilder::events`].
     pub fn events(self, waits: impl IntoIterator<Item = EventWait>) -> Self {
         let waits: Vec<EventWait> = waits.into_iter().collect();

@@ -1,9 +1,14 @@
 //! Canceling an invocation in any status.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use dormouse_ports::{
     Cancellation, Category, CommitError, Due, DueAction, InvocationId, InvocationPhase, InvocationRecord,
     InvocationStatus, InvocationWrite, PausedInvocation, StoreError, WakePlan, limits,
 };
+
+use futures::future::{Either, select};
 
 use super::resume::subscription_of;
 use crate::error::{TurnError, store_failed};
@@ -12,6 +17,9 @@ use crate::worker::Worker;
 
 /// The longest reason, in bytes: every caller that asks for the invocation from then on receives it.
 const MOST_REASON: usize = 1024;
+
+/// How long those who work for an invocation elsewhere are told that it was canceled.
+const WITHDRAWING: Duration = Duration::from_secs(5);
 
 /// An invocation that was canceled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +76,7 @@ pub(crate) async fn cancel(
             Ok(()) => {
                 if let Some(record) = record {
                     take_back(worker, &record).await;
+                    withdraw(worker, &record.paused).await;
                 }
                 return Ok(CanceledTurn { invocation_id: id.clone(), cancellation, repeated: false });
             }
@@ -119,6 +128,28 @@ pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option
     let glances = worker.store().invocations.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
     let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != InvocationPhase::Ended);
     Ok(glance.map(|glance| PausedInvocation::unreadable(id.clone(), glance.generation, worker.now())))
+}
+
+/// Undoes outside what the graph of `paused`, which was canceled, wants undone: as far as that can be done in
+/// [`WITHDRAWING`].
+pub(crate) async fn withdraw(worker: &Worker, paused: &PausedInvocation) {
+    let withdrawing = async {
+        match worker.graph_of(paused).await {
+            Ok(graph) => match graph.withdrawal(&paused.state) {
+                Some(withdrawal) => withdrawal.await,
+                None => {}
+            },
+            Err(error) => tracing::warn!(
+                error = %error.message, invocation_id = %paused.invocation_id,
+                "the graph of a canceled invocation cannot be had; what works for it elsewhere goes on"
+            ),
+        }
+    };
+    let late = worker.ports().clock.sleep(WITHDRAWING);
+    if let Either::Right(_) = select(pin!(withdrawing), late).await {
+        tracing::warn!(invocation_id = %paused.invocation_id,
+            "those who work elsewhere for a canceled invocation could not be told in time; they may go on");
+    }
 }
 
 async fn take_back(worker: &Worker, record: &InvocationRecord) {

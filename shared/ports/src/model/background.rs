@@ -2,12 +2,20 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{CompletionRequest, ModelError, Response};
+use crate::SignalId;
 
 /// A completion that the provider works on while nobody waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundJob {
     /// The provider's name for it.
     pub id: String,
+}
+
+impl BackgroundJob {
+    /// The signal that tells that it has ended.
+    pub fn signal_id(&self) -> SignalId {
+        format!("model-job/{}", self.id).into()
+    }
 }
 
 /// Where such a completion stands.
@@ -26,11 +34,12 @@ pub enum BackgroundStatus {
 /// Port to a model that can work while nobody waits.
 #[async_trait]
 pub trait BackgroundProvider: Send + Sync {
-    /// Hands `request` over.
+    /// Hands `request` over. `key` names this handing over among all of all time and goes along as its idempotency key:
+    /// a provider that knows such keys makes one job of two requests with one key.
     ///
     /// # Errors
     /// [`ModelError`] when the provider did not take it. After a lost connection it is unknown if it did.
-    async fn start(&self, request: &CompletionRequest) -> Result<BackgroundJob, ModelError>;
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError>;
 
     /// Asks how `job`, which `request` began, stands. It may be asked as often as one likes.
     ///

@@ -22,6 +22,9 @@ pub struct ToolCall {
     pub callback: Option<Callback>,
     /// Answer to the [`InputRequest`](crate::tool::InputRequest) of an earlier attempt of the same call.
     pub input: Option<InputAnswer>,
+    /// The [`Pending::state`](crate::tool::Pending::state) of an earlier attempt of the same call: the source says how that
+    /// work stands, and begins nothing.
+    pub pending: Option<Value>,
     /// What earlier calls of the same source noted in this session ([`ToolOutput::notes`](crate::tool::ToolOutput)).
     pub notes: Map,
     /// Instant at which the dispatcher stops waiting; it then drops the future, which must cancel the work.
@@ -39,6 +42,7 @@ impl ToolCall {
             arguments,
             callback: None,
             input: None,
+            pending: None,
             notes: Map::new(),
             deadline: None,
         }

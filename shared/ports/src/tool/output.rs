@@ -28,6 +28,10 @@ pub struct Pending {
     /// The time after which to ask, for work that does not call back: the call is then made again with the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_after: Option<Duration>,
+    /// What the source wants back when it is asked again ([`ToolCall::pending`](crate::tool::ToolCall)); opaque to everybody
+    /// else. A source that gives one only looks how the work stands then, and may be asked as often as one likes.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub state: Value,
 }
 
 /// A question of a tool to a person (MCP elicitation).

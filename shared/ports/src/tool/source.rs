@@ -1,6 +1,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use serde_json::Value;
 
 use super::{ToolCall, ToolError, ToolReply, ToolSpec};
 
@@ -22,4 +23,14 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
     /// [`ToolError`] when no outcome came back; [`ToolError::uncertain`] tells if it may have happened all the same. A
     /// source never repeats a call that may have happened.
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError>;
+
+    /// Tells whoever works on a pending call of the tool `name` that nobody waits for it any more; `state` is its
+    /// [`Pending::state`](super::Pending::state). A source that cannot tell anybody does nothing.
+    ///
+    /// # Errors
+    /// [`ToolError`] when nobody acknowledged.
+    async fn withdraw(&self, name: &str, state: &Value) -> Result<(), ToolError> {
+        let (_, _) = (name, state);
+        Ok(())
+    }
 }

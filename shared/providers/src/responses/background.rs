@@ -13,14 +13,19 @@ use crate::structured::Structured;
 use crate::wire::{Malformed, segment};
 
 /// Hands `request` over.
-pub(super) async fn start(provider: &Provider, request: &CompletionRequest) -> Result<BackgroundJob, ModelError> {
+pub(super) async fn start(
+    provider: &Provider,
+    request: &CompletionRequest,
+    key: &str,
+) -> Result<BackgroundJob, ModelError> {
     check_request(request, provider.capabilities())?;
     if request.stream {
         return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
     }
     let sent = structured(provider, request).prepare(request);
     let body = canonical(request::encode(&provider.setup.model, &sent, true)?);
-    let outbound = provider.request(Method::Post, "/responses").await?.json(body.to_string().into_bytes());
+    let outbound = provider.request(Method::Post, "/responses").await?.header("idempotency-key", key);
+    let outbound = outbound.json(body.to_string().into_bytes());
     let answer = ask(provider, outbound, has_images(request)).await?;
     match answer.get("id").and_then(Value::as_str) {
         Some(id) => Ok(BackgroundJob { id: id.to_owned() }),

@@ -107,7 +107,7 @@ async fn a_stream_is_heard_and_ends_with_the_whole() {
 async fn a_job_is_begun_asked_for_and_ended() {
     let stage = Stage::json(response("queued", json!([])));
     let provider = responses(stage.setup());
-    let job = provider.start(&structured()).await.expect("a job");
+    let job = provider.start(&structured(), "run-1/1/model-1").await.expect("a job");
     assert_eq!(job, BackgroundJob { id: "resp_1".into() });
     let sent = stage.sent();
     assert_eq!((&sent["background"], &sent["store"]), (&json!(true), &json!(true)));

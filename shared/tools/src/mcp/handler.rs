@@ -5,8 +5,8 @@ use dormouse_ports::tool::{InputAnswer, InputRequest};
 use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
-    ErrorData, FormElicitationCapability, Implementation, NumberOrString, ProgressNotificationParam, ProtocolVersion,
-    UrlElicitationCapability,
+    ErrorData, FormElicitationCapability, Implementation, JsonObject, NumberOrString, ProgressNotificationParam,
+    ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, RoleClient};
 use serde_json::{Value, json};
@@ -237,6 +237,7 @@ impl ClientHandler for Handler {
         let mut capabilities = ClientCapabilities::default();
         let elicitation = ElicitationCapability::new().with_form(FormElicitationCapability::new());
         capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
+        capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         let client = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(capabilities, client).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }

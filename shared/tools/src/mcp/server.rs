@@ -9,7 +9,8 @@ use dormouse_ports::tool::{
     ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
 use rmcp::ServiceError;
-use rmcp::model::{CallToolResult, ErrorCode, ServerResult};
+use rmcp::model::{CallToolResult, CancelTaskParams, ErrorCode, GetTaskParams, ServerResult, UpdateTaskParams};
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -21,6 +22,7 @@ use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
 use super::notice::{Listener, McpNotice};
 use super::question::{Along, Next, next};
+use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
 
@@ -186,6 +188,38 @@ impl McpServer {
         }
     }
 
+    /// How the work of an earlier attempt stands.
+    async fn looked_at(&self, call: &ToolCall, spec: &ToolSpec, known: KnownTask) -> Result<ToolReply, ToolError> {
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return known.again(error),
+        };
+        if let Some(answers) = KnownTask::answers(call.input.as_ref())?
+            && let Err(error) = connection.peer().update_task(UpdateTaskParams::new(&known.task, answers)).await
+        {
+            return Err(unfinished(&error).maybe_done());
+        }
+        let told = match connection.peer().get_task(GetTaskParams::new(&known.task)).await {
+            Ok(told) => told,
+            Err(error) => {
+                if is_expired(&error) {
+                    self.forget(&connection).await;
+                }
+                return known.unheard(&error);
+            }
+        };
+        match known.clone().follow(told.task)? {
+            Followed::Reply(reply) => Ok(reply),
+            Followed::Result(result) => Ok(self.outcome(spec, output::read(*result), &[])),
+            Followed::Told(answers) => {
+                match connection.peer().update_task(UpdateTaskParams::new(&known.task, answers)).await {
+                    Ok(()) => known.goes_on(None),
+                    Err(error) => known.unheard(&error),
+                }
+            }
+        }
+    }
+
     fn judged(&self, spec: &ToolSpec, exchanged: Exchanged) -> Result<Next<ToolReply>, ToolError> {
         if let Some(asked) = exchanged.asked {
             return Ok(Next::End(ToolReply::InputRequired(asked)));
@@ -197,6 +231,7 @@ impl McpServer {
                     Next::Again(along) => Next::Again(along),
                 });
             }
+            Ok(ServerResult::CreateTaskResult(created)) => return Ok(Next::End(KnownTask::begun(&created.task))),
             Ok(result) => complete(result)?,
             Err(ServiceError::McpError(error)) => {
                 // The list may have changed without a word.
@@ -244,9 +279,6 @@ fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
     match result {
         ServerResult::CallToolResult(result) => Ok(result),
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(CallToolResult::success(Vec::new())),
-        ServerResult::CreateTaskResult(_) => {
-            Err(ToolError::permanent("it makes a task of the call, which it was not asked to").maybe_done())
-        }
         _ => Err(ToolError::permanent("what it answers is no result of a call").maybe_done()),
     }
 }
@@ -261,10 +293,23 @@ impl ToolSource for McpServer {
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         let spec = self.spec(&call.name).await.map_err(|error| self.named(error))?;
-        let made = match timeout(self.config.timeout, self.made(call, &spec)).await {
+        let work = async {
+            match &call.pending {
+                Some(state) => self.looked_at(call, &spec, KnownTask::read(state)?).await,
+                None => self.made(call, &spec).await,
+            }
+        };
+        let made = match timeout(self.config.timeout, work).await {
             Ok(made) => made,
             Err(_) => Err(self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done()),
         };
         made.map_err(|error| self.named(error))
+    }
+
+    async fn withdraw(&self, _: &str, state: &Value) -> Result<(), ToolError> {
+        let known = KnownTask::read(state)?;
+        let connection = self.connection().await.map_err(|error| self.named(error))?;
+        let told = connection.peer().cancel_task(CancelTaskParams::new(known.task)).await;
+        told.map_err(|error| self.named(unfinished(&error)))
     }
 }

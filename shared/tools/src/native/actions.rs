@@ -21,12 +21,20 @@ const LATER: i32 = 75;
 /// Bytes of input that also stand in the environment; the system bounds a variable.
 const LONGEST_VARIABLE: usize = 64 << 10;
 
+/// The most characters of a reference.
+const LONGEST_REFERENCE: usize = 500;
+
 /// The actions of a workspace.
 ///
 /// A command gets the input as JSON on its standard input and in `DORMOUSE_ACTION_INPUT`, its name in
 /// `DORMOUSE_ACTION_NAME`, a key that stays the same when the call is made again in `DORMOUSE_IDEMPOTENCY_KEY`, and where
-/// outcomes may come later, their address in `DORMOUSE_CALLBACK_URL`. Status 0 is success and 75 says that the outcome comes
-/// later; what it writes to its standard output is the outcome.
+/// outcomes may come later, their address in `DORMOUSE_CALLBACK_URL`. Status 0 is success; what it writes to its standard
+/// output is the outcome.
+///
+/// Status 75 says that the outcome comes later, at that address, and so does an output that is `{"pending": …}` and nothing
+/// else. There stands `true`, a reference for people, or an object with `reference`, `timeout_seconds` (after which nobody
+/// waits any more; a day where it is left out) and `poll_after_seconds` (after which the command runs again, with the same key
+/// and the reference in `DORMOUSE_ACTION_PENDING`, to say how the work stands).
 pub struct ActionTools {
     backend: Arc<dyn ExecutionBackend>,
     values: Values,
@@ -74,6 +82,9 @@ impl ActionTools {
         if let Some(callback) = &call.callback {
             add("DORMOUSE_CALLBACK_URL", &callback.url);
         }
+        if let Some(reference) = call.pending.as_ref().and_then(Value::as_str) {
+            add("DORMOUSE_ACTION_PENDING", reference);
+        }
         Ok(environment)
     }
 }
@@ -118,21 +129,62 @@ fn timeout(action: &ActionDefinition) -> Option<Duration> {
     action.entry.timeout_seconds.map(Duration::from_secs)
 }
 
+/// The object that a command wrote, if that is one.
+fn value_of(stdout: &str) -> Option<Value> {
+    serde_json::from_str(stdout).ok().filter(Value::is_object)
+}
+
+/// What `{"pending": …}` says; `None` where `value` is something else.
+fn pending_of(value: &Value) -> Option<Pending> {
+    let fields = value.as_object().filter(|fields| fields.len() == 1)?;
+    match fields.get("pending")? {
+        Value::Bool(true) => Some(Pending::default()),
+        Value::String(reference) => Some(of_reference(Some(reference))),
+        Value::Object(said) => {
+            let seconds = |name: &str| said.get(name).and_then(Value::as_u64).filter(|seconds| *seconds > 0);
+            let reference = said.get("reference").and_then(Value::as_str);
+            let poll_after = seconds("poll_after_seconds").map(Duration::from_secs);
+            let state = poll_after.map_or(Value::Null, |_| reference.unwrap_or_default().into());
+            let timeout = seconds("timeout_seconds").map(Duration::from_secs);
+            Some(Pending { timeout, poll_after, state, ..of_reference(reference) })
+        }
+        Value::Bool(false) | Value::Null | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+fn of_reference(reference: Option<&str>) -> Pending {
+    let reference = reference.map(|reference| reference.chars().take(LONGEST_REFERENCE).collect());
+    Pending { reference, ..Pending::default() }
+}
+
+/// The outcome comes later.
+///
+/// # Errors
+/// Nobody could be told of it.
+fn later(call: &ToolCall, pending: Pending) -> Result<ToolReply, ToolError> {
+    if call.callback.is_none() && pending.poll_after.is_none() {
+        let message = "the action says that its outcome comes later, and there is nobody to wait for that here: where it \
+                       runs has no address that can be called back; let it say `poll_after_seconds`";
+        return Err(ToolError::permanent(message).maybe_done());
+    }
+    Ok(ToolReply::Pending(pending))
+}
+
 fn reply(call: &ToolCall, outcome: &CommandOutcome, limits: &CommandLimits) -> Result<ToolReply, ToolError> {
     let stdout = outcome.stdout.text.trim();
     match outcome.end {
-        CommandEnd::Exited { status: LATER } if call.callback.is_some() => {
-            let reference = (!stdout.is_empty()).then(|| stdout.chars().take(500).collect());
-            Ok(ToolReply::Pending(Pending { reference, ..Pending::default() }))
-        }
         CommandEnd::Exited { status: LATER } => {
-            let message =
-                "the action says that its outcome comes later (status 75), and there is nobody to wait for that here";
-            Err(ToolError::permanent(message).maybe_done())
+            let reference = (!stdout.is_empty()).then(|| stdout.chars().take(LONGEST_REFERENCE).collect());
+            let said = value_of(stdout).as_ref().and_then(pending_of);
+            later(call, said.unwrap_or(Pending { reference, ..Pending::default() }))
         }
         CommandEnd::Exited { status: 0 } => {
+            let value = value_of(stdout);
+            if let Some(pending) = value.as_ref().and_then(pending_of) {
+                return later(call, pending);
+            }
             let mut output = ToolOutput::text(told(outcome, limits));
-            output.structured = serde_json::from_str(stdout).ok().filter(Value::is_object);
+            output.structured = value;
             Ok(ToolReply::Done(output))
         }
         CommandEnd::Exited { .. }

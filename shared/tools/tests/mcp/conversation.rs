@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_ports::Map;
 use dormouse_ports::tool::{
-    Effect, InputAnswer, InputRequest, ToolCall, ToolContent, ToolErrorKind, ToolReply, ToolSource,
+    Effect, InputAnswer, InputRequest, Pending, ToolCall, ToolContent, ToolErrorKind, ToolReply, ToolSource,
 };
 use dormouse_tools::McpConfig;
 use dormouse_tools::mcp::{McpNotice, McpTransport};
@@ -28,6 +28,10 @@ pub(crate) fn trials(way: Way) -> Vec<Trial> {
         trial(name(way, "a_question_of_a_safe_tool_is_asked_and_answered"), move || asks_safely(way)),
         trial(name(way, "a_question_of_a_manual_tool_is_asked_where_the_call_can_end"), move || asks(way)),
     ];
+    if !way.is_older {
+        trials.push(trial(name(way, "a_call_that_becomes_a_task_is_asked_for_until_it_ends"), move || tasks(way)));
+        trials.push(trial(name(way, "a_task_that_is_not_known_is_told_and_one_can_be_canceled"), move || ended_tasks(way)));
+    }
     if way.is_process {
         trials.push(trial(name(way, "a_process_gets_what_is_named_and_ends"), move || environment(way)));
         trials.push(trial(name(way, "a_process_that_dies_is_started_again"), move || dies(way)));
@@ -37,6 +41,44 @@ pub(crate) fn trials(way: Way) -> Vec<Trial> {
 
 fn name(way: Way, test: &str) -> String {
     format!("{}::{test}", way.name())
+}
+
+/// The pending call, as it is kept while the run sleeps.
+fn pending(reply: ToolReply) -> Pending {
+    match reply {
+        ToolReply::Pending(pending) => pending,
+        other @ (ToolReply::Done(_) | ToolReply::InputRequired(_)) => panic!("pending, not {other:?}"),
+    }
+}
+
+async fn tasks(way: Way) {
+    let world = World::new(way).await;
+    let begun = pending(world.call("long", json!({})).await.expect("it is taken"));
+    assert_eq!((begun.reference.as_deref(), begun.poll_after), (Some("task-7"), Some(Duration::from_secs(3))));
+    let again = |pending: &Pending, input| ToolCall { pending: Some(pending.state.clone()), input, ..call("long", json!({})) };
+    let still = pending(world.server.call(&again(&begun, None)).await.expect("it works"));
+    let asked = match world.server.call(&again(&still, None)).await.expect("it asks") {
+        ToolReply::InputRequired(request) => request,
+        other @ (ToolReply::Done(_) | ToolReply::Pending(_)) => panic!("a question, not {other:?}"),
+    };
+    assert_eq!(asked.message, "Which room?");
+    let Value::Object(content) = json!({ "room": "blue" }) else { panic!("an object") };
+    let answer = InputAnswer { content: Some(content), state: asked.state };
+    assert_eq!(text(world.server.call(&again(&still, Some(answer))).await), "booked \"blue\"");
+    let seen = world.seen().await;
+    assert_eq!(seen.matches("long began").count(), 1, "{seen}");
+}
+
+async fn ended_tasks(way: Way) {
+    let world = World::new(way).await;
+    let begun = pending(world.call("long", json!({})).await.expect("it is taken"));
+    world.server.withdraw("long", &begun.state).await.expect("it is told");
+    assert!(world.seen().await.contains("task-7 canceled"));
+    let mut forgotten = begun.state;
+    forgotten["task"] = json!("task-8");
+    let lost = world.server.call(&ToolCall { pending: Some(forgotten), ..call("long", json!({})) }).await;
+    let lost = lost.expect_err("it is not known");
+    assert!(lost.uncertain && lost.message.contains("does not know its task `task-8`"), "{lost:?}");
 }
 
 async fn lists(way: Way) {

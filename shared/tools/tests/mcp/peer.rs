@@ -27,6 +27,8 @@ struct State {
     lists: AtomicUsize,
     has_changed: AtomicBool,
     change: Notify,
+    /// Answers of a person to the question of the task.
+    told: Mutex<Option<InputResponses>>,
 }
 
 impl Peer {
@@ -62,6 +64,7 @@ impl Peer {
                 "outputSchema": { "type": "object", "properties": { "n": { "type": "integer" } } } }),
             json!({ "name": "ask", "inputSchema": { "type": "object" } }),
             json!({ "name": "ask_safely", "inputSchema": { "type": "object" }, "annotations": { "idempotentHint": true } }),
+            json!({ "name": "long", "inputSchema": { "type": "object" } }),
             json!({ "name": "work", "inputSchema": { "type": "object" } }),
             json!({ "name": "die", "inputSchema": { "type": "object" } }),
             json!({ "name": "environment", "inputSchema": { "type": "object" } }),
@@ -145,7 +148,7 @@ fn said(text: impl Into<String>) -> CallToolResult {
 
 impl ServerHandler for Peer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
         ServerConfig::new(capabilities)
     }
 
@@ -212,6 +215,10 @@ impl ServerHandler for Peer {
             "big" => said("x".repeat(BIG)),
             "lie" => CallToolResult::structured(json!({ "n": "one" })),
             "ask" | "ask_safely" => return self.ask(request, &context).await,
+            "long" => {
+                self.saw("long began");
+                return Ok(CreateTaskResult::new(task(TaskStatus::Working)).into());
+            }
             "work" => self.work(&context).await,
             "die" => std::process::exit(3),
             "environment" => {
@@ -224,4 +231,45 @@ impl ServerHandler for Peer {
         };
         Ok(result.into())
     }
+
+    /// It works, then asks a person something, and ends with the answer.
+    async fn get_task(&self, request: GetTaskParams, _: RequestContext<RoleServer>) -> Result<GetTaskResult, McpError> {
+        if request.task_id != "task-7" {
+            return Err(McpError::invalid_params("there is no such task", None));
+        }
+        let looks = self.seen().iter().filter(|seen| *seen == "long looked at").count();
+        self.saw("long looked at");
+        let told = self.state.told.lock().expect("a lock").clone();
+        let payload = match (looks, told) {
+            (0, _) => TaskPayload::Working,
+            (_, None) => {
+                let params: ElicitRequestParams = serde_json::from_value(json!({ "mode": "form", "message": "Which room?",
+                    "requestedSchema": { "type": "object", "properties": { "room": { "type": "string" } } } }))
+                .expect("params");
+                let request = InputRequest::Elicitation(ElicitRequest::new(params));
+                TaskPayload::InputRequired { input_requests: InputRequests::from([("room".to_owned(), request)]) }
+            }
+            (_, Some(told)) => {
+                let said = said(format!("booked {}", told["room"]["content"]["room"]));
+                let Ok(Value::Object(result)) = serde_json::to_value(said) else { panic!("an object") };
+                TaskPayload::Completed { result }
+            }
+        };
+        Ok(GetTaskResult::new(DetailedTask::new(task(TaskStatus::Working), payload)))
+    }
+
+    async fn update_task(&self, request: UpdateTaskParams, _: RequestContext<RoleServer>) -> Result<(), McpError> {
+        self.saw("long told");
+        *self.state.told.lock().expect("a lock") = Some(request.input_responses);
+        Ok(())
+    }
+
+    async fn cancel_task(&self, request: CancelTaskParams, _: RequestContext<RoleServer>) -> Result<(), McpError> {
+        self.saw(format!("{} canceled", request.task_id));
+        Ok(())
+    }
+}
+
+fn task(status: TaskStatus) -> Task {
+    Task::new("task-7", status, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z").with_poll_interval_ms(3_000)
 }

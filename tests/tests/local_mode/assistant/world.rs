@@ -32,17 +32,26 @@ pub(crate) struct Assistant {
     pub(crate) office: Office,
     /// Milliseconds that the model thinks.
     pub(crate) thinks: Arc<AtomicU64>,
+    script: Arc<Mutex<Option<Script>>>,
 }
+
+/// What a model does instead.
+type Script = Box<dyn Fn(&Value) -> ScriptedTurn + Send + Sync>;
 
 impl Assistant {
     pub(crate) async fn hired() -> Self {
         let place = tempfile::tempdir().expect("a folder");
         let thinks = Arc::new(AtomicU64::new(0));
         let time = thinks.clone();
-        let respond = move |request: &Value| answer(request).after(Duration::from_millis(time.load(Ordering::SeqCst)));
+        let script: Arc<Mutex<Option<Script>>> = Arc::default();
+        let other = script.clone();
+        let respond = move |request: &Value| match &*other.lock().expect("a lock") {
+            Some(script) => script(request),
+            None => answer(request).after(Duration::from_millis(time.load(Ordering::SeqCst))),
+        };
         let model = ScriptedModel::start(MODEL, Arc::new(respond)).await.expect("a model");
         let office = Office::open().await;
-        let assistant = Self { place, model, office, thinks };
+        let assistant = Self { place, model, office, thinks, script };
         let written = command(&["new", &assistant.folder(), "--template", "assistant"]);
         assert!(written.status.success(), "{written:?}");
         let url = assistant.model.base_url();
@@ -62,6 +71,11 @@ impl Assistant {
         let checked = command(&["workspace", "check", &assistant.folder()]);
         assert!(checked.status.success(), "{checked:?}");
         assistant
+    }
+
+    /// From now on the model does what `script` says.
+    pub(crate) fn answers(&self, script: impl Fn(&Value) -> ScriptedTurn + Send + Sync + 'static) {
+        *self.script.lock().expect("a lock") = Some(Box::new(script));
     }
 
     pub(crate) fn folder(&self) -> String {

@@ -1,0 +1,150 @@
+//! A model that works while nobody waits: the run sleeps, and looks now and then if there is an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::NodeError;
+use dormouse_ports::model::{
+    BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, Response,
+};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::digest::of_value;
+use super::model::millis;
+use super::parts::AgentParts;
+use super::plan::invocation;
+use super::run::{AgentRun, CallStatus, PlannedCall, Thinking};
+use super::toolset::Toolset;
+use super::watch::unless_canceled;
+
+/// Seconds from one look to the next; the last ones hold from then on.
+const PAUSES: [u32; 9] = [2, 3, 5, 10, 20, 30, 60, 120, 300];
+/// Times in a row that the provider may not tell how the job stands.
+const MOST_FAILURES: u32 = 12;
+/// The longest that a model may think.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What came of asking.
+pub(crate) enum Asked {
+    /// The model works, or has not been heard of.
+    Thinking(Thinking),
+    /// There is an answer, or there will be none.
+    Answered {
+        answer: Result<Response, ModelError>,
+        request_digest: String,
+        duration_ms: u64,
+        /// Jobs that ended without an answer so far.
+        jobs: u32,
+    },
+}
+
+/// Begins the model call of this step, or looks how it stands.
+pub(crate) async fn ask(
+    parts: &AgentParts,
+    provider: &dyn BackgroundProvider,
+    run: &AgentRun,
+    request: &CompletionRequest,
+) -> Result<Asked, NodeError> {
+    match &run.thinking {
+        Some(thinking) => look(parts, provider, thinking, request).await,
+        None => begin(parts, provider, run, request).await,
+    }
+}
+
+/// Between the answer of the provider and the commit of this step a worker may die: whoever goes on begins again with the
+/// same key.
+async fn begin(
+    parts: &AgentParts,
+    provider: &dyn BackgroundProvider,
+    run: &AgentRun,
+    request: &CompletionRequest,
+) -> Result<Asked, NodeError> {
+    let (attempts, jobs) = run.rest.as_ref().map_or((0, 0), |rest| (rest.attempts, rest.jobs));
+    let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
+    let request_digest = of_value(request);
+    Ok(match unless_canceled(&*parts.clock, provider.start(request, &key)).await? {
+        Ok(job) => {
+            let since = parts.clock.now();
+            Asked::Thinking(Thinking { job, request_digest, since, polls: 0, failures: 0, attempts, jobs })
+        }
+        Err(error) => Asked::Answered { answer: Err(error), request_digest, duration_ms: 0, jobs },
+    })
+}
+
+async fn look(
+    parts: &AgentParts,
+    provider: &dyn BackgroundProvider,
+    thinking: &Thinking,
+    request: &CompletionRequest,
+) -> Result<Asked, NodeError> {
+    let told = unless_canceled(&*parts.clock, provider.poll(&thinking.job, request)).await?;
+    let waited = since(thinking, parts.clock.now());
+    let still = |failures| Asked::Thinking(Thinking { polls: thinking.polls + 1, failures, ..thinking.clone() });
+    let (answer, jobs) = match told {
+        Ok(BackgroundStatus::Running) if waited < LONGEST => return Ok(still(0)),
+        Ok(BackgroundStatus::Running) => {
+            give_up(provider, thinking).await;
+            let message = format!("the model did not answer within {} hours", LONGEST.as_secs() / 3600);
+            (Err(ModelError::new(ModelErrorCategory::InvalidResponse, message)), thinking.jobs + 1)
+        }
+        Ok(BackgroundStatus::Completed(response)) => (Ok(*response), thinking.jobs),
+        Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
+        Ok(BackgroundStatus::Canceled) => {
+            let message = "somebody canceled the model call at the provider";
+            (Err(ModelError::new(ModelErrorCategory::Unavailable, message)), thinking.jobs + 1)
+        }
+        Err(error) if error.is_transient() && thinking.failures < MOST_FAILURES => {
+            tracing::warn!(%error, job = thinking.job.id, "the provider does not tell how a model call stands; it is asked again");
+            return Ok(still(thinking.failures + 1));
+        }
+        Err(error) => (Err(error), thinking.jobs),
+    };
+    let request_digest = thinking.request_digest.clone();
+    Ok(Asked::Answered { answer, request_digest, duration_ms: millis(waited), jobs })
+}
+
+/// Seconds until the next look.
+pub(crate) fn pause(thinking: &Thinking) -> u32 {
+    let at = usize::try_from(thinking.polls).unwrap_or(usize::MAX).min(PAUSES.len() - 1);
+    PAUSES.get(at).copied().unwrap_or(300)
+}
+
+fn since(thinking: &Thinking, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(thinking.since)).unwrap_or_default()
+}
+
+/// Ends the job of `thinking`, since nobody waits for it any more.
+pub(crate) async fn give_up(provider: &dyn BackgroundProvider, thinking: &Thinking) {
+    if let Err(error) = provider.cancel(&thinking.job).await {
+        tracing::warn!(%error, job = thinking.job.id, "a model call could not be canceled at its provider; it goes on there");
+    }
+}
+
+/// Tells those who work for a run that was canceled: the model's provider, and the sources of pending calls.
+pub(crate) async fn withdraw(parts: Arc<AgentParts>, run: AgentRun) {
+    if let (Some(thinking), Some(provider)) = (&run.thinking, &parts.model.background) {
+        give_up(&**provider, thinking).await;
+    }
+    let pending: Vec<(&str, &Value)> = run.calls.iter().filter_map(work_of).collect();
+    if pending.is_empty() {
+        return;
+    }
+    let tools = Toolset::of(&parts).await;
+    for (name, state) in pending {
+        let Some(tool) = tools.named(name) else { continue };
+        if let Err(error) = tool.part.source.withdraw(&tool.spec.name, state).await {
+            tracing::warn!(%error, tool = name, "nobody could be told that a call was canceled; it goes on elsewhere");
+        }
+    }
+}
+
+/// The tool of a call that goes on elsewhere, and how its source knows it.
+fn work_of(call: &PlannedCall) -> Option<(&str, &Value)> {
+    let state = match &call.status {
+        CallStatus::Pending { pending, .. } => &pending.state,
+        CallStatus::Ready { .. } | CallStatus::Begun { .. } | CallStatus::Asking { .. } => &call.polled,
+        CallStatus::NeedsApproval | CallStatus::Uncertain { .. } | CallStatus::Answered { .. } => return None,
+    };
+    (!state.is_null()).then_some((call.tool.as_str(), state))
+}

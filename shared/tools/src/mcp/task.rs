@@ -1,0 +1,136 @@
+//! Work of a server that outlives its request (MCP extension `io.modelcontextprotocol/tasks`): the call is pending, and the
+//! server is asked now and then how it stands.
+
+use std::time::Duration;
+
+use dormouse_ports::tool::{InputAnswer, Pending, ToolError, ToolOutput, ToolReply};
+use rmcp::ServiceError;
+use rmcp::model::{
+    CallToolResult, DetailedTask, ErrorData, InputRequiredResult, InputResponses, JsonObject, Task, TaskPayload,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::failure::{refused, unfinished};
+use super::question::{Along, Next, next};
+
+/// Seconds from one question to the next where the server wants no longer ones; the last ones hold from then on.
+const PAUSES: [u64; 7] = [1, 2, 5, 10, 20, 30, 60];
+/// The longest pause that a server may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// Questions after which nobody waits any more; more than a week, at the longest of the pauses above.
+const MOST_POLLS: usize = 11_000;
+/// Times in a row that the server may not tell how the work stands.
+const MOST_FAILURES: u32 = 20;
+
+/// A task of the server, as it is kept while the run sleeps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct KnownTask {
+    pub(super) task: String,
+    polls: usize,
+    failures: u32,
+}
+
+/// What follows from the state of a task.
+pub(super) enum Followed {
+    /// The call goes on, or asks a person something.
+    Reply(ToolReply),
+    /// It has ended with this result.
+    Result(Box<CallToolResult>),
+    /// The server asks for what needs no person.
+    Told(InputResponses),
+}
+
+impl KnownTask {
+    /// The task that the server has just made of a call.
+    pub(super) fn begun(task: &Task) -> ToolReply {
+        Self { task: task.task_id.clone(), polls: 0, failures: 0 }.pending(Some(task))
+    }
+
+    /// # Errors
+    /// It belongs to another source.
+    pub(super) fn read(state: &Value) -> Result<Self, ToolError> {
+        Self::deserialize(state).map_err(|error| ToolError::permanent(format!("this is no task of it: {error}")))
+    }
+
+    /// What a person answered to a question of the task, for the server.
+    ///
+    /// # Errors
+    /// The answer does not belong to a question of this source.
+    pub(super) fn answers(answer: Option<&InputAnswer>) -> Result<Option<InputResponses>, ToolError> {
+        let Some(answer) = answer else { return Ok(None) };
+        Along::from_answer(Some(answer)).map(|along| along.responses)
+    }
+
+    /// The server says that the work goes on.
+    pub(super) fn goes_on(self, task: Option<&Task>) -> Result<ToolReply, ToolError> {
+        if self.polls >= MOST_POLLS {
+            let message = format!("its task `{}` does not come to an end; nobody waits for it any more", self.task);
+            return Err(ToolError::permanent(message).maybe_done());
+        }
+        Ok(Self { polls: self.polls + 1, failures: 0, ..self }.pending(task))
+    }
+
+    /// The server does not tell how the work stands: it is asked again.
+    ///
+    /// # Errors
+    /// It has not told for too often, or does not know the task.
+    pub(super) fn unheard(self, error: &ServiceError) -> Result<ToolReply, ToolError> {
+        if let ServiceError::McpError(error) = error {
+            let message = format!("it does not know its task `{}` any more: {error}", self.task);
+            return Err(ToolError::permanent(message).maybe_done());
+        }
+        self.again(unfinished(error).maybe_done())
+    }
+
+    /// The same where it could not be asked.
+    ///
+    /// # Errors
+    /// As [`Self::unheard`].
+    pub(super) fn again(self, error: ToolError) -> Result<ToolReply, ToolError> {
+        if self.failures >= MOST_FAILURES {
+            return Err(error.maybe_done());
+        }
+        Ok(Self { polls: self.polls + 1, failures: self.failures + 1, ..self }.pending(None))
+    }
+
+    fn pending(self, task: Option<&Task>) -> ToolReply {
+        let at = self.polls.max(self.failures as usize).min(PAUSES.len() - 1);
+        let own = Duration::from_secs(PAUSES.get(at).copied().unwrap_or(60));
+        let asked = task.and_then(|task| task.poll_interval_ms).map(Duration::from_millis).unwrap_or_default();
+        let reference = Some(self.task.clone());
+        let poll_after = Some(own.max(asked.min(LONGEST_PAUSE)));
+        ToolReply::Pending(Pending { reference, timeout: None, poll_after, state: json!(self) })
+    }
+
+    /// What follows from what the server tells of the task.
+    ///
+    /// # Errors
+    /// It tells what the protocol does not know, or asks for what it was not offered.
+    pub(super) fn follow(self, told: DetailedTask) -> Result<Followed, ToolError> {
+        match told.payload {
+            TaskPayload::Working => self.goes_on(Some(&told.task)).map(Followed::Reply),
+            TaskPayload::InputRequired { input_requests } => {
+                Ok(match next(InputRequiredResult::from_input_requests(input_requests))? {
+                    Next::End(request) => Followed::Reply(ToolReply::InputRequired(request)),
+                    Next::Again(along) => Followed::Told(along.responses.unwrap_or_default()),
+                })
+            }
+            TaskPayload::Completed { result } => {
+                read::<CallToolResult>(result).map(|result| Followed::Result(Box::new(result)))
+            }
+            TaskPayload::Failed { error } => refused(&read::<ErrorData>(error)?).map(Followed::Reply),
+            TaskPayload::Cancelled => {
+                let said = "The MCP server canceled its task; what it has done until then is not known.";
+                Ok(Followed::Reply(ToolReply::Done(ToolOutput::error(said))))
+            }
+            _ => Err(ToolError::permanent("its task is in a state that is not known here").maybe_done()),
+        }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(told: JsonObject) -> Result<T, ToolError> {
+    serde_json::from_value(Value::Object(told)).map_err(|error| {
+        ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}")).maybe_done()
+    })
+}

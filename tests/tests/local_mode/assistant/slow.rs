@@ -1,0 +1,178 @@
+//! Whatever takes long is slept through: an action that answers later, and a model that works while nobody waits.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dormouse_local::ScriptedTurn;
+use dormouse_protocol::resource::TaskStatus;
+use serde_json::json;
+
+use super::world::{Assistant, Wire, eventually};
+use super::{DONE, last_words};
+use crate::process::Dormouse;
+
+const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
+
+impl Assistant {
+    /// Books by an action, which is the shell script `lines`, in place of the office.
+    fn books_by(&self, lines: &str) {
+        self.write(".openharness/settings.yaml", UNASKED);
+        self.write(".openharness/tools/settings.yaml", "{}\n");
+        let folder = PathBuf::from(self.folder()).join(".openharness/actions/book");
+        fs::create_dir_all(&folder).expect("a folder");
+        let script = folder.join("run.sh");
+        fs::write(&script, format!("#!/bin/sh\ncat > /dev/null\n{lines}\n")).expect("a file");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it can be run");
+        let action = "name: book\ndescription: Books a room.\ninput_schema: {type: object, properties: {room: {type: string}}, \
+                      required: [room]}\nentry: {command: ./run.sh}\n";
+        fs::write(folder.join("ACTION.yaml"), action).expect("a file");
+        let checked = super::world::command(&["workspace", "check", &self.folder()]);
+        assert!(checked.status.success(), "{checked:?}");
+    }
+
+    fn noted(&self, file: &str) -> Vec<String> {
+        let noted = fs::read_to_string(PathBuf::from(self.folder()).join(file)).unwrap_or_default();
+        noted.lines().map(str::to_owned).collect()
+    }
+
+    /// The model works while nobody waits.
+    fn in_the_background(&self) {
+        self.write(".openharness/settings.yaml", UNASKED);
+        let url = self.model.base_url();
+        self.write(
+            ".openharness/models/models.yaml",
+            &format!("main:\n  provider: openai-compatible\n  name: scripted-1\n  url: {url}\n  background: true\n"),
+        );
+    }
+}
+
+async fn sleeps(dormouse: &Dormouse, task: &str) {
+    eventually("the run sleeps", || {
+        let pending = dormouse.command(&["pending"]).output().expect("it runs");
+        String::from_utf8_lossy(&pending.stdout).contains(task)
+    })
+    .await;
+}
+
+/// Both ways in which an action says so; the worker is killed while it sleeps, and the outcome is heard once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_that_answers_later_lets_the_run_sleep_until_it_does() {
+    for answer in ["exit 75", "echo '{\"pending\": \"job-7\"}'"] {
+        let assistant = Assistant::hired().await;
+        assistant.books_by(&format!("echo \"$DORMOUSE_IDEMPOTENCY_KEY $DORMOUSE_CALLBACK_URL\" >> asked\n{answer}"));
+        let dormouse = assistant.serve();
+        let task = assistant.send(&dormouse, "book blue");
+        sleeps(&dormouse, &task).await;
+        let asked = assistant.noted(".openharness/actions/book/asked");
+        assert_eq!(asked.len(), 1, "{answer}: {asked:?}");
+        let (key, address) = asked[0].split_once(' ').expect("a key and an address");
+        assert_eq!(key, format!("{task}/1/call-1"));
+        let dormouse = dormouse.kill_and_restart();
+        let sent = reqwest::Client::new().post(address).json(&json!({ "booked": "blue, at last" })).send().await;
+        let status = sent.expect("an answer").status().as_u16();
+        assert!(matches!(status, 200 | 202), "{status}");
+        Wire::of(&dormouse).task(&task, &DONE).await;
+        assert!(last_words(&dormouse, &task).contains("blue, at last"), "{}", last_words(&dormouse, &task));
+        let asked = assistant.noted(".openharness/actions/book/asked");
+        assert_eq!((asked.len(), assistant.model.requests().len()), (1, 2), "{answer}");
+    }
+}
+
+/// An action without anybody who calls back is asked again, and tells by its reference what it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_may_be_asked_again_how_its_work_stands() {
+    let assistant = Assistant::hired().await;
+    assistant.books_by(
+        "echo \"$DORMOUSE_IDEMPOTENCY_KEY $DORMOUSE_ACTION_PENDING\" >> asked\n\
+         if [ \"$(wc -l < asked)\" -lt 3 ]; then echo '{\"pending\": {\"reference\": \"job-7\", \"poll_after_seconds\": 1}}'\n\
+         else echo '{\"booked\": \"blue, at last\"}'; fi",
+    );
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    assert!(last_words(&dormouse, &task).contains("blue, at last"), "{}", last_words(&dormouse, &task));
+    let asked = assistant.noted(".openharness/actions/book/asked");
+    let key = format!("{task}/1/call-1");
+    assert_eq!(asked, [format!("{key} "), format!("{key} job-7"), format!("{key} job-7")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_sleeps_while_its_model_thinks_in_the_background() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    assistant.thinks.store(3_000, Ordering::SeqCst);
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book blue");
+    sleeps(&dormouse, &task).await;
+    let dormouse = dormouse.kill_and_restart();
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    let jobs = assistant.model.jobs();
+    let keys: Vec<_> = jobs.iter().map(|job| job.key.clone()).collect();
+    assert_eq!(keys, [format!("{task}/1/model-1"), format!("{task}/2/model-1")], "each step is begun once");
+    assert_eq!(assistant.model.requests().len(), 2);
+    assert_eq!(assistant.office.bookings().len(), 1);
+    assert!(last_words(&dormouse, &task).contains("\"booked\":\"blue\""), "{}", last_words(&dormouse, &task));
+}
+
+/// Whatever moment the worker is killed at: the provider is given each step once, and every run comes to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_while_models_think_begin_nothing_twice() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    assistant.thinks.store(300, Ordering::SeqCst);
+    let mut dormouse = assistant.serve();
+    let mut tasks = Vec::new();
+    for round in 0..3 {
+        for run in 0..4 {
+            tasks.push(assistant.send(&dormouse, &format!("hello {round}-{run}")));
+        }
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..400))).await;
+        dormouse = dormouse.kill_and_restart();
+    }
+    let wire = Wire::of(&dormouse);
+    for task in &tasks {
+        wire.task(task, &DONE).await;
+    }
+    let mut keys: Vec<_> = assistant.model.jobs().into_iter().map(|job| job.key).collect();
+    keys.sort();
+    let mut awaited: Vec<_> = tasks.iter().map(|task| format!("{task}/1/model-1")).collect();
+    awaited.sort();
+    assert_eq!(keys, awaited);
+    assert_eq!(assistant.model.requests().len(), tasks.len(), "one key is one job, however often it was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn canceling_a_run_cancels_what_its_model_thinks() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    assistant.thinks.store(600_000, Ordering::SeqCst);
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "hello");
+    sleeps(&dormouse, &task).await;
+    let canceled = Wire::of(&dormouse).post(&format!("/v1/tasks/{task}/cancel"), "cancel-1", &json!({})).await;
+    assert_eq!(canceled.0, 200, "{}", canceled.1);
+    assert!(assistant.model.jobs()[0].is_canceled, "the provider is told");
+    let told = Wire::of(&dormouse).get(&format!("/v1/tasks/{task}")).await;
+    assert_eq!(told["status"], json!(TaskStatus::Canceled), "{told}");
+}
+
+/// A job that its provider gives up is begun anew, as another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_is_begun_anew_after_a_rest() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    let seen = AtomicUsize::new(0);
+    assistant.answers(move |_| match seen.fetch_add(1, Ordering::SeqCst) {
+        0 => ScriptedTurn::raw("out of order"),
+        _ => ScriptedTurn::saying("here I am"),
+    });
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "hello");
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    assert_eq!(last_words(&dormouse, &task), "here I am");
+    let keys: Vec<_> = assistant.model.jobs().into_iter().map(|job| job.key).collect();
+    assert_eq!(keys, [format!("{task}/1/model-1"), format!("{task}/1/model-2")]);
+}
