@@ -31,7 +31,7 @@ pub(crate) enum Asked {
     Thinking(Thinking),
     /// There is an answer, or there will be none.
     Answered {
-        answer: Result<Response, ModelError>,
+        answer: Result<Box<Response>, ModelError>,
         request_digest: String,
         duration_ms: u64,
         /// Jobs that ended without an answer so far.
@@ -88,7 +88,7 @@ async fn look(
             let message = format!("the model did not answer within {} hours", LONGEST.as_secs() / 3600);
             (Err(ModelError::new(ModelErrorCategory::InvalidResponse, message)), thinking.jobs + 1)
         }
-        Ok(BackgroundStatus::Completed(response)) => (Ok(*response), thinking.jobs),
+        Ok(BackgroundStatus::Completed(response)) => (Ok(response), thinking.jobs),
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
         Ok(BackgroundStatus::Canceled) => {
             let message = "somebody canceled the model call at the provider";

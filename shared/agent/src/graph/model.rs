@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
-    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError, ModelErrorCategory, Response,
-    RetryPolicy,
+    CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
+    ModelErrorCategory, Response, RetryPolicy,
 };
 use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(crate) async fn think(
         Asked::Answered { answer, request_digest, duration_ms, jobs } => (answer, request_digest, duration_ms, jobs),
         Asked::Thinking(thinking) => return Ok(asleep(thinking).then(identity(parts))),
     };
-    let mut response = match answer.or_else(mendable).and_then(usable) {
+    let mut response = match answer.map(|response| *response).or_else(mendable).and_then(usable) {
         Ok(response) => response,
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
@@ -96,7 +96,7 @@ async fn at_once(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
-    Ok(Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs: 0 })
+    Ok(Asked::Answered { answer: answer.map(Box::new), request_digest: of_value(request), duration_ms, jobs: 0 })
 }
 
 /// The model works, and the run sleeps.

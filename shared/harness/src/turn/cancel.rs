@@ -135,10 +135,11 @@ pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option
 pub(crate) async fn withdraw(worker: &Worker, paused: &PausedInvocation) {
     let withdrawing = async {
         match worker.graph_of(paused).await {
-            Ok(graph) => match graph.withdrawal(&paused.state) {
-                Some(withdrawal) => withdrawal.await,
-                None => {}
-            },
+            Ok(graph) => {
+                if let Some(withdrawal) = graph.withdrawal(&paused.state) {
+                    withdrawal.await;
+                }
+            }
             Err(error) => tracing::warn!(
                 error = %error.message, invocation_id = %paused.invocation_id,
                 "the graph of a canceled invocation cannot be had; what works for it elsewhere goes on"

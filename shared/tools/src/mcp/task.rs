@@ -131,6 +131,7 @@ impl KnownTask {
 
 fn read<T: serde::de::DeserializeOwned>(told: JsonObject) -> Result<T, ToolError> {
     serde_json::from_value(Value::Object(told)).map_err(|error| {
-        ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}")).maybe_done()
+        ToolError::permanent(format!("its task ended with something that is no outcome of a call: {error}"))
+            .maybe_done()
     })
 }

@@ -30,7 +30,9 @@ pub(crate) fn trials(way: Way) -> Vec<Trial> {
     ];
     if !way.is_older {
         trials.push(trial(name(way, "a_call_that_becomes_a_task_is_asked_for_until_it_ends"), move || tasks(way)));
-        trials.push(trial(name(way, "a_task_that_is_not_known_is_told_and_one_can_be_canceled"), move || ended_tasks(way)));
+        trials.push(trial(name(way, "a_task_that_is_not_known_is_told_and_one_can_be_canceled"), move || {
+            ended_tasks(way)
+        }));
     }
     if way.is_process {
         trials.push(trial(name(way, "a_process_gets_what_is_named_and_ends"), move || environment(way)));
@@ -55,7 +57,8 @@ async fn tasks(way: Way) {
     let world = World::new(way).await;
     let begun = pending(world.call("long", json!({})).await.expect("it is taken"));
     assert_eq!((begun.reference.as_deref(), begun.poll_after), (Some("task-7"), Some(Duration::from_secs(3))));
-    let again = |pending: &Pending, input| ToolCall { pending: Some(pending.state.clone()), input, ..call("long", json!({})) };
+    let again =
+        |pending: &Pending, input| ToolCall { pending: Some(pending.state.clone()), input, ..call("long", json!({})) };
     let still = pending(world.server.call(&again(&begun, None)).await.expect("it works"));
     let asked = match world.server.call(&again(&still, None)).await.expect("it asks") {
         ToolReply::InputRequired(request) => request,

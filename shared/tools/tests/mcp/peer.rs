@@ -148,7 +148,8 @@ fn said(text: impl Into<String>) -> CallToolResult {
 
 impl ServerHandler for Peer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
         ServerConfig::new(capabilities)
     }
 
@@ -243,9 +244,10 @@ impl ServerHandler for Peer {
         let payload = match (looks, told) {
             (0, _) => TaskPayload::Working,
             (_, None) => {
-                let params: ElicitRequestParams = serde_json::from_value(json!({ "mode": "form", "message": "Which room?",
+                let params: ElicitRequestParams =
+                    serde_json::from_value(json!({ "mode": "form", "message": "Which room?",
                     "requestedSchema": { "type": "object", "properties": { "room": { "type": "string" } } } }))
-                .expect("params");
+                    .expect("params");
                 let request = InputRequest::Elicitation(ElicitRequest::new(params));
                 TaskPayload::InputRequired { input_requests: InputRequests::from([("room".to_owned(), request)]) }
             }
