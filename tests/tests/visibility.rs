@@ -255,8 +255,20 @@ const TABLE: &[(Operation, Row)] = &[
         Writes(&[("/v1/vaults", r#"{"workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault"]}"#)]),
     ),
     (GetVault, Reads(&["/v1/vaults/{VAULT}"])),
-    (ListConnectors, OfTheServer("/v1/connectors")),
-    (GetConnector, OfTheServer("/v1/connectors/connector_none")),
+    (ListConnectors, Lists(&["/v1/connectors", "/v1/connectors?workspace_id={W}"])),
+    (GetConnector, Reads(&["/v1/connectors/{CONN}"])),
+    (
+        CreateConnector,
+        Writes(&[(
+            "/v1/connectors",
+            r#"{"provider": "marker-provider", "workspace_id": "{W}", "target_session_id": "{S}", "mapping": {"kind": "message"},
+                "auth": {"scheme": "github", "vault_id": "{VAULT}", "secrets": ["HOOK"]}}"#,
+        )]),
+    ),
+    (UpdateConnector, Writes(&[("/v1/connectors/{CONN}", r#"{"status": "PAUSED"}"#)])),
+    (DeliverToConnector, OfTheServer("/v1/connectors/connector_none/deliveries")),
+    (CreateQuota, Writes(&[("/v1/quotas", r#"{"scope": "workspace", "owner_id": "{W}", "limits": {"tasks": 1000}}"#)])),
+    (UpdateQuota, Writes(&[("/v1/quotas/quota_none", "{}")])),
     (ListSkills, OfTheServer("/v1/skills")),
     (GetSkill, OfTheServer("/v1/skills/skill_quiet")),
     (ListOutcomes, Lists(&["/v1/outcomes", "/v1/outcomes?limit=1", "/v1/outcomes?task_id={T}"])),
@@ -536,8 +548,12 @@ async fn furnished() -> (World, [String; 3]) {
     world.made("MEMORY", &ada, "/v1/memories", memory("session", "{S}")).await;
     world.made("GONE", &ada, "/v1/memories", memory("session", "{S}")).await;
     world.made("NOTE", &ada, "/v1/memories", memory("workspace", "{W}")).await;
-    let vault = json!({ "workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault"] });
+    let vault =
+        json!({ "workspace_id": "{W}", "provider": "env", "capabilities": ["marker-vault", "webhooks:verify"] });
     world.made("VAULT", &ada, "/v1/vaults", vault).await;
+    let connector = json!({ "provider": "marker-provider", "workspace_id": "{W}", "target_session_id": "{S}",
+        "mapping": { "kind": "message" }, "auth": { "scheme": "github", "vault_id": "{VAULT}", "secrets": ["HOOK"] } });
+    world.made("CONN", &ada, "/v1/connectors", connector).await;
     let file = r#"{"content": "marker-file"}"#;
     let target = world.named("/v1/workspaces/{W}/files?path=notes/a.txt");
     assert_eq!(world.ask(&ada, "PUT", &target, file).await.status, 200);

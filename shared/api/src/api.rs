@@ -1,14 +1,15 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_harness::Harness;
 use dormouse_ports::{
-    Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Records, SessionWrite, Subscription,
-    Timers,
+    Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, JournalConflict, Records, Secrets,
+    SessionWrite, Subscription, Timers,
 };
 use dormouse_protocol::cursor::Cursors;
-use dormouse_protocol::{Identifier, Operation, ProtocolError};
+use dormouse_protocol::{ErrorCode, Identifier, Operation, ProtocolError};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::refusal::{busy, internal, store, unknown};
 use crate::{Call, CallAnswer, Personas, Receipts};
 
 /// Number of attempts at a change that others were faster than.
-const ATTEMPTS: u32 = 64;
+pub(crate) const ATTEMPTS: u32 = 64;
 
 /// The status of an answer without a body.
 pub(crate) const NO_CONTENT: u16 = 204;
@@ -45,6 +46,8 @@ pub struct ApiParts {
     pub personas: Personas,
     /// Issues receipts, where the recording store of the harness does too; without it there are none.
     pub receipts: Option<Receipts>,
+    /// Providers of the secrets of vaults, by the names that vaults call them. A secret is asked for as `TENANT.NAME`.
+    pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
@@ -164,7 +167,7 @@ impl Api {
 
     /// Change that a call makes, as things are now.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered")]
-    async fn change(&self, call: &Call) -> Result<Change, ProtocolError> {
+    pub(crate) async fn change(&self, call: &Call) -> Result<Change, ProtocolError> {
         match call.operation {
             Operation::CreateWorkspace => self.create_workspace(call),
             Operation::UpdateWorkspace => self.update_workspace(call).await,
@@ -185,6 +188,10 @@ impl Api {
             Operation::CreateMemory => self.create_memory(call).await,
             Operation::DeleteMemory => self.delete_memory(call).await,
             Operation::CreateVault => self.create_vault(call).await,
+            Operation::CreateQuota => self.create_quota(call).await,
+            Operation::UpdateQuota => self.update_quota(call).await,
+            Operation::CreateConnector => self.create_connector(call).await,
+            Operation::UpdateConnector => self.update_connector(call).await,
             Operation::WriteWorkspaceFile => self.write_file(call).await,
             Operation::VerifyReceipt => self.verify_receipt(call).await,
             other => Err(ProtocolError::not_implemented(other)),
@@ -199,9 +206,12 @@ impl Api {
                 self.0.harness.engine().ports().clock.sleep(PAUSE).await;
             }
             let refusal = match self.change(call).await {
-                Ok(change) => match self.commit(call, change).await? {
-                    Some(answer) => return Ok(answer),
-                    None => None,
+                Ok(change) => match self.commit(call, change).await {
+                    Ok(Some(answer)) => return Ok(answer),
+                    Ok(None) => None,
+                    // What was accepted before is answered the same when nothing is left of a quota.
+                    Err(refusal) if refusal.code() == ErrorCode::RateLimited => Some(refusal),
+                    Err(error) => return Err(error),
                 },
                 Err(refusal) => Some(refusal),
             };
@@ -216,7 +226,7 @@ impl Api {
     }
 
     /// Commits `change`; `None` when another writer was faster.
-    async fn commit(&self, call: &Call, change: Change) -> Result<Option<CallAnswer>, ProtocolError> {
+    pub(crate) async fn commit(&self, call: &Call, change: Change) -> Result<Option<CallAnswer>, ProtocolError> {
         let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
         // Also a call that changes nothing is answered the same when its key comes again.
         journal.documents.extend(self.record(call, status, &body).await?);
@@ -233,6 +243,10 @@ impl Api {
         };
         match ports.store.commits.commit(&Commit { id, now, session, invocation, journal, growing }).await {
             Ok(()) => {}
+            Err(CommitError::Journal(JournalConflict::Counters(key))) => {
+                self.counters_refused(call, &key).await?;
+                return Ok(None);
+            }
             Err(CommitError::Store(error)) => return Err(store(error)),
             Err(CommitError::Unknown(reason)) => return Err(unknown(&reason, call.idempotency_key.is_some())),
             Err(

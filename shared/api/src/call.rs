@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_protocol::Scope;
-use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::id::{QuotaId, WorkspaceId};
 use dormouse_protocol::operation::{Operation, Params};
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use jiff::Timestamp;
@@ -18,6 +18,8 @@ pub struct Actor {
     pub workspaces: Option<BTreeSet<WorkspaceId>>,
     /// Scopes of its key there.
     pub scopes: BTreeSet<Scope>,
+    /// Quota that its tasks count against.
+    pub quota_id: Option<QuotaId>,
 }
 
 /// A request that is in order: its operation is known, its version spoken, its actor proved and allowed, its

@@ -3,7 +3,7 @@
 //! Everything that belongs to a session is written together with events in its stream, on the condition that no other
 //! writer has appended any since. So positions and sequences have no gaps, and what was read before is still true.
 
-use dormouse_ports::{Append, EndOfStream, Journal, Map, StreamEnd};
+use dormouse_ports::{Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, StreamEnd};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{MessageId, ReceiptId};
 use dormouse_protocol::lifecycle::StatusStep;
@@ -204,6 +204,20 @@ impl SessionChange {
         // What the session does not know is in the document, and only its version tells that it was read as it is.
         let is_known = matches!(before, Some(OpenTask::Progress(_)));
         if is_known && has_room { Ok(()) } else { self.put(task) }
+    }
+
+    /// Changes counters. Two additions to the same ones are one.
+    pub(crate) fn count(&mut self, write: CounterWrite) {
+        let same = self.journal.counters.iter_mut().find(|known| known.key == write.key);
+        match (same, &write.change) {
+            (
+                Some(CounterWrite { change: CounterChange::Add { amounts }, .. }),
+                CounterChange::Add { amounts: more },
+            ) => {
+                more.iter().for_each(|(name, amount)| *amounts.entry(name.clone()).or_default() += amount);
+            }
+            (_, _) => self.journal.counters.push(write),
+        }
     }
 
     /// Writes a document of the session.

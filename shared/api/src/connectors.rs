@@ -1,12 +1,117 @@
-//! Connectors as clients see them.
+//! Connectors: webhooks of other services, in.
+//!
+//! A delivery is believed by its signature alone, over the bytes that came. Its secret is in a vault whose capabilities
+//! allow `webhooks:verify`, in the workspace of the connector or in none; several secrets may be good while one is
+//! replaced. What it becomes is declared: a task, a message, or the answer of a task that waits, in the session and the
+//! workspace of the connector and nowhere else.
+//!
+//! # Invariants
+//! - A delivery and what it becomes are one transaction: it is known by its id for longer than its sender repeats it,
+//!   and the same one again is answered 200 and changes nothing.
+//! - One that is not believed is answered 401, and counted; nothing else of it is kept.
 
-use dormouse_protocol::ProtocolError;
-use dormouse_protocol::request::Filters;
-use dormouse_protocol::resource::Connector;
+use std::collections::BTreeMap;
 
-use crate::api::{Api, found};
+use dormouse_json::ENTRY;
+use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal, Secret};
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::{ConnectorId, TaskId, VaultId, WorkspaceId};
+use dormouse_protocol::request::{Body, Filters, Query};
+use dormouse_protocol::resource::{
+    Connector, ConnectorStatus, CreateConnectorRequest, Session, UpdateConnectorRequest, Vault,
+};
+use dormouse_protocol::{Envelope, ErrorCode, Identifier, Map, Operation, ProtocolError};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::api::{ATTEMPTS, Api, Change, found};
+use crate::change::object;
+use crate::documents::Stored;
 use crate::page::Narrowed;
-use crate::{Call, CallAnswer};
+use crate::refusal::{busy, conflict, internal, store};
+use crate::signature::{SignatureScheme, SignedBody};
+use crate::{Actor, Call, CallAnswer};
+
+/// Right of a vault that its secrets prove deliveries.
+const VERIFY: &str = "webhooks:verify";
+
+/// Kind of the documents by which deliveries are known again, and of the counters of those that were not believed.
+const DELIVERY: &str = "delivery";
+const COUNTERS: &str = "counters";
+const REFUSED: &str = "refused";
+
+/// Hours for which a delivery is known again, and the most: longer than any sender repeats it.
+const KEPT_HOURS: u32 = 7 * 24;
+const MOST_HOURS: u32 = 60 * 24;
+
+/// The largest delivery, in bytes.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// What is expected of the proof and the mapping of a connector.
+const PROOF_FORM: &str = "expected scheme (standard_webhooks, github, slack or hmac), vault_id and secrets";
+const MAPPING_FORM: &str = "expected kind (task, message or answer), and JSON pointers into the body";
+
+/// Proof of the deliveries of a connector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Proof {
+    scheme: SignatureScheme,
+    vault_id: VaultId,
+    /// The names of the secrets in the vault; any of them is good.
+    secrets: Vec<String>,
+    /// The header of the signature, of plain HMAC.
+    #[serde(default = "usual_header")]
+    header: String,
+}
+
+/// Use of a delivery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Mapping {
+    /// A task, whose input has these fields: JSON pointers into the body; the whole body without any.
+    Task {
+        #[serde(default)]
+        fields: BTreeMap<String, String>,
+        /// The text that a conversation is given instead: a JSON pointer.
+        #[serde(default)]
+        text: Option<String>,
+    },
+    /// A message to the session: a JSON pointer to its text; the whole body without one.
+    Message {
+        #[serde(default)]
+        text: Option<String>,
+    },
+    /// The answer of the task that this pointer leads to.
+    Answer {
+        task: String,
+        #[serde(default)]
+        fields: BTreeMap<String, String>,
+    },
+}
+
+fn usual_header() -> String {
+    "x-signature".to_owned()
+}
+
+/// A webhook to a connector.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The connector that the path names.
+    pub connector_id: ConnectorId,
+    /// The webhook.
+    pub sent: SignedBody,
+    /// The present instant.
+    pub now: Timestamp,
+}
+
+/// Bookkeeping of the server about a connector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ConnectorIndex {
+    proof: Option<Proof>,
+    mapping: Option<Mapping>,
+    kept_hours: u32,
+}
 
 impl Api {
     pub(crate) async fn list_connectors(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -15,7 +120,333 @@ impl Api {
         self.page::<Connector>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }
 
+    /// The connector, with the number of deliveries that were not believed.
     pub(crate) async fn get_connector(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        found(&self.named::<Connector>(call, "connector_id").await?.kept.resource)
+        let mut connector = self.named::<Connector>(call, "connector_id").await?.kept.resource;
+        let counters = self.records().counters(&refused_of(&connector.envelope.id)).await.map_err(store)?;
+        let refused = counters.and_then(|counters| counters.left.get(REFUSED).copied()).unwrap_or_default();
+        connector.webhook.insert("refused_deliveries".to_owned(), refused.into());
+        found(&connector)
     }
+
+    pub(crate) async fn create_connector(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: CreateConnectorRequest = call.body.clone().decode()?;
+        self.check_place(call, Some(&request.workspace_id)).await?;
+        let session = self.see::<Session>(call, &request.target_session_id).await?;
+        if session.kept.resource.workspace_id != request.workspace_id {
+            return Err(ProtocolError::invalid("target_session_id", "the session is in another workspace"));
+        }
+        if let Some(persona) = &request.target_persona_id {
+            self.chosen_persona(call, Some(persona)).await?;
+        }
+        let proof = self.proof(call, &request.auth, &request.workspace_id).await?;
+        let mapping: Mapping = read("mapping", &request.mapping, MAPPING_FORM)?;
+        mapping.check()?;
+        let kept_hours = match request.dedupe_policy.get("keep_hours") {
+            None => KEPT_HOURS,
+            Some(hours) => hours
+                .as_u64()
+                .and_then(|hours| u32::try_from(hours).ok())
+                .filter(|hours| (1..=MOST_HOURS).contains(hours))
+                .ok_or_else(|| {
+                    ProtocolError::invalid("dedupe_policy.keep_hours", format!("expected 1 to {MOST_HOURS}"))
+                })?,
+        };
+        let id: ConnectorId = self.fresh(call.now);
+        let connector = Connector {
+            envelope: Envelope::new(id.clone(), call.now).with_metadata(redact::object(request.metadata)),
+            provider: request.provider,
+            workspace_id: request.workspace_id.clone(),
+            status: ConnectorStatus::Active,
+            event_kinds: request.event_kinds,
+            dedupe_policy: Map::from_iter([("keep_hours".to_owned(), kept_hours.into())]),
+            auth: shown(&proof)?,
+            webhook: Map::from_iter([
+                ("path".to_owned(), format!("/v1/connectors/{id}/deliveries").into()),
+                ("mapping".to_owned(), Value::Object(shown(&mapping)?)),
+            ]),
+            polling: Map::new(),
+            target_persona_id: request.target_persona_id,
+            target_session_id: Some(request.target_session_id),
+        };
+        let index = ConnectorIndex { proof: Some(proof), mapping: Some(mapping), kept_hours };
+        let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), connector, index);
+        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 201, &stored.kept.resource)
+    }
+
+    pub(crate) async fn update_connector(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: UpdateConnectorRequest = call.body.clone().decode()?;
+        let mut stored = self.named::<Connector>(call, "connector_id").await?;
+        if let Some(auth) = &request.auth {
+            let proof = self.proof(call, auth, &stored.kept.resource.workspace_id).await?;
+            stored.kept.resource.auth = shown(&proof)?;
+            stored.kept.own.proof = Some(proof);
+        }
+        let connector = &mut stored.kept.resource;
+        connector.status = request.status.unwrap_or(connector.status);
+        let metadata = request.metadata.map(redact::object);
+        connector.envelope.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut connector.envelope.metadata));
+        connector.envelope.updated_at = call.now;
+        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
+    }
+
+    /// The proof that `auth` describes, once its vault may give it.
+    async fn proof(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<Proof, ProtocolError> {
+        let proof: Proof = read("auth", auth, PROOF_FORM)?;
+        let is_name = |name: &String| {
+            (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if !(1..=3).contains(&proof.secrets.len()) || !proof.secrets.iter().all(is_name) {
+            return Err(ProtocolError::invalid("auth.secrets", "expected the names of 1 to 3 secrets of the vault"));
+        }
+        let vault = self.see::<Vault>(call, &proof.vault_id).await?;
+        if vault.kept.workspace.as_ref().is_some_and(|of| of != workspace) {
+            return Err(ProtocolError::not_found("vault"));
+        }
+        check_right(&vault.kept.resource)?;
+        Ok(proof)
+    }
+
+    /// Takes a webhook. It is given the status and the body of the answer.
+    ///
+    /// # Errors
+    /// `unauthenticated` for one that is not believed; what its use is refused for.
+    pub async fn deliver(&self, delivery: Delivery) -> Result<CallAnswer, ProtocolError> {
+        let Delivery { connector_id, sent, now } = delivery;
+        if sent.body.len() > MOST_BYTES {
+            return Err(ProtocolError::too_large(MOST_BYTES));
+        }
+        let not_found = || ProtocolError::not_found("connector");
+        let stored = self.find::<Connector>(&connector_id, now).await?.ok_or_else(not_found)?;
+        let index = &stored.kept.own;
+        let (Some(proof), Some(mapping)) = (&index.proof, &index.mapping) else { return Err(not_found()) };
+        let secrets = self.secrets_of(&stored, proof, now).await?;
+        let id = match proof.scheme.verify(&sent, &secrets, &proof.header, now) {
+            Ok(id) => id,
+            Err(distrust) => {
+                self.count_refused(&connector_id, now).await;
+                return Err(ProtocolError::new(ErrorCode::Unauthenticated, distrust.message()));
+            }
+        };
+        if stored.kept.resource.status != ConnectorStatus::Active {
+            return Err(conflict("the connector does not take deliveries now"));
+        }
+        let body: Value = dormouse_json::read(&sent.body, ENTRY)
+            .map_err(|_| ProtocolError::new(ErrorCode::InvalidRequest, "the body is not JSON"))?;
+        if let (SignatureScheme::Slack, Some("url_verification")) = (proof.scheme, body["type"].as_str()) {
+            return Ok(CallAnswer::Json(200, json!({ "challenge": body["challenge"] })));
+        }
+        let kinds = &stored.kept.resource.event_kinds;
+        let kind = kind_of(&sent, &body);
+        if !kinds.is_empty() && !kind.as_ref().is_some_and(|kind| kinds.contains(kind)) {
+            return Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "ignored" })));
+        }
+        let seen = seen_write(&connector_id, &id, index.kept_hours, now)?;
+        if self.records().document(&seen.key, now).await.map_err(store)?.is_some() {
+            return Ok(deduped(&id));
+        }
+        let call = delivered(&stored, mapping, &body, now)?;
+        self.use_delivery(&call, seen, &id).await
+    }
+
+    /// Does what `call` says, in one transaction with `seen`.
+    async fn use_delivery(&self, call: &Call, seen: DocumentWrite, id: &str) -> Result<CallAnswer, ProtocolError> {
+        for _ in 0..ATTEMPTS {
+            let mut change = self.change(call).await?;
+            change.journal.documents.push(seen.clone());
+            let made = change.answer.1.get("id").cloned().unwrap_or_default();
+            let object = change.answer.1.get("object").cloned().unwrap_or_default();
+            change.answer = (
+                200,
+                json!({ "object": "delivery", "id": id, "status": "accepted", "made": { "object": object, "id": made } }),
+            );
+            if let Some(answer) = self.commit(call, change).await? {
+                return Ok(answer);
+            }
+            if self.records().document(&seen.key, call.now).await.map_err(store)?.is_some() {
+                return Ok(deduped(id));
+            }
+        }
+        Err(busy())
+    }
+
+    /// The secrets that prove deliveries of `connector`. What the vault allows now counts.
+    async fn secrets_of(
+        &self,
+        connector: &Stored<Connector>,
+        proof: &Proof,
+        now: Timestamp,
+    ) -> Result<Vec<Secret>, ProtocolError> {
+        let unusable = |reason: &str| {
+            tracing::warn!(connector = %connector.kept.resource.envelope.id, reason, "the secrets of a connector cannot be used");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the connector cannot check deliveries now")
+                .retry_after(60)
+        };
+        let vault = self.find::<Vault>(&proof.vault_id, now).await?;
+        let vault = vault.filter(|vault| vault.kept.tenant == connector.kept.tenant);
+        let vault = vault.ok_or_else(|| unusable("its vault is not there"))?;
+        check_right(&vault.kept.resource).map_err(|_| unusable("its vault does not allow it"))?;
+        let provider = self.parts().secrets.get(&vault.kept.resource.provider);
+        let provider = provider.ok_or_else(|| unusable("this server does not have the provider of its vault"))?;
+        let mut secrets = Vec::new();
+        for name in &proof.secrets {
+            match provider.resolve(&format!("{}.{name}", connector.kept.tenant)).await {
+                Ok(secret) => secrets.push(secret),
+                Err(error) => {
+                    unusable(&error.to_string());
+                }
+            }
+        }
+        if secrets.is_empty() { Err(unusable("none of its secrets is there")) } else { Ok(secrets) }
+    }
+
+    async fn count_refused(&self, id: &ConnectorId, now: Timestamp) {
+        let amounts = BTreeMap::from([(REFUSED.to_owned(), 1)]);
+        let write = CounterWrite { key: refused_of(id), change: CounterChange::Add { amounts } };
+        let journal = Journal { counters: vec![write], ..Journal::default() };
+        let ports = self.parts().harness.engine().ports();
+        let commit = Commit { journal, ..Commit::new(ports.ids.fresh(), now) };
+        if let Err(error) = ports.store.commits.commit(&commit).await {
+            tracing::warn!(%error, %id, "a delivery that was refused could not be counted");
+        }
+    }
+}
+
+impl Mapping {
+    fn check(&self) -> Result<(), ProtocolError> {
+        let pointers: Vec<&String> = match self {
+            Self::Task { fields, text } => fields.values().chain(text).collect(),
+            Self::Message { text } => text.iter().collect(),
+            Self::Answer { task, fields } => fields.values().chain(Some(task)).collect(),
+        };
+        let is_pointer = |text: &&String| text.is_empty() || text.starts_with('/');
+        if pointers.iter().all(is_pointer) {
+            return Ok(());
+        }
+        Err(ProtocolError::invalid("mapping", "expected JSON pointers into the body, like /issue/title"))
+    }
+}
+
+/// The call that `body` becomes by `mapping`.
+fn delivered(
+    connector: &Stored<Connector>,
+    mapping: &Mapping,
+    body: &Value,
+    now: Timestamp,
+) -> Result<Call, ProtocolError> {
+    let resource = &connector.kept.resource;
+    let session = resource.target_session_id.as_ref().ok_or_else(|| internal(&"a connector without a session"))?;
+    let says =
+        |text: String| json!({ "role": "user", "parts": [{ "type": "text", "text": text, "visibility": "public" }] });
+    let (operation, path, request) = match mapping {
+        Mapping::Task { fields, text } => {
+            let input = match text {
+                Some(pointer) => says(text_at(body, pointer)?),
+                None => Value::Object(fields_of(body, fields)?),
+            };
+            let request = json!({ "input": input, "persona_id": resource.target_persona_id,
+                "metadata": { "connector_id": resource.envelope.id } });
+            (Operation::SubmitSessionTask, format!("/v1/sessions/{session}/tasks"), request)
+        }
+        Mapping::Message { text } => {
+            let text = text.as_ref().map_or_else(|| Ok(body.to_string()), |pointer| text_at(body, pointer))?;
+            (
+                Operation::AppendSessionMessage,
+                format!("/v1/sessions/{session}/messages"),
+                json!({ "message": says(text) }),
+            )
+        }
+        Mapping::Answer { task, fields } => {
+            let task = TaskId::from(text_at(body, task)?);
+            if !task.is_well_formed() {
+                return Err(ProtocolError::not_found("task"));
+            }
+            let value = Value::Object(fields_of(body, fields)?);
+            let message =
+                json!({ "role": "user", "parts": [{ "type": "json", "value": value, "visibility": "public" }] });
+            (
+                Operation::AppendTaskMessage,
+                format!("/v1/tasks/{task}/messages"),
+                json!({ "kind": "input", "message": message }),
+            )
+        }
+    };
+    let Value::Object(request) = request else { return Err(internal(&"an object is an object")) };
+    let found = Operation::find(operation.spec().method.as_str(), &path)?;
+    Ok(Call {
+        operation,
+        params: found.params,
+        query: Query::default(),
+        body: Body::from(request),
+        actor: Actor {
+            name: resource.envelope.id.to_string(),
+            tenant: connector.kept.tenant.clone(),
+            workspaces: Some([resource.workspace_id.clone()].into()),
+            scopes: [].into(),
+            quota_id: None,
+        },
+        idempotency_key: None,
+        target: found.target,
+        now,
+    })
+}
+
+fn text_at(body: &Value, pointer: &str) -> Result<String, ProtocolError> {
+    match body.pointer(pointer) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) if !other.is_null() => Ok(other.to_string()),
+        Some(_) | None => {
+            Err(ProtocolError::invalid(pointer, "the body has nothing there, and the connector needs it"))
+        }
+    }
+}
+
+fn fields_of(body: &Value, fields: &BTreeMap<String, String>) -> Result<Map, ProtocolError> {
+    if fields.is_empty() {
+        return body.as_object().cloned().ok_or_else(|| ProtocolError::invalid("", "the body must be a JSON object"));
+    }
+    let one = |(name, pointer): (&String, &String)| {
+        let missing = || ProtocolError::invalid(pointer, "the body has nothing there, and the connector needs it");
+        Ok((name.clone(), body.pointer(pointer).cloned().ok_or_else(missing)?))
+    };
+    fields.iter().map(one).collect()
+}
+
+/// Kind of the event of a delivery, as its sender calls it.
+fn kind_of(sent: &SignedBody, body: &Value) -> Option<String> {
+    let inner = body["event"]["type"].as_str().or_else(|| body["type"].as_str());
+    sent.header("x-github-event").or(inner).map(str::to_owned)
+}
+
+fn seen_write(connector: &ConnectorId, id: &str, hours: u32, now: Timestamp) -> Result<DocumentWrite, ProtocolError> {
+    let digest =
+        hex::encode(Sha256::new().chain_update(connector.as_str()).chain_update([0]).chain_update(id).finalize());
+    let expires_at = now.checked_add(SignedDuration::from_hours(i64::from(hours))).map_err(|error| internal(&error))?;
+    let body = Map::from_iter([("connector".to_owned(), connector.as_str().into())]);
+    let key = DocumentKey::new(DELIVERY, digest);
+    Ok(DocumentWrite { key, expect: 0, body: Some(body), listed: Vec::new(), expires_at: Some(expires_at) })
+}
+
+fn deduped(id: &str) -> CallAnswer {
+    CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "deduped" }))
+}
+
+fn refused_of(id: &ConnectorId) -> DocumentKey {
+    DocumentKey::new(COUNTERS, id.as_str())
+}
+
+fn check_right(vault: &Vault) -> Result<(), ProtocolError> {
+    if vault.capabilities.iter().any(|right| right == VERIFY) {
+        return Ok(());
+    }
+    let message = format!("the vault does not allow {VERIFY}");
+    Err(ProtocolError::new(ErrorCode::PolicyViolation, message))
+}
+
+fn read<T: serde::de::DeserializeOwned>(field: &str, value: &Map, form: &str) -> Result<T, ProtocolError> {
+    serde_json::from_value(Value::Object(value.clone())).map_err(|_| ProtocolError::invalid(field, form))
+}
+
+fn shown(value: &impl Serialize) -> Result<Map, ProtocolError> {
+    object(value)
 }

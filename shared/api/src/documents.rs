@@ -6,7 +6,9 @@
 //! | `session` | the session's | nothing: it is at the end of the session's stream ([`SessionEnd`]) |
 //! | `task` | the task's, which is that of its invocation | [`TaskIndex`], with the outcome of what has ended |
 //! | `artifact` | the artifact's | [`ContentLocation`] |
-//! | `workspace`, `branch`, `persona`, `vault`, `quota`, `connector`, `permission_request` | theirs | nothing |
+//! | `workspace`, `branch`, `persona`, `vault`, `permission_request` | theirs | nothing |
+//! | `quota`, `connector` | theirs | [`QuotaIndex`], [`ConnectorIndex`] |
+//! | `delivery` | a hash of the connector and the id of the delivery | nothing else ([`crate::connectors`]) |
 //! | `memory` | the memory's | [`MemoryIndex`]: a tombstone |
 //! | `file` | a hash of workspace and path | all of it (`crate::files`) |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
@@ -16,7 +18,7 @@
 //! `<tenant>/<kind>/<parent>` of sessions and tasks, ordered by their ids, which are ordered by the time of their making. Outcomes and the final states of tasks stand in none: their lists are made from
 //! those of tasks, whose order is theirs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Map, Records, StoreError, StreamTip};
@@ -37,7 +39,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Actor;
+use crate::connectors::ConnectorIndex;
 use crate::memories::MemoryIndex;
+use crate::quotas::QuotaIndex;
 use crate::receipts::{ChainHead, ReceiptNotes};
 use crate::refusal::internal;
 
@@ -267,6 +271,9 @@ pub(crate) struct SessionIndex {
     /// The last receipt of its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) receipts: Option<ChainHead>,
+    /// Quotas of its workspace and its tenant when it was made.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) quotas: BTreeSet<QuotaId>,
 }
 
 /// An open task, as far as its session knows it: every step of a task writes the session anyway.
@@ -380,6 +387,9 @@ pub(crate) struct TaskIndex {
     /// What its receipts are made of, and where they are.
     #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
     pub(crate) receipts: ReceiptNotes,
+    /// The quotas that it counts against.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) quotas: BTreeSet<QuotaId>,
     /// Outcome of a task that has ended, unless it is a document of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Box<Outcome>>,
@@ -418,8 +428,8 @@ resources! {
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
     Vault VaultId (), vault => [];
     Persona PersonaId (), persona => [];
-    Quota QuotaId (), quota => [];
-    Connector ConnectorId (), connector => [];
+    Quota QuotaId QuotaIndex, quota => [];
+    Connector ConnectorId ConnectorIndex, connector => [];
     Memory MemoryId MemoryIndex, memory => [(memory.scope == MemoryScope::Session).then_some(memory.owner_id.as_str())];
     PermissionRequest PermissionRequestId (), request => [
         request.session_id.as_ref().map(SessionId::as_str), request.task_id.as_ref().map(TaskId::as_str)

@@ -15,6 +15,7 @@ use crate::change::{NewMessage, SessionChange};
 use crate::documents::Stored;
 use crate::ids;
 use crate::page::fitting;
+use crate::quotas;
 use crate::receipts::{Ended, Tally, end_receipt};
 use crate::refusal::internal;
 
@@ -122,6 +123,7 @@ pub(crate) fn end(
     for artifact in &mut outcome.artifacts {
         artifact.receipt_id.clone_from(&outcome.receipt_id);
     }
+    quotas::ended(&task.kept.own.quotas).for_each(|write| change.count(write));
     change.advance(task, to, outcome.failure.clone(), Map::new());
     if dormouse_json::length(&outcome).map_err(|error| internal(&error))? <= SMALL_OUTCOME {
         task.kept.own.outcome = Some(Box::new(outcome));

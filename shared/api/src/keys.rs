@@ -20,7 +20,7 @@ use dormouse_ports::{
     Breadth, Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
 };
 use dormouse_protocol::Scope;
-use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::id::{QuotaId, WorkspaceId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -77,6 +77,9 @@ pub struct KeyInfo {
 struct StoredKey {
     #[serde(flatten)]
     grant: Grant,
+    /// Quota that the tasks of its holder count against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quota_id: Option<QuotaId>,
     created_at: Timestamp,
     /// SHA-256 of the whole key in hexadecimal digits.
     hash: String,
@@ -115,8 +118,13 @@ impl Keys {
     /// The journal that a store has to commit for `token` to be a key with this `grant` from `now` on. The commit fails
     /// while there is a key with its id.
     pub fn creation(token: &KeyToken, grant: Grant, now: Timestamp) -> Journal {
+        Self::creation_limited(token, grant, None, now)
+    }
+
+    /// The same; the tasks of the key's holder count against the quota `quota_id`.
+    pub fn creation_limited(token: &KeyToken, grant: Grant, quota_id: Option<QuotaId>, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
-        let stored = StoredKey { grant, created_at: now, hash: token.hash() };
+        let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash() };
         let body = match serde_json::to_value(stored) {
             Ok(Value::Object(body)) => body,
             // The type is an object, and all of its keys are text.
@@ -173,7 +181,8 @@ impl Keys {
         let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
         let same = padded(known).ct_eq(&padded(&token.hash()));
         let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
-        Ok(good.filter(|_| same.into()).map(|StoredKey { grant, .. }| Actor {
+        Ok(good.filter(|_| same.into()).map(|StoredKey { grant, quota_id, .. }| Actor {
+            quota_id,
             name: grant.actor,
             tenant: grant.tenant,
             workspaces: grant.workspaces,

@@ -1,13 +1,13 @@
 use async_trait::async_trait;
 use dormouse_protocol::{Level, Operation, ProtocolError};
 
-use crate::{Api, Call, CallAnswer};
+use crate::{Api, Call, CallAnswer, Delivery};
 
 /// True if servers of this crate offer `operation`, where `issues` tells whether they issue receipts; what they do not
 /// offer is answered 501.
 pub fn is_offered(operation: Operation, issues: bool) -> bool {
     match operation.spec().level {
-        Level::Core | Level::Extended | Level::Host => true,
+        Level::Core | Level::Extended | Level::Host | Level::Extension => true,
         Level::Receipts => issues,
         Level::Replay => false,
     }
@@ -21,11 +21,23 @@ pub trait Operations: Send + Sync {
     /// # Errors
     /// Error that the caller receives instead of an answer.
     async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError>;
+
+    /// Takes a webhook that is proved by its signature.
+    ///
+    /// # Errors
+    /// Error that the sender receives instead of an answer.
+    async fn deliver(&self, _: Delivery) -> Result<CallAnswer, ProtocolError> {
+        Err(ProtocolError::not_implemented(Operation::DeliverToConnector))
+    }
 }
 
 #[async_trait]
 impl Operations for Api {
     async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         Self::serve(self, call).await
+    }
+
+    async fn deliver(&self, delivery: Delivery) -> Result<CallAnswer, ProtocolError> {
+        Self::deliver(self, delivery).await
     }
 }

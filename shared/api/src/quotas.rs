@@ -1,18 +1,240 @@
-//! Quotas as clients see them.
+//! Quotas: ceilings of what personas, workspaces and keys use, counted in the transaction that uses it.
+//!
+//! A quota is a document, and beside it are counters that say what is left. A task takes from the counters of each quota
+//! that it counts against in the transaction that accepts it, without reading them; where too little is left, nothing is
+//! written and the client is told which quota it was, and when to come again. What a task uses while it runs is taken in
+//! the transactions of its steps. A step behind which nothing is left is kept, since it is paid for, and may be the last;
+//! the next one ends the task with `limit_exceeded`.
+//!
+//! | limit | counts | is given back |
+//! |---|---|---|
+//! | `tasks` | tasks that were accepted; with a short period a rate | with the next period |
+//! | `concurrent_tasks` | tasks that have not ended | when a task ends |
+//! | `tokens` | tokens that the models of its tasks used, as they are recorded | with the next period |
+//! | `cost_micros` | what these cost, in millionths of the currency of the models' prices | with the next period |
+//! | `active_ms` | milliseconds that models and tools worked, as they are recorded | with the next period |
+//!
+//! A task counts against the quota of its persona, those of its workspace and tenant, and that of the key or issuer of who
+//! submitted it. Those of workspace and tenant are the ones that they had when the session was made. Each quota makes a
+//! transaction larger by one item, 2 write units, and no request more.
 
-use dormouse_protocol::ProtocolError;
-use dormouse_protocol::resource::Quota;
+mod counting;
 
-use crate::api::{Api, found};
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_ports::{CommitError, CounterChange, CounterWrite, Document, DocumentKey, DocumentWrite, Journal};
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
+use dormouse_protocol::request::ListQuery;
+use dormouse_protocol::resource::{CreateQuotaRequest, Persona, Quota, QuotaScope, UpdateQuotaRequest, Workspace};
+use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
+use futures::future::{try_join, try_join_all};
+use serde::{Deserialize, Serialize};
+use serde_json::{Number, Value};
+
+pub(crate) use counting::{Verdict, accepted, ended, judged, stepped, used};
+
+use crate::api::{Api, Change, found};
+use crate::documents::Stored;
 use crate::page::Narrowed;
+use crate::refusal::{internal, store};
 use crate::{Call, CallAnswer};
+use counting::{NAMES, UNLIMITED, at_first, key, period_end};
+
+/// Kind of the documents that name the quotas of tenants.
+const OF_TENANT: &str = "tenant_quota";
+
+/// The shortest and the longest period, in seconds.
+const PERIODS: std::ops::RangeInclusive<u64> = 1..=366 * 24 * 3600;
+
+/// Bookkeeping of the server about a quota.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QuotaIndex {
+    /// Seconds after which its usage starts again; never without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) period: Option<u64>,
+}
 
 impl Api {
     pub(crate) async fn list_quotas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        self.page::<Quota>(call, Narrowed::Nothing, |_| true).await
+        // The usage is read beside: pages are read whole first.
+        ListQuery::read(&call.query)?;
+        let answer = self.page::<Quota>(call, Narrowed::Nothing, |_| true).await?;
+        let CallAnswer::Json(status, mut page) = answer else { return Ok(answer) };
+        let quotas: Vec<Quota> = serde_json::from_value(page["data"].take()).map_err(|error| internal(&error))?;
+        let quotas = try_join_all(quotas.into_iter().map(|quota| self.with_usage(quota))).await?;
+        page["data"] = serde_json::to_value(quotas).map_err(|error| internal(&error))?;
+        Ok(CallAnswer::Json(status, page))
     }
 
     pub(crate) async fn get_quota(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        found(&self.named::<Quota>(call, "quota_id").await?.kept.resource)
+        let quota = self.named::<Quota>(call, "quota_id").await?.kept.resource;
+        found(&self.with_usage(quota).await?)
     }
+
+    /// `quota` with what of it is used.
+    async fn with_usage(&self, mut quota: Quota) -> Result<Quota, ProtocolError> {
+        let counters = self.records().counters(&key(&quota.envelope.id)).await.map_err(store)?.unwrap_or_default();
+        let used = |name: &&str| {
+            let left = counters.left.get(*name).copied().unwrap_or_else(|| at_first(&quota, name));
+            ((*name).to_owned(), Number::from(at_first(&quota, name).saturating_sub(left)))
+        };
+        quota.usage = NAMES.iter().map(|name| used(&name)).collect();
+        quota.reset_at = counters.ends_at;
+        quota.exhaustion_reason = reason_of(&quota);
+        Ok(quota)
+    }
+
+    pub(crate) async fn create_quota(&self, call: &Call) -> Result<Change, ProtocolError> {
+        self.check_place(call, None).await?;
+        let request: CreateQuotaRequest = call.body.clone().decode()?;
+        check_limits(&request.limits)?;
+        if request.period_seconds.is_some_and(|seconds| !PERIODS.contains(&seconds)) {
+            return Err(ProtocolError::invalid("period_seconds", "expected 1 second to 366 days"));
+        }
+        let id: QuotaId = self.fresh(call.now);
+        let quota = Quota {
+            envelope: Envelope::new(id.clone(), call.now).with_metadata(redact::object(request.metadata)),
+            scope: request.scope,
+            limits: request.limits,
+            usage: NAMES.iter().map(|name| ((*name).to_owned(), Number::from(0))).collect(),
+            reset_at: request.period_seconds.and_then(|seconds| period_end(call.now, seconds)),
+            hard_limit: request.hard_limit,
+            soft_limit: !request.hard_limit,
+            exhaustion_reason: None,
+            last_receipt_id: None,
+        };
+        let left = NAMES.iter().map(|name| ((*name).to_owned(), at_first(&quota, name))).collect();
+        let begin = CounterChange::Begin { ending: None, left, ends_at: quota.reset_at };
+        let mut documents = vec![self.owned_quota(call, &request.owner_id, request.scope, &id).await?];
+        let stored = Stored::new(&call.actor.tenant, None, quota, QuotaIndex { period: request.period_seconds });
+        documents.push(Some(stored.write()?));
+        let counters = vec![CounterWrite { key: key(&id), change: begin }];
+        let journal = Journal { counters, ..Journal::new(documents.into_iter().flatten().collect(), Vec::new()) };
+        Change::new(journal, 201, &stored.kept.resource)
+    }
+
+    /// The write by which the persona, the workspace or the tenant `owner` counts against the quota `id`.
+    async fn owned_quota(
+        &self,
+        call: &Call,
+        owner: &Option<String>,
+        scope: QuotaScope,
+        id: &QuotaId,
+    ) -> Result<Option<DocumentWrite>, ProtocolError> {
+        let Some(owner) = owner else { return Ok(None) };
+        match scope {
+            QuotaScope::Persona => {
+                let mut persona = self.see::<Persona>(call, &PersonaId::from(owner.as_str())).await?;
+                persona.kept.resource.quota_id = Some(id.clone());
+                persona.write().map(Some)
+            }
+            QuotaScope::Workspace => {
+                let mut workspace = self.see::<Workspace>(call, &WorkspaceId::from(owner.as_str())).await?;
+                workspace.kept.resource.quota_id = Some(id.clone());
+                workspace.write().map(Some)
+            }
+            QuotaScope::Tenant if *owner == call.actor.tenant => {
+                let before = self.quota_of_tenant(call).await?.map_or(0, |document| document.version);
+                let body = Map::from_iter([("quota_id".to_owned(), id.as_str().into())]);
+                let key = of_tenant(owner);
+                let write =
+                    DocumentWrite { key, expect: before, body: Some(body), listed: Vec::new(), expires_at: None };
+                Ok(Some(write))
+            }
+            QuotaScope::Tenant => Err(ProtocolError::not_found("tenant")),
+            QuotaScope::Organization => Err(ProtocolError::invalid("owner_id", "there are no organizations here")),
+        }
+    }
+
+    /// Changes limits. What was used stays used, and counts against the new ones at once.
+    pub(crate) async fn update_quota(&self, call: &Call) -> Result<Change, ProtocolError> {
+        self.check_place(call, None).await?;
+        let request: UpdateQuotaRequest = call.body.clone().decode()?;
+        let mut stored = self.named::<Quota>(call, "quota_id").await?;
+        let before = stored.kept.resource.clone();
+        let quota = &mut stored.kept.resource;
+        if let Some(limits) = request.limits {
+            check_limits(&limits)?;
+            quota.limits = limits;
+        }
+        quota.hard_limit = request.hard_limit.unwrap_or(quota.hard_limit);
+        quota.soft_limit = !quota.hard_limit;
+        let metadata = request.metadata.map(redact::object);
+        quota.envelope.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut quota.envelope.metadata));
+        quota.envelope.updated_at = call.now;
+        let more = |name: &&str| ((*name).to_owned(), at_first(quota, name) - at_first(&before, name));
+        let amounts = NAMES.iter().map(more).filter(|(_, more)| *more != 0).collect::<BTreeMap<_, _>>();
+        let change = CounterChange::Add { amounts };
+        let counters = vec![CounterWrite { key: key(&quota.envelope.id), change }];
+        // What was used is what the counters say by the limits before.
+        let before = self.with_usage(before).await?;
+        let mut shown = Quota { usage: before.usage, reset_at: before.reset_at, ..quota.clone() };
+        shown.exhaustion_reason = reason_of(&shown);
+        let journal = Journal { counters, ..Journal::new(vec![stored.write()?], Vec::new()) };
+        Change::new(journal, 200, &shown)
+    }
+
+    /// What came of a take from the counters of `key` that did not happen: nothing where it may be tried again.
+    ///
+    /// # Errors
+    /// `rate_limited`, with the quota and when it may work.
+    pub(crate) async fn counters_refused(&self, call: &Call, key: &DocumentKey) -> Result<(), ProtocolError> {
+        let ports = self.parts().harness.engine().ports();
+        let judged = judged(self.records(), &*ports.store.commits, (key, call.now), ports.ids.fresh()).await;
+        match judged {
+            Ok(Verdict::TryAgain) => Ok(()),
+            Ok(Verdict::UsedUp { id, limit, seconds }) => Err(refusal(&id, limit, seconds)),
+            Err(CommitError::Store(error)) => Err(store(error)),
+            Err(error) => Err(internal(&error)),
+        }
+    }
+
+    /// Quotas that tasks of a session in `workspace` count against.
+    pub(crate) async fn quotas_of(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+    ) -> Result<BTreeSet<QuotaId>, ProtocolError> {
+        let (workspace, of_tenant) =
+            try_join(self.see::<Workspace>(call, workspace), self.quota_of_tenant(call)).await?;
+        let of_tenant = of_tenant.and_then(|document| quota_in(&document));
+        Ok([workspace.kept.resource.quota_id, of_tenant].into_iter().flatten().collect())
+    }
+
+    async fn quota_of_tenant(&self, call: &Call) -> Result<Option<Document>, ProtocolError> {
+        self.records().document(&of_tenant(&call.actor.tenant), call.now).await.map_err(store)
+    }
+}
+
+fn of_tenant(tenant: &str) -> DocumentKey {
+    DocumentKey::new(OF_TENANT, tenant)
+}
+
+fn quota_in(document: &Document) -> Option<QuotaId> {
+    document.body.get("quota_id").and_then(Value::as_str).map(QuotaId::from)
+}
+
+/// Reason for which `quota` refuses work, by its usage.
+fn reason_of(quota: &Quota) -> Option<String> {
+    let used = |name: &str| quota.usage.get(name).and_then(Number::as_i64).unwrap_or_default();
+    let is_gone = |name: &&&str| at_first(quota, name).saturating_sub(used(name)) < 1;
+    NAMES.iter().find(is_gone).map(|name| format!("nothing is left of {name}"))
+}
+
+fn check_limits(limits: &BTreeMap<String, Number>) -> Result<(), ProtocolError> {
+    for (name, limit) in limits {
+        let is_count = limit.as_i64().is_some_and(|limit| (0..UNLIMITED).contains(&limit));
+        if !NAMES.contains(&name.as_str()) || !is_count {
+            let message = format!("expected whole numbers for some of {}", NAMES.join(", "));
+            return Err(ProtocolError::invalid("limits", message));
+        }
+    }
+    Ok(())
+}
+
+fn refusal(id: &QuotaId, limit: &str, seconds: u32) -> ProtocolError {
+    let message = format!("nothing is left of {limit} in the quota {id}");
+    let refusal = ProtocolError::new(ErrorCode::RateLimited, message).retry_after(seconds);
+    refusal.with_detail("quota_id", id.as_str()).with_detail("limit", limit)
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
-    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalEntry, Map, PausedInvocation,
-    Records, StoreError, SuspendFrom, TurnStore,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
+    FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict,
+    JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
-use dormouse_protocol::id::TaskId;
+use dormouse_protocol::id::{QuotaId, TaskId};
 use dormouse_protocol::resource::{Part, Role, Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
@@ -24,6 +24,7 @@ use crate::change::{By, SessionChange};
 use crate::conversation::shown;
 use crate::documents::{Kept, Resource, Stored, key};
 use crate::ending::{TaskEnd, end, say};
+use crate::quotas::{self, Verdict};
 use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
 use crate::recent::RecentDocuments;
 use crate::{AppendNotifier, Receipts};
@@ -175,12 +176,14 @@ impl RecordingStore {
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
                 record(&mut change, &mut task, entries);
+                quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let (said, conversation) = messages_since(&mut task, Some(paused), state);
                 let state = (!conversation).then_some(state);
                 end(&mut change, &mut task, TaskEnd::Completed { said, state }, &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
                 record(&mut change, &mut task, entries);
+                quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Cancel { cancellation, .. }) => {
@@ -197,6 +200,7 @@ impl RecordingStore {
             Some(InvocationWrite::Progress { paused, .. }) => {
                 change.advance(&mut task, TaskStatus::Working, None, Map::new());
                 record(&mut change, &mut task, entries);
+                quotas::stepped(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
                 let said =
                     said.into_iter().try_for_each(|(role, parts)| say(&mut change, &task, role, parts).map(|_| ()));
@@ -204,6 +208,7 @@ impl RecordingStore {
             }
             Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
                 record(&mut change, &mut task, entries);
+                quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 change.put_task(&task)
             }
             Some(
@@ -428,6 +433,7 @@ fn suspended(
     // The end of the wait before was not published: it came while this turn ran.
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries);
+    quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
     let (mut said, _) = messages_since(task, before, paused.outermost_state());
     if said.is_empty() {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
@@ -474,34 +480,16 @@ impl From<RecordingStore> for TurnStore {
 impl Commits for RecordingStore {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let Some(task) = task_of(commit) else { return self.pass(commit).await };
-        let mut told = untold(commit);
-        let own = told.journal.clone();
-        for attempt in 0..ATTEMPTS {
-            if attempt >= HASTY_ATTEMPTS {
-                self.clock.sleep(PAUSE).await;
-            }
-            // Taken once: what another writer changed meanwhile is read.
-            let known = self.recent.take(&task);
-            let Some(emitted) = self.emit(&task, &known, commit).await? else { return self.pass(commit).await };
-            told.journal = own.clone().merged_with(emitted.journal);
-            // Another content is another commit: a store may answer a known id with its earlier answer.
-            told.id = format!("{}-{attempt}", commit.id);
-            match self.write(&told).await {
-                Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
-                Ok(()) => {
-                    match emitted.tally.filter(|_| emitted.recorded > 0) {
-                        Some(tally) => self.tallies.note(&task, emitted.recorded, tally),
-                        None => self.tallies.forget(&task),
-                    }
-                    self.recent.note(task, &told, &emitted.as_stored);
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
+        match self.publish(&task, commit).await? {
+            Published::Written => Ok(()),
+            Published::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
+                // Its worker finds its claim gone, as after a cancellation.
+                Some(end) => match self.publish(&task, &end).await? {
+                    Published::Written | Published::UsedUp { .. } => Err(CommitError::InvocationConflict),
+                },
+                None => Err(CommitError::InvocationConflict),
+            },
         }
-        Err(CommitError::Store(StoreError::Unavailable(format!(
-            "{ATTEMPTS} attempts to record task {task}: each time, another writer had changed its session"
-        ))))
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -516,5 +504,72 @@ impl Commits for RecordingStore {
             );
         }
         Ok(outcome)
+    }
+}
+
+/// What came of a commit with its publication.
+enum Published {
+    Written,
+    /// Nothing was written: its task may not go on.
+    UsedUp {
+        id: QuotaId,
+        limit: &'static str,
+    },
+}
+
+/// `commit`, a durable step, as the end of its task because nothing is left of `limit`; `None` for what is no step of a
+/// claim.
+fn ended_by_quota(commit: &Commit, id: &QuotaId, limit: &str) -> Option<Commit> {
+    let Some(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), .. }) = &commit.invocation else {
+        return None;
+    };
+    let message = format!("nothing is left of {limit} in the quota {id}; raise the quota, or wait for its next period");
+    let failure = FailureRecord { category: Category::LimitExceeded, message };
+    let (paused, owner) = (paused.clone(), Some(owner.clone()));
+    let invocation = Some(InvocationWrite::Fail { paused, owner, failure });
+    Some(Commit { id: format!("{}-quota", commit.id), invocation, ..commit.clone() })
+}
+
+impl RecordingStore {
+    /// Writes `commit` of `task` together with its publication.
+    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<Published, CommitError> {
+        let mut told = untold(commit);
+        let own = told.journal.clone();
+        for attempt in 0..ATTEMPTS {
+            if attempt >= HASTY_ATTEMPTS {
+                self.clock.sleep(PAUSE).await;
+            }
+            // Taken once: what another writer changed meanwhile is read.
+            let known = self.recent.take(task);
+            let Some(emitted) = self.emit(task, &known, commit).await? else {
+                return self.pass(commit).await.map(|()| Published::Written);
+            };
+            told.journal = own.clone().merged_with(emitted.journal);
+            // Another content is another commit: a store may answer a known id with its earlier answer.
+            told.id = format!("{}-{attempt}", commit.id);
+            match self.write(&told).await {
+                Err(CommitError::Journal(JournalConflict::Counters(key))) => {
+                    let commit_id = format!("{}-period-{attempt}", commit.id);
+                    let commits = &*self.store.commits;
+                    match quotas::judged(&*self.records, commits, (&key, commit.now), commit_id).await? {
+                        Verdict::TryAgain => {}
+                        Verdict::UsedUp { id, limit, .. } => return Ok(Published::UsedUp { id, limit }),
+                    }
+                }
+                Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
+                Ok(()) => {
+                    match emitted.tally.filter(|_| emitted.recorded > 0) {
+                        Some(tally) => self.tallies.note(task, emitted.recorded, tally),
+                        None => self.tallies.forget(task),
+                    }
+                    self.recent.note(task.clone(), &told, &emitted.as_stored);
+                    return Ok(Published::Written);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(CommitError::Store(StoreError::Unavailable(format!(
+            "{ATTEMPTS} attempts to record task {task}: each time, another writer had changed its session"
+        ))))
     }
 }

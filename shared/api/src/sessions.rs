@@ -17,7 +17,7 @@ use dormouse_protocol::id::{EventId, SessionId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Branch, CreateSessionRequest, ForkSessionRequest, Memory, MemoryContent, MessageInput, Part, Role, Session,
-    SessionState, Transcript, TruncateSessionRequest, TruncateSessionResponse, UpdateSessionRequest, Vault, Workspace,
+    SessionState, Transcript, TruncateSessionRequest, TruncateSessionResponse, UpdateSessionRequest, Vault,
 };
 use dormouse_protocol::{Envelope, ErrorCode, Identifier, ProtocolError};
 use futures::FutureExt;
@@ -64,7 +64,7 @@ impl Api {
 
     pub(crate) async fn create_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateSessionRequest = call.body.clone().decode()?;
-        self.see::<Workspace>(call, &request.workspace_id).await?;
+        let quotas = self.quotas_of(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
             self.chosen_persona(call, Some(persona)).await?;
         }
@@ -83,7 +83,7 @@ impl Api {
             summary: None,
             expires_at: None,
         };
-        let thread = SessionIndex { transcript: vec![own(&id, 1)], ..SessionIndex::default() };
+        let thread = SessionIndex { transcript: vec![own(&id, 1)], quotas, ..SessionIndex::default() };
         let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), session, thread);
         let mut change = SessionChange::open(stored, by(call), call.now);
         let draft = Draft::session_created(change.session());
@@ -180,7 +180,8 @@ impl Api {
         let id: SessionId = self.fresh(call.now);
         transcript.push(own(&id, 1));
         let undelivered_from = (messages > 0).then_some(0);
-        let thread = SessionIndex { transcript, messages, undelivered_from, ..SessionIndex::default() };
+        let quotas = parent.kept.own.quotas.clone();
+        let thread = SessionIndex { transcript, messages, undelivered_from, quotas, ..SessionIndex::default() };
         let origin = &parent.kept.resource;
         let session = Session {
             envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),

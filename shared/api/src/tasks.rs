@@ -27,6 +27,7 @@ use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
 use crate::personas::ChosenPersona;
+use crate::quotas;
 use crate::receipts::{ReceiptNotes, Recorded, Tally};
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, PersonaSpec, transcript};
@@ -109,6 +110,9 @@ impl Api {
         let undelivered_from = if converses(&graph) { self.undelivered_from(&session).await? } else { Vec::new() };
         let state = first_state(&graph, &request.input, &undelivered_from)?;
 
+        let mut quotas = session.kept.own.quotas.clone();
+        quotas.extend([quota, call.actor.quota_id.clone()].into_iter().flatten());
+
         let id: TaskId = self.fresh(call.now);
         let mut change = SessionChange::open(session, by(call), call.now);
         if converses(&graph) {
@@ -119,7 +123,7 @@ impl Api {
             persona_id: Some(persona_id),
             branch_id: request.branch_id.or_else(|| change.session().branch_id.clone()),
             parent_task_id: request.parent_task_id,
-            quota_id: quota,
+            quota_id: quotas.first().cloned(),
             ..Task::submitted(id.clone(), place, TaskInput::Payload(Map::new()), &call.actor.name, call.now)
         };
         let is_confidential = match &request.input {
@@ -128,8 +132,9 @@ impl Api {
         };
         let first = change.next();
         let receipts = self.receipt_terms(&spec)?;
+        quotas::accepted(&quotas).for_each(|take| change.count(take));
         let progress =
-            TaskIndex { first, graph: spec.graph.clone(), is_confidential, receipts, ..TaskIndex::default() };
+            TaskIndex { first, graph: spec.graph.clone(), is_confidential, receipts, quotas, ..TaskIndex::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;

@@ -16,6 +16,7 @@ mod claims;
 mod codec;
 mod collect;
 mod commit;
+mod counters;
 mod encode;
 mod fault;
 mod invocation;
@@ -47,11 +48,11 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
-    InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
-    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError,
-    StreamEntry, StreamTip, Surroundings, limits,
+    Counters, Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair,
+    InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation,
+    LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry,
+    RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
+    Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -313,6 +314,10 @@ impl Diagnostics for DynamoDbStateStore {
 impl Records for DynamoDbStateStore {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         self.read_document(key, now).await
+    }
+
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.read_counters(key).await
     }
 
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {

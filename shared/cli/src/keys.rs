@@ -10,7 +10,7 @@ use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, TENANT, generate, keep};
 use dormouse_ports::{Commits, StoreError};
 use dormouse_protocol::Scope;
-use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::id::{QuotaId, WorkspaceId};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -59,6 +59,9 @@ pub(crate) struct Create {
     /// deployment, are given by name.
     #[arg(long)]
     all_scopes: bool,
+    /// The quota that tasks of its holder count against.
+    #[arg(long, value_name = "QUOTA_ID")]
+    quota: Option<String>,
     /// After which time it is refused, `30d` or `12h` for example.
     #[arg(long, value_name = "DURATION", value_parser = duration, required_unless_present = "never_expires")]
     expires_in: Option<SignedDuration>,
@@ -144,7 +147,8 @@ async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     };
     let token = generate()?;
     let opened = ask.target.open(agents, Purpose::Change, 1).await?;
-    let kept = keep(opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
+    let quota = ask.quota.map(QuotaId::from);
+    let kept = keep(opened.store(), Keys::creation_limited(&token, grant.clone(), quota, now), now).await;
     opened.close().await?;
     kept?;
     let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, grant });

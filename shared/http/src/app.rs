@@ -8,6 +8,7 @@ use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, 
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
 use dormouse_ports::{EventBus, MaintenanceStore, SignalSubscriptions, limits};
 use futures::future::{Either, select};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::deadline::in_time;
@@ -280,6 +281,11 @@ impl App {
     /// The harness for fresh turns of `graph`.
     pub(crate) fn harness_of(&self, graph: &CompiledGraph) -> &Harness {
         if graph.sessions().is_some() { &self.0.sessioned } else { &self.0.stateless }
+    }
+
+    /// The present instant.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.engine().ports().clock.now()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

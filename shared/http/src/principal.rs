@@ -193,6 +193,7 @@ mod tests {
             tenant: tenant.to_owned(),
             workspaces: None,
             scopes: [].into(),
+            quota_id: None,
         };
         let all = [
             Principal::nobody(),

@@ -14,11 +14,12 @@ mod receipt;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_api::{CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
+use dormouse_api::{Call, CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use serde_json::Value;
 
 use crate::{Content, Request, Response};
@@ -60,12 +61,13 @@ impl Protocol {
         if let Some(response) = self.public(request).await? {
             return Ok(response);
         }
+        if let Some(delivery) = self.delivery(request)? {
+            return self.operations.deliver(delivery).await.map(respond);
+        }
         let call = self.admit(request).await?;
         match call.operation.spec().paging {
             Paging::Stream => {
-                let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
-                let resume = StreamOptions { last_event_id, request_id, time_left: request.time_left };
-                let events = self.streams.open(&self.operations, call, resume).await?;
+                let events = self.open(call, request, request_id).await?;
                 Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events.map(|item| blocks(&item)).boxed())))
             }
             Paging::Whole | Paging::Page | Paging::Range => {
@@ -75,6 +77,32 @@ impl Protocol {
                 form.map_or_else(|| Ok(respond(answer.clone())), |form| form.response(&answer))
             }
         }
+    }
+}
+
+impl Protocol {
+    /// The stream that `request` asks for, by whichever transport.
+    ///
+    /// # Errors
+    /// The first objection, and what the operation objects to.
+    pub(crate) async fn follow(
+        &self,
+        request: &Request,
+        request_id: &str,
+    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
+        let call = self.admit(request).await?;
+        self.open(call, request, request_id).await
+    }
+
+    async fn open(
+        &self,
+        call: Call,
+        request: &Request,
+        request_id: &str,
+    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
+        let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
+        let resume = StreamOptions { last_event_id, request_id, time_left: request.time_left };
+        self.streams.open(&self.operations, call, resume).await
     }
 }
 

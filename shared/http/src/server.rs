@@ -1,15 +1,17 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamLimits, Streams};
+use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamItem, StreamLimits, Streams};
 use dormouse_engine::in_trace;
-use dormouse_ports::{Records, Timers};
+use dormouse_ports::{Records, Secrets, Timers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::request::VERSION_HEADER;
 use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
 use futures::FutureExt;
+use futures::stream::BoxStream;
 use tracing::{Instrument, field};
 
 use crate::conditional::ConditionalRead;
@@ -47,6 +49,10 @@ pub struct ProtocolConfig {
     pub reads_only: bool,
     /// True if this process may repair what the doctor finds: write to the index of what sleeps, register wake-ups.
     pub may_repair: bool,
+    /// True if sockets can be opened at the paths of streams.
+    pub sockets: bool,
+    /// Providers of the secrets of vaults, by the names that vaults call them.
+    pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
 }
 
 impl ProtocolConfig {
@@ -64,6 +70,8 @@ impl ProtocolConfig {
             origins: Origins::default(),
             reads_only: false,
             may_repair: false,
+            sockets: false,
+            secrets: BTreeMap::new(),
         }
     }
 }
@@ -102,6 +110,7 @@ impl Server {
             cursors: wire.cursors.clone(),
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
+            secrets: wire.secrets.clone(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)
@@ -119,6 +128,7 @@ impl Server {
             beside: if wire.reads_only { Vec::new() } else { vec![Extensions::described(), app.described()] },
             since: clock.now(),
             issues: app.receipts().is_some(),
+            sockets: wire.sockets,
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {
@@ -175,6 +185,16 @@ impl Server {
             Some(traceparent) => in_trace(traceparent, answering).await,
             None => answering.await,
         }
+    }
+
+    /// The stream that `request` asks for, before it is encoded for a transport.
+    ///
+    /// # Errors
+    /// The response that refuses it.
+    pub(crate) async fn follow(&self, request: &Request) -> Result<BoxStream<'static, StreamItem>, Response> {
+        let request_id = format!("req_{}", self.0.app.engine().ports().ids.fresh());
+        let followed = self.0.protocol.follow(request, &request_id).await;
+        followed.map_err(|error| SurfaceRefusal::Protocol(error).into_response(&request_id))
     }
 
     /// The API that serves `path`.

@@ -1,5 +1,6 @@
 //! Local mode: joins the application to the store, bus, scheduler and gateway of this process.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Fetch, Records, SignalSubscriptions, Sleepers, StoreError};
+use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError};
 use dormouse_protocol::cursor::Cursors;
-use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -226,6 +227,8 @@ async fn run(
         notifier,
         origins: Origins::loopback(),
         may_repair: true,
+        sockets: true,
+        secrets: vaults(),
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);
@@ -299,6 +302,12 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     bound.map_err(
         |error| if error.kind() == io::ErrorKind::AddrInUse { DevError::PortTaken(port) } else { error.into() },
     )
+}
+
+/// Providers of the secrets of vaults: on this machine the environment.
+fn vaults() -> BTreeMap<String, Arc<dyn Secrets>> {
+    let environment: Arc<dyn Secrets> = Arc::new(VaultEnvironment);
+    BTreeMap::from([("env".to_owned(), environment)])
 }
 
 /// Whose keys and tokens are taken.

@@ -8,6 +8,7 @@ use std::io;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
@@ -26,6 +27,7 @@ use crate::hosts::Hosts;
 use crate::listen;
 use crate::shutdown::RunningGuard;
 use crate::sign_in::SignIn;
+use crate::socket;
 use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
@@ -88,6 +90,9 @@ pub(crate) async fn meant_for_us(State(hosts): State<Hosts>, request: Request<Bo
 
 /// Hands a request to the application. The turn goes on when the client leaves, as it does on AWS.
 async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Response {
+    if socket::is_asked_for(&request) {
+        return socket::open(&gateway.server, request, gateway.running).await;
+    }
     let request = match read(request, gateway.body_limit).await {
         Ok(request) => request,
         Err(error) => {
@@ -118,19 +123,25 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
 
 async fn read(request: Request<Body>, limit: usize) -> Result<dormouse_http::Request, axum::Error> {
     let (head, body) = request.into_parts();
+    let body = read_body(body, limit).await?;
+    Ok(dormouse_http::Request { body, ..headed(&head) })
+}
+
+/// The request without its body.
+pub(crate) fn headed(head: &Parts) -> dormouse_http::Request {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
-    Ok(dormouse_http::Request {
+    dormouse_http::Request {
         method: head.method.as_str().to_owned(),
         path: percent::decode(head.uri.path()),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
         // Requests are not signed here.
         caller: None,
-        body: read_body(body, limit).await?,
+        body: Vec::new(),
         time_left: None,
-    })
+    }
 }
 
 /// The body, or a little more than `limit` of it: enough to see that it is too large. What comes behind is thrown away,
@@ -151,7 +162,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
 }
 
 /// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
-fn encode(response: dormouse_http::Response, running: RunningGuard) -> Response {
+pub(crate) fn encode(response: dormouse_http::Response, running: RunningGuard) -> Response {
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = match response.content {
         Content::Whole(bytes) => Body::from(bytes),

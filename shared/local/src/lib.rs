@@ -35,6 +35,7 @@ mod scripted_model;
 mod served;
 mod shutdown;
 mod sign_in;
+mod socket;
 mod spool;
 mod store;
 mod subscriptions;

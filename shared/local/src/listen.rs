@@ -56,7 +56,7 @@ async fn connection(stream: TcpStream, routes: Router, running: RunningGuard) {
     let service = TowerToHyperService::new(tower_of(routes));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = running.stopping() => {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Map, Page, RecordedEntries, StoreError};
+use crate::{CounterWrite, Counters, Map, Page, RecordedEntries, StoreError};
 
 /// Names a document: its kind and its id. Two kinds never share an id space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -166,6 +166,8 @@ pub struct Journal {
     pub documents: Vec<DocumentWrite>,
     /// Each stream at most once.
     pub appends: Vec<Append>,
+    /// Counters that are taken from. Each key at most once.
+    pub counters: Vec<CounterWrite>,
     /// Entries that nodes have recorded, which have no place in a stream yet. Only a layer that publishes tasks takes
     /// them; a store by itself refuses them.
     pub recorded: Option<RecordedEntries>,
@@ -174,21 +176,22 @@ pub struct Journal {
 impl Journal {
     /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.documents.is_empty() && self.appends.is_empty() && self.recorded.is_none()
+        self.documents.is_empty() && self.appends.is_empty() && self.counters.is_empty() && self.recorded.is_none()
     }
 
     /// A journal of `documents` and `appends`.
     pub fn new(documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Self {
-        Self { documents, appends, recorded: None }
+        Self { documents, appends, ..Self::default() }
     }
 
     /// Everything that this one writes, and behind it everything that `other` does.
     #[must_use]
     pub fn merged_with(self, other: Self) -> Self {
-        let Self { mut documents, mut appends, recorded } = self;
+        let Self { mut documents, mut appends, mut counters, recorded } = self;
         documents.extend(other.documents);
         appends.extend(other.appends);
-        Self { documents, appends, recorded: recorded.or(other.recorded) }
+        counters.extend(other.counters);
+        Self { documents, appends, counters, recorded: recorded.or(other.recorded) }
     }
 
     /// True if `conflict` is about a document or stream that this journal writes.
@@ -196,6 +199,7 @@ impl Journal {
         match conflict {
             JournalConflict::Document(key) => self.documents.iter().any(|write| write.key == *key),
             JournalConflict::Stream(stream) => self.appends.iter().any(|append| append.stream == *stream),
+            JournalConflict::Counters(key) => self.counters.iter().any(|write| write.key == *key),
         }
     }
 
@@ -232,6 +236,12 @@ impl Journal {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));
             }
         }
+        for write in &self.counters {
+            write.check()?;
+            if !keys.insert(&write.key) {
+                return invalid(format!("one commit writes {} twice", write.key));
+            }
+        }
         Ok(())
     }
 }
@@ -256,6 +266,8 @@ pub enum JournalConflict {
     Document(DocumentKey),
     /// The stream has grown meanwhile.
     Stream(String),
+    /// Too little is left of the counters, or their period is another one.
+    Counters(DocumentKey),
 }
 
 impl fmt::Display for JournalConflict {
@@ -263,6 +275,7 @@ impl fmt::Display for JournalConflict {
         match self {
             Self::Document(key) => write!(f, "{key} was written by somebody else"),
             Self::Stream(stream) => write!(f, "stream {stream:?} has grown meanwhile"),
+            Self::Counters(key) => write!(f, "too little is left of the counters of {key}"),
         }
     }
 }
@@ -352,6 +365,12 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError>;
+
+    /// The counters of this name, if they were ever made.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError>;
 
     /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
     /// `order` of the last one before. `next` is the `order` to go on behind; a page with one may be short, and no

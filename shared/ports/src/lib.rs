@@ -62,6 +62,7 @@ mod bus;
 mod category;
 mod checkpoint;
 mod commit;
+mod counters;
 mod entry;
 pub mod execution;
 mod fan_in;
@@ -101,6 +102,7 @@ pub use commit::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
     SessionSave, SessionWrite, SuspendFrom,
 };
+pub use counters::{CounterChange, CounterWrite, Counters};
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};

@@ -6,7 +6,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::error::ErrorResponse;
-use crate::operation::{Access, Input, Output, Paging, SchemaOf, Spec};
+use crate::operation::{Access, Input, Level, Output, Paging, SchemaOf, Spec};
 use crate::request::{DEFAULT_LIMIT, IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_LIMIT, VERSION_HEADER};
 use crate::{Map, Operation, PROTOCOL_VERSION};
 
@@ -71,8 +71,11 @@ fn describe(spec: &Spec, generator: &mut SchemaGenerator) -> Value {
         "tags": [spec.tag],
         "x-level": spec.level.as_str(),
     });
+    if spec.level == Level::Extension {
+        described["x-extension"] = true.into();
+    }
     match spec.access {
-        Access::Public => described["security"] = json!([]),
+        Access::Public | Access::Signed => described["security"] = json!([]),
         Access::AnyKey => {}
         Access::Needs(scope) => described["x-scope"] = scope.as_str().into(),
     }
@@ -108,12 +111,12 @@ fn parameters(spec: &Spec) -> Vec<Value> {
     let text = json!({"type": "string"});
     let parameter = |place: &str, name: &str, required: bool, schema: &Value| json!({"name": name, "in": place, "required": required, "schema": schema});
     let mut all = Vec::new();
-    if spec.access != Access::Public {
+    if !matches!(spec.access, Access::Public | Access::Signed) {
         all.push(parameter("header", VERSION_HEADER, true, &json!({"type": "string", "enum": [PROTOCOL_VERSION]})));
     }
     let places = spec.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     all.extend(places.map(|name| parameter("path", name, true, &text)));
-    if spec.method.is_write() {
+    if spec.method.is_write() && spec.access != Access::Signed {
         let key = json!({"type": "string", "minLength": 1, "maxLength": 255});
         all.push(parameter("header", IDEMPOTENCY_HEADER, false, &key));
     }

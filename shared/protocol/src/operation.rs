@@ -66,6 +66,8 @@ pub enum Level {
     Replay,
     /// No level of the narrative: facts about one process.
     Host,
+    /// None: an operation of ours that the contract does not have.
+    Extension,
 }
 
 impl Level {
@@ -77,6 +79,7 @@ impl Level {
             Self::Receipts => "receipts",
             Self::Replay => "replay",
             Self::Host => "host",
+            Self::Extension => "extension",
         }
     }
 }
@@ -86,6 +89,8 @@ impl Level {
 pub enum Access {
     /// All callers; no key and no version header is needed.
     Public,
+    /// Callers that sign what they send with a secret of what they send it to; no key and no version header is needed.
+    Signed,
     /// Callers with a key.
     AnyKey,
     /// Callers with a key of this scope.

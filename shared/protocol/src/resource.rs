@@ -8,6 +8,7 @@ mod artifact;
 mod branch;
 mod card;
 mod catalog;
+mod extension;
 mod memory;
 mod message;
 mod outcome;
@@ -27,6 +28,7 @@ pub use card::{
     A2aTransport, CardSignature, HarnAgentCard, HarnAgentInterface, HarnTransport,
 };
 pub use catalog::{Connector, ConnectorStatus, Quota, QuotaScope, Skill, Tool};
+pub use extension::{CreateConnectorRequest, CreateQuotaRequest, UpdateConnectorRequest, UpdateQuotaRequest};
 pub use memory::{CreateMemoryRequest, Memory, MemoryContent, MemoryScope};
 pub use message::{AppendMessageRequest, AppendTaskMessageRequest, Message, MessageInput, Role, TaskMessageKind};
 pub use outcome::{Outcome, OutcomeStatus};

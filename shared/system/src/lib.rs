@@ -15,7 +15,7 @@ use dormouse_ports::{Clock, IdSource, Spawner};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-pub use secrets::EnvironmentSecrets;
+pub use secrets::{EnvironmentSecrets, VaultEnvironment};
 
 /// The machine's clock.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@ mod attempts;
 mod cancel;
 mod checkpoint;
 mod claim;
+mod counters;
 mod deadline;
 mod execution;
 mod fan_in;
@@ -89,15 +90,16 @@ impl<S: StateStore + Records> Journaled for S {}
 pub type JournalCheck = fn(Arc<dyn Journaled>) -> BoxFuture<'static, ()>;
 
 macro_rules! journal_checks {
-    ($($name:ident),+ $(,)?) => {
+    ($($module:ident: [$($name:ident),+ $(,)?]),+ $(,)?) => {
         /// Every check of journals with its name.
         pub const JOURNALS: &[(&str, JournalCheck)] = &[
-            $((concat!("journal::", stringify!($name)), |store| Box::pin(journal::$name(store))),)+
+            $($((concat!(stringify!($module), "::", stringify!($name)), |store| Box::pin($module::$name(store))),)+)+
         ];
     };
 }
 
 journal_checks! {
+    journal: [
     a_document_keeps_every_detail_and_counts_its_writes,
     kinds_do_not_share_ids,
     a_document_of_another_version_conflicts,
@@ -117,6 +119,16 @@ journal_checks! {
     of_many_at_once_one_appends,
     a_journal_that_makes_no_sense_is_refused,
     large_documents_and_entries_survive,
+    ],
+    counters: [
+        what_is_left_is_taken_until_there_is_too_little,
+        a_refused_take_writes_nothing_else,
+        an_addition_never_fails,
+        a_period_begins_once,
+        nothing_is_taken_behind_the_end_of_a_period,
+        the_same_take_again_counts_once,
+        of_many_at_once_no_more_is_taken_than_there_is,
+    ],
 }
 
 /// One check; panics when the store breaks the promise.

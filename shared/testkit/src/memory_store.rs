@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Diagnostics,
-    Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
+    Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
     InvocationRecord, InvocationStatus, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession,
     Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
     SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
@@ -227,6 +227,10 @@ impl Diagnostics for MemoryStore {}
 impl Records for MemoryStore {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         Ok(lock(&self.tables).journal.document(key, now).cloned())
+    }
+
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        Ok(lock(&self.tables).journal.counters(key))
     }
 
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {

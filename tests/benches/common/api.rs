@@ -101,6 +101,7 @@ impl Deployment {
             records: store.clone(),
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
+            secrets: Default::default(),
             personas: ["chat", "expense-approval"].map(spec).to_vec().into(),
             receipts: None,
         });
@@ -126,6 +127,7 @@ impl Deployment {
                 tenant: "acme".to_owned(),
                 workspaces: None,
                 scopes: BTreeSet::new(),
+                quota_id: None,
             },
             idempotency_key: IdempotencyKey::read(key.as_deref()).expect("a key"),
             target: found.target,

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
+    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Counters,
     Diagnostics, Document, DocumentKey, Event, EventBus, EventRule, EventRules, FeedPage, FeedRequest, FeedRow,
     Garbage, GcReport, IdSource, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, InvocationWrite,
     Invocations, LeaseRequest, ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
@@ -200,6 +200,12 @@ impl SimPorts {
 
 #[async_trait]
 impl Records for SimPorts {
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        let (about, key) = (key.to_string(), key.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.counters(&key));
+        self.call("counters", about, effect, |why| Err(unavailable(why))).await
+    }
+
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         let about = key.to_string();
         let key = key.clone();

@@ -8,6 +8,7 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use crate::events::writers_at_once;
 use crate::idempotency::twenty_submits;
 use crate::parts::{answers_at_once, two_of_three};
+use crate::quotas::{at_once, step_by_step};
 use crate::tasks::{approval, cancel_and_complete};
 use crate::world::World;
 
@@ -26,6 +27,8 @@ async fn what_holds_in_memory_holds_there() {
             writers_at_once(&world, &world.session().await).await;
             approval(&world, &world.session().await).await;
             two_of_three(&world, &world.session().await).await;
+            at_once(&world).await;
+            step_by_step(&world).await;
             answers_at_once(&world, &world.session().await).await;
             for _ in 0..5 {
                 cancel_and_complete(&world, &world.session().await).await;

@@ -24,7 +24,7 @@ async fn a_tenant_makes_personas_of_the_workflows_of_the_server() {
     assert!(!made.to_string().contains("sk-aaaa"), "{made}");
     assert_eq!(world.get(&format!("/v1/personas/{id}")).await, made);
     let listed = ids(&world.get("/v1/personas").await);
-    assert_eq!((listed[0].as_str(), listed.len()), (id.as_str(), 10));
+    assert_eq!((listed[0].as_str(), listed.len()), (id.as_str(), 11));
     let changed = world.patch(&format!("/v1/personas/{id}"), json!({"description": "Asks twice."})).await;
     assert_eq!((&changed["description"], &changed["version"]), (&json!("Asks twice."), &json!("1")));
 
@@ -41,7 +41,7 @@ async fn a_tenant_makes_personas_of_the_workflows_of_the_server() {
         assert_eq!(world.refusal(eve(), method, &format!("/v1/personas/{id}"), body).await.status(), 404);
     }
     let theirs = body(world.call(eve(), "GET", "/v1/personas", &Value::Null, None).await.unwrap());
-    assert_eq!(ids(&theirs).len(), 9, "those of the server");
+    assert_eq!(ids(&theirs).len(), 10, "those of the server");
     let workspace =
         body(world.call(eve(), "POST", "/v1/workspaces", &json!({"name": "w", "root": "/"}), None).await.unwrap());
     let stolen = json!({"workspace_id": workspace["id"], "persona_id": id});
@@ -55,7 +55,7 @@ async fn lists_of_what_is_stored_and_what_comes_with_the_server_go_on_page_by_pa
         world.post("/v1/personas", persona("chat", "act_auto")).await;
     }
     let whole = ids(&world.get("/v1/personas").await);
-    assert_eq!(whole.len(), 12);
+    assert_eq!(whole.len(), 13);
     for limit in 1..=12 {
         let (mut seen, mut cursor) = (Vec::new(), String::new());
         loop {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_api::RecordingStore;
 use dormouse_ports::{
-    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedPage,
-    FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
+    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Counters, Document, DocumentKey,
+    FeedPage, FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
     ListRequest, Map, Page, Records, StoreError, StreamEntry, StreamTip, TurnStore,
 };
 use dormouse_protocol::error::ErrorCode;
@@ -179,6 +179,10 @@ pub(crate) struct Meanwhile {
 
 #[async_trait]
 impl Records for Meanwhile {
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.store.counters(key).await
+    }
+
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         let happens = if key.kind == "session" { self.happens.lock().unwrap().take() } else { None };
         if let Some(happens) = happens {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod accepts;
+mod connectors;
 mod durable;
 mod events;
 mod extended;
@@ -11,6 +12,7 @@ mod identity;
 mod late;
 mod open;
 mod parts;
+mod quotas;
 mod receipts;
 mod recorded;
 mod refusals;

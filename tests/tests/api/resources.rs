@@ -23,11 +23,11 @@ async fn each_graph_is_a_persona() {
     let world = World::new();
     let page = world.get("/v1/personas?limit=3").await;
     assert_eq!(ids(&page), ["persona_chat", "persona_expense-approval", "persona_export-job"]);
-    let rest = world.get(&format!("/v1/personas?limit=6&cursor={}", text(&page["page"]["next_cursor"]))).await;
+    let rest = world.get(&format!("/v1/personas?limit=7&cursor={}", text(&page["page"]["next_cursor"]))).await;
     assert_eq!(
         (ids(&rest), &rest["page"]["has_more"]),
         (
-            ["reminder", "purchase", "search", "work", "silent", "strict"]
+            ["reminder", "purchase", "search", "steps", "work", "silent", "strict"]
                 .map(|graph| format!("persona_{graph}"))
                 .to_vec(),
             &json!(false)

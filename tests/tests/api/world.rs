@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
-use dormouse_ports::{Clock, MaintenanceStore, Records, StateStore};
+use dormouse_ports::{Clock, MaintenanceStore, Records, Secret, SecretError, Secrets, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::openapi::{DocumentInfo, document};
@@ -72,13 +72,14 @@ impl World {
         };
         let agents = dormouse_app::agents()
             .graph(|_| Ok(crate::recorded::searching()))
+            .graph(|_| crate::quotas::stepping())
             .graph(|_| crate::receipts::working("work"))
             .graph(|_| crate::receipts::working("silent"))
             .graph(|_| crate::receipts::working("strict"));
         let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let mut personas =
-            ["chat", "expense-approval", "export-job", "reminder", "purchase", "search"].map(spec).to_vec();
+            ["chat", "expense-approval", "export-job", "reminder", "purchase", "search", "steps"].map(spec).to_vec();
         personas.push(spec("work"));
         personas.push(
             PersonaSpec::new("silent", "Leaves no receipts.", AutonomyTier::ActAuto)
@@ -91,6 +92,7 @@ impl World {
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
+            secrets: secrets(),
             harness: harness.clone(),
             records: records.clone(),
             timers: subscriptions.clone(),
@@ -236,6 +238,25 @@ impl World {
     }
 }
 
+/// The secrets of the tenant `acme`, as the provider `test` gives them.
+fn secrets() -> BTreeMap<String, Arc<dyn Secrets>> {
+    let provider: Arc<dyn Secrets> = Arc::new(TestSecrets);
+    BTreeMap::from([("test".to_owned(), provider)])
+}
+
+struct TestSecrets;
+
+#[async_trait::async_trait]
+impl Secrets for TestSecrets {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        match name {
+            "acme.HOOK" => Ok(Secret::new("It's a Secret to Everybody")),
+            "acme.STANDARD" => Ok(Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")),
+            other => Err(SecretError::Missing(other.to_owned())),
+        }
+    }
+}
+
 /// Who may do everything in all workspaces of a tenant.
 pub(crate) fn ada() -> Actor {
     actor("ada", "acme", None)
@@ -244,7 +265,7 @@ pub(crate) fn ada() -> Actor {
 pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Actor {
     let workspaces = workspaces.map(|ids| ids.iter().map(|id| WorkspaceId::from(*id)).collect::<BTreeSet<_>>());
     let scopes = Scope::ALL.iter().copied().collect();
-    Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces, scopes }
+    Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces, scopes, quota_id: None }
 }
 
 /// What was answered.

@@ -54,6 +54,7 @@ impl Tasks {
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(engine.engine().clone(), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
+            secrets: Default::default(),
             harness: harness.clone(),
             records: store.clone(),
             timers: subscriptions,
@@ -73,7 +74,13 @@ impl Tasks {
             params: found.params,
             query: Query::parse("").expect("no query"),
             body: Body::read(found.operation, Some("application/json"), &bytes).expect("a body"),
-            actor: Actor { name: "ada".to_owned(), tenant: "acme".to_owned(), workspaces: None, scopes },
+            actor: Actor {
+                name: "ada".to_owned(),
+                tenant: "acme".to_owned(),
+                workspaces: None,
+                scopes,
+                quota_id: None,
+            },
             idempotency_key: IdempotencyKey::read(None).expect("no key"),
             target: found.target,
             now: self.clock.now(),

@@ -98,6 +98,7 @@ impl Claims {
             tenant: tenant.to_owned(),
             workspaces: workspaces.map(|all| all.into_iter().map(WorkspaceId::from).collect()),
             scopes: scopes.into_iter().filter_map(Scope::parse).collect(),
+            quota_id: config.quota_id.clone(),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Issuers as an operator describes them.
 
+use dormouse_protocol::id::QuotaId;
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
@@ -40,6 +41,9 @@ pub struct IssuerConfig {
     /// named, actors reach all workspaces of their tenant.
     #[serde(default)]
     pub workspaces_claim: Option<String>,
+    /// Quota that the tasks of its actors count against.
+    #[serde(default)]
+    pub quota_id: Option<QuotaId>,
 }
 
 fn usual_algorithms() -> Vec<Algorithm> {

@@ -66,7 +66,13 @@ mod tests {
     use super::*;
 
     fn actor(tenant: &str, name: &str) -> Actor {
-        Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces: None, scopes: BTreeSet::new() }
+        Actor {
+            name: name.to_owned(),
+            tenant: tenant.to_owned(),
+            workspaces: None,
+            scopes: BTreeSet::new(),
+            quota_id: None,
+        }
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl DynamoDbStateStore {
             Some(PlanPart::Invocation) => CommitError::InvocationConflict,
             Some(PlanPart::Signal) => self.wait_refusal(found).await,
             Some(PlanPart::Document(write)) => CommitError::Journal(JournalConflict::Document(write.key.clone())),
+            Some(PlanPart::Counters(key)) => CommitError::Journal(JournalConflict::Counters(key.clone())),
             Some(PlanPart::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),
             Some(PlanPart::Unconditional) | None => {
                 CommitError::Store(StoreError::Unavailable("an unconditional change was refused".to_owned()))

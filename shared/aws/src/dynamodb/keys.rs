@@ -81,6 +81,10 @@ pub(super) const LABEL: &str = "row_label";
 pub(super) const KNOWN: &str = "known_at_end";
 /// Of a row of a feed: its batch is found by its first position.
 pub(super) const BY_FIRST: &str = "by_first";
+/// Of counters: what is left of each, by its name behind this.
+pub(super) const LEFT: &str = "left_";
+/// Of counters: end of their period.
+pub(super) const PERIOD_ENDS_AT: &str = "period_ends_at";
 pub(super) const OWNERS: &str = "owners";
 pub(super) const WRITTEN_AT: &str = "written_at";
 

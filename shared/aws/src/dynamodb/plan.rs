@@ -2,7 +2,8 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Commit, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom,
+    Commit, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, PausedInvocation, SessionWrite, StoreError,
+    SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +15,7 @@ use super::item::{Item, text_value};
 use super::journal::AppendWrites;
 use super::keys::{CHUNK, Key};
 use super::write::Write;
-use super::{journal, pending, session, signal};
+use super::{counters, journal, pending, session, signal};
 
 /// The most items that a transaction changes.
 const MOST_CHANGES: usize = 100;
@@ -29,6 +30,7 @@ pub(super) enum PlanPart<'a> {
     Signal,
     Document(&'a DocumentWrite),
     Stream(&'a str),
+    Counters(&'a DocumentKey),
     Unconditional,
 }
 
@@ -88,6 +90,7 @@ impl<'a> Plan<'a> {
             | PlanPart::Invocation
             | PlanPart::Signal
             | PlanPart::Document(_)
+            | PlanPart::Counters(_)
             | PlanPart::Unconditional => None,
         }
     }
@@ -225,6 +228,11 @@ impl<'a> Plan<'a> {
             if write.body.is_some() {
                 self.witness.get_or_insert_with(|| Key::document(&write.key));
             }
+        }
+        for write in &commit.journal.counters {
+            let change = counters::counter_write(write, commit.now, id_of(commit));
+            self.parts.push((PlanPart::Counters(&write.key), change));
+            self.witness.get_or_insert_with(|| Key::document(&write.key));
         }
         for append in &commit.journal.appends {
             let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;

@@ -97,7 +97,7 @@ impl RunJournal {
     fn of(&self, entries: Vec<JournalEntry>) -> Journal {
         let invocation_id = self.invocation_id.clone();
         let recorded = (!entries.is_empty()).then_some(RecordedEntries { invocation_id, entries });
-        Journal { documents: Vec::new(), appends: Vec::new(), recorded }
+        Journal { recorded, ..Journal::default() }
     }
 
     /// Condition that the claim still stands, where there is one: a worker that takes the invocation over begins its

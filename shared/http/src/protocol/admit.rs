@@ -1,3 +1,4 @@
+use dormouse_protocol::id::ConnectorId;
 use dormouse_protocol::operation::{Access, Operation};
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query, VERSION_HEADER, check_version};
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
@@ -5,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Protocol;
 use super::public::RESOURCE;
-use dormouse_api::{Actor, Call};
+use dormouse_api::{Actor, Call, Delivery, SignedBody};
 
 use crate::Request;
 
@@ -40,6 +41,21 @@ impl Protocol {
         self.authenticate(request, now).await
     }
 
+    /// The webhook that `request` is, if it is one: its sender has no key, and signs it.
+    ///
+    /// # Errors
+    /// If no operation has its path and method.
+    pub(super) fn delivery(&self, request: &Request) -> Result<Option<Delivery>, ProtocolError> {
+        let found = Operation::find(&request.method, &request.path)?;
+        if found.operation.spec().access != Access::Signed {
+            return Ok(None);
+        }
+        tracing::Span::current().record("operation", found.operation.spec().id);
+        let connector_id = ConnectorId::from(found.params.get("connector_id"));
+        let sent = SignedBody { headers: request.headers.clone(), body: request.body.clone() };
+        Ok(Some(Delivery { connector_id, sent, now: self.clock.now() }))
+    }
+
     async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
             tracing::warn!(%error, "an API key could not be looked up in the store");
@@ -59,7 +75,7 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
 
 fn check_scope(actor: &Actor, operation: Operation) -> Result<(), ProtocolError> {
     let needed = match operation.spec().access {
-        Access::Public | Access::AnyKey => None,
+        Access::Public | Access::Signed | Access::AnyKey => None,
         Access::Needs(scope) => Some(scope),
     };
     let missing = needed.filter(|scope| !actor.scopes.contains(scope));

@@ -23,10 +23,14 @@ const A2A_VERSION: &str = "0.3.0";
 /// The card for clients of the protocol.
 pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
     let stream_url = about.stream_url.as_ref().unwrap_or(&about.base_url);
-    let interfaces = vec![
+    let mut interfaces = vec![
         HarnAgentInterface { transport: HarnTransport::Rest, url: format!("{}/v1", about.base_url) },
         HarnAgentInterface { transport: HarnTransport::Sse, url: format!("{stream_url}/v1") },
     ];
+    if about.sockets {
+        let url = format!("{}/v1", about.base_url.replacen("http", "ws", 1));
+        interfaces.push(HarnAgentInterface { transport: HarnTransport::WebSocket, url });
+    }
     HarnAgentCard {
         envelope: Envelope::new(AgentCardId::new("agent_card_dormouse"), about.since),
         name: NAME.to_owned(),
@@ -50,7 +54,8 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
 /// What works here.
 fn capabilities(about: &ServerInfo) -> Vec<String> {
     let issues = about.issues.then_some("receipts");
-    ["rest", "sse"].into_iter().chain(issues).map(str::to_owned).collect()
+    let sockets = about.sockets.then_some("websocket");
+    ["rest", "sse"].into_iter().chain(sockets).chain(issues).map(str::to_owned).collect()
 }
 
 /// The card for clients of A2A, with the names of both generations.

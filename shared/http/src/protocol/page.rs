@@ -184,6 +184,7 @@ fn describe_beside(
 fn facts(spec: &Spec) -> String {
     let access = match spec.access {
         Access::Public => "public".to_owned(),
+        Access::Signed => "by signature".to_owned(),
         Access::AnyKey => "any key".to_owned(),
         Access::Needs(scope) => format!("scope <code>{}</code>", scope.as_str()),
     };

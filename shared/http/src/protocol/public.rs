@@ -117,6 +117,8 @@ pub(crate) struct ServerInfo {
     pub(crate) since: Timestamp,
     /// True if it issues receipts.
     pub(crate) issues: bool,
+    /// True if sockets can be opened at the paths of its streams.
+    pub(crate) sockets: bool,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
@@ -224,6 +226,7 @@ impl Protocol {
                 rest: true,
                 sse: true,
                 receipts: about.issues,
+                websocket: about.sockets,
                 ..TransportCapabilities::default()
             }))),
             Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).map(|card| json!(card)),

@@ -8,6 +8,7 @@ mod keys;
 mod pages;
 mod refusals;
 mod scopes;
+mod sockets;
 mod streams;
 mod tells;
 mod world;

@@ -11,8 +11,8 @@ use dormouse_http::{
     Request, Response, Server,
 };
 use dormouse_ports::{
-    Clock, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Journal, ListRequest, Page, Records, StoreError,
-    StreamEntry, StreamTip,
+    Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Journal, ListRequest, Page, Records,
+    StoreError, StreamEntry, StreamTip,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::event::EventPlace;
@@ -70,6 +70,10 @@ impl Shelf {
 
 #[async_trait]
 impl Records for Shelf {
+    async fn counters(&self, _: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        Ok(None)
+    }
+
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         self.up()?;
         let is_broken = *self.is_broken.lock().unwrap();
@@ -216,6 +220,8 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         origins: Origins::parse("https://app.example.com").unwrap(),
         may_repair: false,
         reads_only: serves == Serves::Protocol,
+        sockets: true,
+        secrets: BTreeMap::new(),
     }
 }
 

@@ -54,6 +54,8 @@ scopes! {
     VaultsRead = "vaults:read",
     VaultsWrite = "vaults:write",
     ConnectorsRead = "connectors:read",
+    ConnectorsWrite = "connectors:write",
+    QuotasWrite = "quotas:write",
     OperationsRead = "operations:read",
     OperationsWrite = "operations:write",
 }

@@ -1,4 +1,4 @@
-use super::Access::{AnyKey, Needs, Public};
+use super::Access::{AnyKey, Needs, Public, Signed};
 use super::Scope::*;
 use super::{Input, Level, Method, Output, Paging, Spec, schema_of};
 use crate::envelope::{List, Map};
@@ -290,4 +290,19 @@ operations! {
     /// Reads a quota.
     GetQuota "getQuota" Get "/v1/quotas/{quota_id}" Quotas Extended Needs(WorkspacesRead), Whole []
         (none) -> (json 200 Quota);
+    /// Creates a quota.
+    CreateQuota "createQuota" Post "/v1/quotas" Quotas Extension Needs(QuotasWrite), Whole []
+        (required CreateQuotaRequest) -> (json 201 Quota);
+    /// Changes a quota.
+    UpdateQuota "updateQuota" Patch "/v1/quotas/{quota_id}" Quotas Extension Needs(QuotasWrite), Whole []
+        (required UpdateQuotaRequest) -> (json 200 Quota);
+    /// Creates a connector.
+    CreateConnector "createConnector" Post "/v1/connectors" Connectors Extension Needs(ConnectorsWrite), Whole []
+        (required CreateConnectorRequest) -> (json 201 Connector);
+    /// Changes a connector.
+    UpdateConnector "updateConnector" Patch "/v1/connectors/{connector_id}" Connectors Extension Needs(ConnectorsWrite), Whole []
+        (required UpdateConnectorRequest) -> (json 200 Connector);
+    /// Takes a webhook, which is proved by its signature.
+    DeliverToConnector "deliverToConnector" Post "/v1/connectors/{connector_id}/deliveries" Connectors Extension Signed, Whole []
+        (required Map) -> (json 200 Map);
 }

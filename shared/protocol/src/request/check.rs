@@ -4,10 +4,11 @@ use crate::ProtocolError;
 use crate::receipt::VerifyReceiptRequest;
 use crate::replay::{ReplayMode, ReplayTaskRequest};
 use crate::resource::{
-    AppendMessageRequest, AppendTaskMessageRequest, CancelTaskRequest, CreateBranchRequest, CreateMemoryRequest,
-    CreatePersonaRequest, CreateSessionRequest, CreateVaultRequest, CreateWorkspaceRequest, ForkSessionRequest,
-    PermissionResponseRequest, RegisterArtifactRequest, SubmitTaskRequest, TruncateSessionRequest,
-    UpdatePersonaRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
+    AppendMessageRequest, AppendTaskMessageRequest, CancelTaskRequest, CreateBranchRequest, CreateConnectorRequest,
+    CreateMemoryRequest, CreatePersonaRequest, CreateQuotaRequest, CreateSessionRequest, CreateVaultRequest,
+    CreateWorkspaceRequest, ForkSessionRequest, PermissionResponseRequest, RegisterArtifactRequest, SubmitTaskRequest,
+    TruncateSessionRequest, UpdateConnectorRequest, UpdatePersonaRequest, UpdateQuotaRequest, UpdateSessionRequest,
+    UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
 };
 
 /// The most messages that a session is created with: they are written in one transaction.
@@ -25,6 +26,10 @@ pub trait OperationBody {
 }
 
 impl OperationBody for AppendMessageRequest {}
+impl OperationBody for CreateConnectorRequest {}
+impl OperationBody for CreateQuotaRequest {}
+impl OperationBody for UpdateConnectorRequest {}
+impl OperationBody for UpdateQuotaRequest {}
 impl OperationBody for AppendTaskMessageRequest {}
 impl OperationBody for CancelTaskRequest {}
 impl OperationBody for CreateBranchRequest {}

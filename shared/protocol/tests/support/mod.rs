@@ -42,8 +42,10 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "Connector" Connector;
     "ConnectorList" List<Connector>;
     "CreateBranchRequest" CreateBranchRequest;
+    "CreateConnectorRequest" CreateConnectorRequest;
     "CreateMemoryRequest" CreateMemoryRequest;
     "CreatePersonaRequest" CreatePersonaRequest;
+    "CreateQuotaRequest" CreateQuotaRequest;
     "CreateSessionRequest" CreateSessionRequest;
     "CreateVaultRequest" CreateVaultRequest;
     "CreateWorkspaceRequest" CreateWorkspaceRequest;
@@ -96,7 +98,9 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "ToolList" List<Tool>;
     "TruncateSessionRequest" TruncateSessionRequest;
     "TruncateSessionResponse" TruncateSessionResponse;
+    "UpdateConnectorRequest" UpdateConnectorRequest;
     "UpdatePersonaRequest" UpdatePersonaRequest;
+    "UpdateQuotaRequest" UpdateQuotaRequest;
     "UpdateSessionRequest" UpdateSessionRequest;
     "UpdateWorkspaceRequest" UpdateWorkspaceRequest;
     "Vault" Vault;

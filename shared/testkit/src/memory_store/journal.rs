@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use dormouse_ports::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, FedAppend, FeedPage, FeedRequest, FeedRow, Journal,
-    JournalConflict, ListRequest, Listed, Map, Page, StreamEnd, StreamEntry, StreamTip,
+    Append, Breadth, CounterWrite, Counters, Document, DocumentKey, DocumentWrite, FedAppend, FeedPage, FeedRequest,
+    FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, Page, StreamEnd, StreamEntry, StreamTip,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 #[derive(Debug, Default)]
 pub(super) struct JournalTables {
     documents: BTreeMap<DocumentKey, Document>,
+    counters: BTreeMap<DocumentKey, Counters>,
     /// By list and order.
     lists: BTreeMap<(String, String), (Breadth, DocumentKey)>,
     streams: BTreeMap<String, Vec<Map>>,
@@ -39,6 +40,11 @@ impl JournalTables {
                 return Err(JournalConflict::Stream(append.stream.clone()));
             }
         }
+        for write in &journal.counters {
+            if self.after(write, now).is_none() {
+                return Err(JournalConflict::Counters(write.key.clone()));
+            }
+        }
         Ok(())
     }
 
@@ -46,6 +52,20 @@ impl JournalTables {
     pub(super) fn apply(&mut self, journal: &Journal, now: Timestamp) {
         journal.documents.iter().for_each(|write| self.write(write));
         journal.appends.iter().for_each(|append| self.append(append, now));
+        for write in &journal.counters {
+            if let Some(after) = self.after(write, now) {
+                self.counters.insert(write.key.clone(), after);
+            }
+        }
+    }
+
+    /// The counters of `write` after it, if it may happen.
+    fn after(&self, write: &CounterWrite, now: Timestamp) -> Option<Counters> {
+        self.counters.get(&write.key).cloned().unwrap_or_default().after(&write.change, now)
+    }
+
+    pub(super) fn counters(&self, key: &DocumentKey) -> Option<Counters> {
+        self.counters.get(key).cloned()
     }
 
     fn write(&mut self, write: &DocumentWrite) {

@@ -3,7 +3,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
     Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, GrowingLists,
     IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
@@ -285,6 +285,10 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
 
 #[async_trait]
 impl Records for LyingStore {
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.inner.counters(key).await
+    }
+
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         self.inner.document(key, now).await
     }

@@ -1,0 +1,265 @@
+//! A connection over which a client follows a stream of events and sends commands: the frames of WebSockets, whoever
+//! carries them. Each frame is a JSON object with a `type`.
+//!
+//! | the server sends | means |
+//! |---|---|
+//! | `event` | `event`: what happened; `replayed: true` for what had happened before the socket was opened or resumed |
+//! | `result` | answer to the command `id`: `status` and `body` as the same request over HTTP has them |
+//! | `error` | refusal of the command `id`, or the end of the stream, with `error` as over HTTP |
+//! | `pong`, `ping` | answer to a `ping`; a sign of life, to which no answer is needed |
+//!
+//! | the client sends | does | needs |
+//! |---|---|---|
+//! | `input`, `tool_confirmation`, `interrupt` | a message to a task | `message`; `task_id` |
+//! | `approval` | answers a request for a permission | `request_id`, and the fields of the answer |
+//! | `cancel` | cancels a task | `task_id`; may have `reason` |
+//! | `message` | appends to a session | `message`; `session_id` |
+//! | `task` | submits a task | `input`, and the other fields of a task; `session_id` |
+//! | `truncate` | cuts a transcript | `keep_first`; `session_id` |
+//! | `resume` | follows the stream anew behind an event | `after_event_id` |
+//! | `ping` | asks for a `pong` | |
+//!
+//! The task or session of the socket's own path needs no naming. Every frame may have an `id`, which comes back with what
+//! is said about it, and a command an `idempotency_key`. Commands are the requests of the protocol, with the key with
+//! which the socket was opened: a key that is revoked works no longer.
+//!
+//! A page of a browser, which cannot send headers, offers `bearer.KEY` and the version of the protocol as subprotocols.
+
+use dormouse_api::StreamItem;
+use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
+use dormouse_protocol::operation::Paging;
+use dormouse_protocol::request::{IDEMPOTENCY_HEADER, MAX_BODY_BYTES, VERSION_HEADER};
+use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{Content, Request, Response, Server};
+
+/// The largest frame that a client may send, in bytes.
+pub const LARGEST_FRAME: usize = MAX_BODY_BYTES;
+
+/// Number of frames that cannot be read after which a socket is closed.
+const PATIENCE: u32 = 10;
+
+/// Prefix of the subprotocol that holds a key.
+const BEARER: &str = "bearer.";
+
+/// An open connection: who opened it, where, and what follows.
+pub struct Socket {
+    server: Server,
+    /// The request by which it was opened, without what concerns the opening alone.
+    opened: Request,
+    task_id: Option<String>,
+    session_id: Option<String>,
+    unreadable: u32,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket").field("path", &self.opened.path).finish_non_exhaustive()
+    }
+}
+
+/// Frames that a server sends by itself; the end of the stream is the end of the socket.
+pub type Frames = BoxStream<'static, String>;
+
+/// What comes of a frame of a client.
+pub enum Said {
+    /// This is said.
+    Frame(String),
+    /// The stream begins anew, and these are its frames from now on.
+    Resumed(Frames),
+    /// The socket is closed, because of this.
+    Closed(&'static str),
+}
+
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Frame(_) => f.write_str("Frame"),
+            Self::Resumed(_) => f.write_str("Resumed"),
+            Self::Closed(reason) => write!(f, "Closed({reason})"),
+        }
+    }
+}
+
+impl Server {
+    /// Opens a socket at the path of a stream. `request` is the one by which the client asked for it.
+    ///
+    /// # Errors
+    /// The response that refuses it, as a stream over HTTP would be.
+    pub async fn socket(&self, request: Request) -> Result<(Socket, Frames), Response> {
+        let opened = with_credentials(request);
+        let refuse = |error: ProtocolError| Response::json(error.status(), &json!(error.into_response("socket")));
+        let found = Operation::find("GET", &opened.path).map_err(refuse)?;
+        if found.operation.spec().paging != Paging::Stream {
+            return Err(refuse(ProtocolError::no_such_route()));
+        }
+        let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
+        let (task_id, session_id) = (place("task_id"), place("session_id"));
+        let socket = Socket { server: self.clone(), opened, task_id, session_id, unreadable: 0 };
+        let frames = socket.follow(&socket.opened.query).await?;
+        Ok((socket, frames))
+    }
+}
+
+impl Socket {
+    /// The subprotocol that the server chooses of those that the client offered.
+    pub fn subprotocol(request: &Request) -> Option<&'static str> {
+        let offered = request.header("sec-websocket-protocol")?;
+        offered.split(',').any(|one| one.trim() == PROTOCOL_VERSION).then_some(PROTOCOL_VERSION)
+    }
+
+    async fn follow(&self, query: &str) -> Result<Frames, Response> {
+        let request = Request { query: query.to_owned(), ..self.opened.clone() };
+        let now = self.server.app().now();
+        self.server.follow(&request).await.map(|items| frames(items, now).boxed())
+    }
+
+    /// Takes a frame of the client.
+    pub async fn take(&mut self, text: &str) -> Said {
+        if text.len() > LARGEST_FRAME {
+            return Said::Closed("the frame is too large");
+        }
+        let frame = match dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY) {
+            Ok(frame) => frame,
+            Err(_) => return self.not_understood(None, ProtocolError::invalid("frame", "expected a JSON object")),
+        };
+        let id = frame.get("id").cloned();
+        match frame.get("type").and_then(Value::as_str) {
+            Some("ping") => Said::Frame(json!({ "type": "pong", "id": id }).to_string()),
+            Some("resume") => self.resume(id, &frame).await,
+            Some(kind) => match self.command(kind, &frame) {
+                Ok(Some(request)) => Said::Frame(self.ask(id, request).await),
+                Ok(None) => self.not_understood(id, ProtocolError::invalid("type", "no frame of this type is known")),
+                Err(error) => Said::Frame(refused(id, error)),
+            },
+            None => self.not_understood(id, ProtocolError::invalid("type", "missing required field")),
+        }
+    }
+
+    fn not_understood(&mut self, id: Option<Value>, error: ProtocolError) -> Said {
+        self.unreadable += 1;
+        if self.unreadable >= PATIENCE {
+            Said::Closed("too many frames cannot be read")
+        } else {
+            Said::Frame(refused(id, error))
+        }
+    }
+
+    async fn resume(&self, id: Option<Value>, frame: &Map) -> Said {
+        let after = frame.get("after_event_id").and_then(Value::as_str).unwrap_or_default();
+        let is_plain = after.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte));
+        if after.is_empty() || !is_plain {
+            return Said::Frame(refused(id, ProtocolError::cursor_expired("after_event_id")));
+        }
+        match self.follow(&format!("after_event_id={after}")).await {
+            Ok(frames) => Said::Resumed(frames),
+            Err(response) => Said::Frame(told(id, response)),
+        }
+    }
+
+    /// The request that a command makes; `None` for a type that is not known.
+    fn command(&self, kind: &str, frame: &Map) -> Result<Option<Request>, ProtocolError> {
+        let task = || named::<TaskId>(frame, "task_id", self.task_id.as_deref());
+        let session = || named::<SessionId>(frame, "session_id", self.session_id.as_deref());
+        let but = |names: &[&str]| {
+            let kept =
+                frame.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !ENVELOPE.contains(&name.as_str()));
+            Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+        };
+        let (path, body) = match kind {
+            "input" | "tool_confirmation" | "interrupt" => {
+                (format!("/v1/tasks/{}/messages", task()?), json!({ "kind": kind, "message": frame.get("message") }))
+            }
+            "approval" => {
+                let request = named::<PermissionRequestId>(frame, "request_id", None)?;
+                (format!("/v1/permission-requests/{request}/respond"), but(&["request_id"]))
+            }
+            "cancel" => (format!("/v1/tasks/{}/cancel", task()?), but(&["task_id"])),
+            "message" => (format!("/v1/sessions/{}/messages", session()?), but(&["session_id"])),
+            "task" => (format!("/v1/sessions/{}/tasks", session()?), but(&["session_id"])),
+            "truncate" => (format!("/v1/sessions/{}/truncate", session()?), but(&["session_id"])),
+            _ => return Ok(None),
+        };
+        let mut headers = self.opened.headers.clone();
+        headers.push(("content-type".to_owned(), "application/json".to_owned()));
+        if let Some(key) = frame.get("idempotency_key") {
+            let key = key.as_str().ok_or_else(|| ProtocolError::invalid("idempotency_key", "expected text"))?;
+            headers.push((IDEMPOTENCY_HEADER.to_ascii_lowercase(), key.to_owned()));
+        }
+        let (method, query) = ("POST".to_owned(), String::new());
+        Ok(Some(Request { method, path, query, headers, body: body.to_string().into_bytes(), ..self.opened.clone() }))
+    }
+
+    async fn ask(&self, id: Option<Value>, request: Request) -> String {
+        told(id, self.server.http(request).await)
+    }
+}
+
+/// Fields of a frame that are no part of its request.
+const ENVELOPE: &[&str] = &["type", "id", "idempotency_key"];
+
+/// The id that `frame` has under `name`, or else that of the socket's path.
+fn named<I: Identifier>(frame: &Map, name: &str, own: Option<&str>) -> Result<I, ProtocolError> {
+    let given = frame.get(name).map(|id| id.as_str().unwrap_or_default());
+    let id = given.or(own).ok_or_else(|| ProtocolError::invalid(name, "missing required field"))?;
+    Some(I::from(id.to_owned())).filter(I::is_well_formed).ok_or_else(|| ProtocolError::not_found(I::OBJECT))
+}
+
+/// `response` as a frame about `id`.
+fn told(id: Option<Value>, response: Response) -> String {
+    let status = response.status;
+    let body = match response.content {
+        Content::Whole(bytes) => serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        Content::Live(_) => Value::Null,
+    };
+    if status < 400 {
+        return json!({ "type": "result", "id": id, "status": status, "body": body }).to_string();
+    }
+    let error = body.get("error").cloned().unwrap_or(body);
+    json!({ "type": "error", "id": id, "status": status, "error": error }).to_string()
+}
+
+fn refused(id: Option<Value>, error: ProtocolError) -> String {
+    told(id, Response::json(error.status(), &json!(error.into_response("socket"))))
+}
+
+/// What a stream yields, as frames. What had happened before `since` is replayed.
+fn frames(items: BoxStream<'static, StreamItem>, since: Timestamp) -> impl futures::Stream<Item = String> + Send {
+    let shown = move |event: &Event| {
+        json!({ "type": "event", "replayed": event.envelope.created_at < since, "event": event }).to_string()
+    };
+    items.flat_map(move |item| {
+        let frames: Vec<String> = match item {
+            StreamItem::Events(events) => events.iter().map(shown).collect(),
+            StreamItem::Heartbeat => vec![json!({ "type": "ping" }).to_string()],
+            StreamItem::Failed { cursor, error } => {
+                vec![json!({ "type": "error", "id": null, "cursor": cursor, "error": error.error }).to_string()]
+            }
+        };
+        futures::stream::iter(frames)
+    })
+}
+
+/// `request` with the headers that its subprotocols stand for, and without those of the opening.
+fn with_credentials(mut request: Request) -> Request {
+    let offered = request.header("sec-websocket-protocol").unwrap_or_default().to_owned();
+    let mut offered = offered.split(',').map(str::trim);
+    if request.header("authorization").is_none()
+        && let Some(key) = offered.clone().find_map(|one| one.strip_prefix(BEARER))
+    {
+        request.headers.push(("authorization".to_owned(), format!("Bearer {key}")));
+    }
+    let version = VERSION_HEADER.to_ascii_lowercase();
+    if request.header(&version).is_none() && offered.any(|one| one == PROTOCOL_VERSION) {
+        request.headers.push((version, PROTOCOL_VERSION.to_owned()));
+    }
+    let is_kept = |name: &str| {
+        matches!(name, "authorization" | "origin" | "traceparent" | "last-event-id") || name.starts_with("harn-")
+    };
+    request.headers.retain(|(name, _)| is_kept(name));
+    request
+}

@@ -1,0 +1,73 @@
+//! WebSockets: carries the frames of the application.
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{FromRequestParts, Request};
+use axum::http::header;
+use axum::response::Response;
+use dormouse_http::{Frames, LARGEST_FRAME, Said, Server, Socket};
+use futures::StreamExt;
+
+use crate::gateway::{encode, headed};
+use crate::shutdown::RunningGuard;
+
+/// True if `request` asks for a WebSocket.
+pub(crate) fn is_asked_for(request: &Request) -> bool {
+    let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))
+}
+
+/// Opens the WebSocket that `request` asks for, or refuses it.
+pub(crate) async fn open(server: &Server, request: Request, running: RunningGuard) -> Response {
+    let (mut head, _) = request.into_parts();
+    let upgrade = match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return axum::response::IntoResponse::into_response(rejection),
+    };
+    let asked = headed(&head);
+    let upgrade = match Socket::subprotocol(&asked) {
+        Some(protocol) => upgrade.protocols([protocol]),
+        None => upgrade,
+    };
+    match server.socket(asked).await {
+        Ok((socket, frames)) => {
+            let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
+            upgrade.on_upgrade(move |connection| carry(connection, socket, frames, running))
+        }
+        Err(refusal) => encode(refusal, running),
+    }
+}
+
+/// Carries frames both ways until one side ends it.
+async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames, running: RunningGuard) {
+    let (code, reason) = loop {
+        tokio::select! {
+            frame = frames.next() => match frame {
+                Some(frame) => {
+                    if connection.send(Message::text(frame)).await.is_err() {
+                        return;
+                    }
+                }
+                None => break (close_code::NORMAL, "the stream has ended"),
+            },
+            message = connection.recv() => match message {
+                Some(Ok(Message::Text(text))) => match socket.take(&text).await {
+                    Said::Frame(frame) => {
+                        if connection.send(Message::text(frame)).await.is_err() {
+                            return;
+                        }
+                    }
+                    Said::Resumed(again) => frames = again,
+                    Said::Closed(reason) => break (close_code::POLICY, reason),
+                },
+                Some(Ok(Message::Binary(_))) => break (close_code::UNSUPPORTED, "frames are text"),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(Message::Close(_))) | None => return,
+                // A frame that is too large, or no frame at all.
+                Some(Err(_)) => break (close_code::SIZE, "the frame is too large, or cannot be read"),
+            },
+            () = running.stopping() => break (close_code::RESTART, "the server ends"),
+        }
+    };
+    let close = CloseFrame { code, reason: reason.into() };
+    let _ = connection.send(Message::Close(Some(close))).await;
+}

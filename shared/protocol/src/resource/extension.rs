@@ -1,0 +1,96 @@
+//! Bodies of our own operations: what the contract lets clients read only, they can create and change by these.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+
+use super::{ConnectorStatus, QuotaScope};
+use crate::envelope::{Map, present};
+use crate::id::{PersonaId, SessionId, WorkspaceId};
+
+/// Creates a quota.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateQuotaRequest {
+    /// Scope that it limits.
+    pub scope: QuotaScope,
+    /// The persona, workspace or tenant that counts against it from now on.
+    pub owner_id: Option<String>,
+    /// The ceilings by name: `tasks`, `concurrent_tasks`, `tokens`, `cost_micros`, `active_ms`. What is not named is counted and not limited.
+    pub limits: BTreeMap<String, Number>,
+    /// Seconds after which the usage starts again; never without them.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub period_seconds: Option<u64>,
+    /// True if work is refused beyond it.
+    #[serde(default = "yes")]
+    pub hard_limit: bool,
+    /// Is kept with the quota.
+    #[serde(default)]
+    pub metadata: Map,
+}
+
+/// Changes a quota; what is missing stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpdateQuotaRequest {
+    /// Replaces all ceilings. What was used counts against the new ones.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, Number>")]
+    pub limits: Option<BTreeMap<String, Number>>,
+    /// True if work is refused beyond it.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub hard_limit: Option<bool>,
+    /// Replaces the metadata.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Map")]
+    pub metadata: Option<Map>,
+}
+
+/// Creates a connector that is notified by webhooks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateConnectorRequest {
+    /// Provider of the events, for people.
+    pub provider: String,
+    /// Workspace that it belongs to.
+    pub workspace_id: WorkspaceId,
+    /// Proof of its deliveries: `scheme`, and by `vault_id` and `secrets` where the secrets are. Never a secret.
+    pub auth: Map,
+    /// Use of a delivery: `kind` (`task`, `message` or `answer`) and what of the body it is made of.
+    pub mapping: Map,
+    /// The events that it takes, as the provider calls them; all without any.
+    #[serde(default)]
+    pub event_kinds: Vec<String>,
+    /// Policy by which it recognises deliveries that it saw before: `keep_hours`.
+    #[serde(default)]
+    pub dedupe_policy: Map,
+    /// The persona that gets its tasks.
+    pub target_persona_id: Option<PersonaId>,
+    /// The session that gets its tasks and messages.
+    pub target_session_id: SessionId,
+    /// Is kept with the connector.
+    #[serde(default)]
+    pub metadata: Map,
+}
+
+/// Changes a connector; what is missing stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpdateConnectorRequest {
+    /// Status.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ConnectorStatus")]
+    pub status: Option<ConnectorStatus>,
+    /// Replaces the proof of its deliveries.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Map")]
+    pub auth: Option<Map>,
+    /// Replaces the metadata.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Map")]
+    pub metadata: Option<Map>,
+}
+
+fn yes() -> bool {
+    true
+}
