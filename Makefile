@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-console test-aws test-cdk test-guest test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -96,6 +96,10 @@ lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov 
 test-api: ## Try the API of local mode with requests made from its OpenAPI document; ARGS='--max-examples 500' tries more
 	@$(CARGO) build --workspace --bin dormouse
 	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' tests/api/run.sh $(ARGS)
+
+test-clients: ## Try local mode with clients that others wrote: A2A, WebSockets, Standard Webhooks; ARGS='webhooks_come_in_once' tries one
+	@$(CARGO) build --workspace --bin dormouse
+	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' tests/api/clients.sh $(ARGS)
 
 test-console: ## Go through the console in a headless Chromium; pictures of it are left in build/console; ONLY='two tabs' goes through less
 	@$(CARGO) build --workspace --bin dormouse

@@ -5,6 +5,7 @@
 //! objection is the answer: path and method (404, 405), version (426), key (401), scope (403), query (400), body (413,
 //! 415, 400), idempotency key (400). Nothing is written before all of it is in order.
 
+mod a2a;
 mod admit;
 mod card;
 mod page;
@@ -60,6 +61,9 @@ impl Protocol {
     pub(crate) async fn answer(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
         if let Some(response) = self.public(request).await? {
             return Ok(response);
+        }
+        if request.path == a2a::PATH && self.about.a2a {
+            return self.a2a(request, request_id).await;
         }
         if let Some(delivery) = self.delivery(request)? {
             return self.operations.deliver(delivery).await.map(respond);

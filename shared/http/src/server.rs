@@ -51,6 +51,8 @@ pub struct ProtocolConfig {
     pub may_repair: bool,
     /// True if sockets can be opened at the paths of streams.
     pub sockets: bool,
+    /// True if A2A is spoken at `/a2a`, and the cards say so: where a stream is not held back until it is whole.
+    pub a2a: bool,
     /// Providers of the secrets of vaults, by the names that vaults call them.
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
 }
@@ -71,6 +73,7 @@ impl ProtocolConfig {
             reads_only: false,
             may_repair: false,
             sockets: false,
+            a2a: false,
             secrets: BTreeMap::new(),
         }
     }
@@ -129,6 +132,7 @@ impl Server {
             since: clock.now(),
             issues: app.receipts().is_some(),
             sockets: wire.sockets,
+            a2a: wire.a2a,
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {

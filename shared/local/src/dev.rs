@@ -228,6 +228,7 @@ async fn run(
         origins: Origins::loopback(),
         may_repair: true,
         sockets: true,
+        a2a: true,
         secrets: vaults(),
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };

@@ -41,10 +41,9 @@ async fn deliver(world: &World, connector: &str, id: &str, secret: &str, body: &
     let sent = SignedBody { headers, body: body.as_bytes().to_vec() };
     use dormouse_ports::Clock;
     let delivery = Delivery { connector_id: connector.into(), sent, now: world.clock.now() };
-    match world.api.deliver(delivery).await? {
-        CallAnswer::Json(200, answer) => Ok(answer),
-        other => panic!("{other:?}"),
-    }
+    let answer = world.api.deliver(delivery).await?;
+    assert!(matches!(answer, CallAnswer::Json(200, _)), "{answer:?}");
+    Ok(crate::world::body(answer))
 }
 
 const ISSUE: &str = r#"{"action": "opened", "issue": {"title": "It leaks", "number": 7}}"#;

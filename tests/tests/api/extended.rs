@@ -70,7 +70,7 @@ async fn lists_of_what_is_stored_and_what_comes_with_the_server_go_on_page_by_pa
     let skills = world.get("/v1/skills?limit=4").await;
     assert_eq!((ids(&skills).len(), &skills["page"]["has_more"]), (4, &json!(true)));
     let rest = world.get(&format!("/v1/skills?cursor={}", text(&skills["page"]["next_cursor"]))).await;
-    assert_eq!((ids(&rest).len(), &rest["page"]["has_more"]), (5, &json!(false)));
+    assert_eq!((ids(&rest).len(), &rest["page"]["has_more"]), (6, &json!(false)));
     assert_eq!(world.get("/v1/skills/skill_chat").await["name"], "chat");
     assert_eq!(world.get("/v1/tools").await["data"], json!([]));
     assert_eq!(world.get("/v1/runtime").await["object"], "runtime");

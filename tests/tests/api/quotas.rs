@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_api::{Actor, CallAnswer};
-use dormouse_engine::{CompiledGraph, END, EngineError, Graph, Update, record, state};
+use dormouse_engine::{CompiledGraph, END, EngineError, Graph, record, state};
 use dormouse_ports::{EntryKind, JournalEntry};
 use dormouse_protocol::ProtocolError;
 use futures::future::join_all;
@@ -28,7 +28,7 @@ pub(crate) fn stepping() -> Result<CompiledGraph, EngineError> {
                 .with("cost", 0.1)
                 .with("duration_ms", 7),
         )?;
-        Ok(Update::from(Steps::done.set(steps.done + 1)))
+        Ok(Steps::done.set(steps.done + 1))
     };
     let graph = Graph::<Steps>::new("steps").entry("one");
     let graph =

@@ -56,7 +56,7 @@ impl Protocol {
         Ok(Some(Delivery { connector_id, sent, now: self.clock.now() }))
     }
 
-    async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
+    pub(super) async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
             tracing::warn!(%error, "an API key could not be looked up in the store");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
@@ -73,7 +73,7 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     request.header(&name.to_ascii_lowercase())
 }
 
-fn check_scope(actor: &Actor, operation: Operation) -> Result<(), ProtocolError> {
+pub(super) fn check_scope(actor: &Actor, operation: Operation) -> Result<(), ProtocolError> {
     let needed = match operation.spec().access {
         Access::Public | Access::Signed | Access::AnyKey => None,
         Access::Needs(scope) => Some(scope),

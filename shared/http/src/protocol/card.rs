@@ -15,10 +15,10 @@ use dormouse_api::PersonaSpec;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
-/// Binding that is spoken at the address: this protocol. The bindings of A2A itself are not served, and others go by
-/// their URI.
+/// Binding that is spoken where A2A is not: this protocol. Bindings that are not of A2A itself go by their URI.
 const BINDING: &str = "https://harnlang.com/spec/agents-protocol/v1";
 const A2A_VERSION: &str = "0.3.0";
+const JSON_RPC: &str = "JSONRPC";
 
 /// The card for clients of the protocol.
 pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
@@ -60,7 +60,10 @@ fn capabilities(about: &ServerInfo) -> Vec<String> {
 
 /// The card for clients of A2A, with the names of both generations.
 pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
-    let url = format!("{}/v1", about.base_url);
+    let (url, binding) = match about.a2a {
+        true => (format!("{}{}", about.base_url, super::a2a::PATH), JSON_RPC),
+        false => (format!("{}/v1", about.base_url), BINDING),
+    };
     let modes = || vec!["application/json".to_owned(), "text/plain".to_owned()];
     let scheme = [("type", "http"), ("scheme", "bearer")].map(|(name, value)| (name.to_owned(), value.into()));
     A2aAgentCard {
@@ -68,14 +71,14 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         description: DESCRIPTION.to_owned(),
         supported_interfaces: vec![A2aAgentInterface {
             url: url.clone(),
-            protocol_binding: BINDING.to_owned(),
+            protocol_binding: binding.to_owned(),
             tenant: None,
             protocol_version: A2A_VERSION.to_owned(),
         }],
         protocol_version: Some(A2A_VERSION.to_owned()),
         url: Some(url.clone()),
-        preferred_transport: Some(BINDING.to_owned()),
-        additional_interfaces: vec![A2aTransport { url, transport: BINDING.to_owned() }],
+        preferred_transport: Some(binding.to_owned()),
+        additional_interfaces: vec![A2aTransport { url, transport: binding.to_owned() }],
         provider: Some(A2aAgentProvider { organization: NAME.to_owned(), url: about.base_url.clone() }),
         version: about.version.clone(),
         documentation_url: Some(format!("{}/docs", about.base_url)),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use dormouse_api::identity::Issuers;
 use dormouse_api::{PersonaSpec, is_offered};
 
-use super::{Protocol, card, page};
+use super::{Protocol, a2a, card, page};
 use crate::{Content, Request, Response};
 
 /// Path at which a person reads about the API.
@@ -119,6 +119,8 @@ pub(crate) struct ServerInfo {
     pub(crate) issues: bool,
     /// True if sockets can be opened at the paths of its streams.
     pub(crate) sockets: bool,
+    /// True if it speaks A2A.
+    pub(crate) a2a: bool,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
@@ -150,6 +152,8 @@ impl Protocol {
             (KEYS, "OPTIONS") if self.receipts.is_some() => return Ok(Some(options(&READ_ONLY))),
             (KEYS, _) if self.receipts.is_some() => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (DOCS | A2A_CARD | RESOURCE, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
+            (a2a::PATH, "OPTIONS") if about.a2a => return Ok(Some(options(&a2a::METHODS))),
+            (a2a::PATH, _) if about.a2a => return Ok(None),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
         }
@@ -175,7 +179,7 @@ impl Protocol {
     }
 
     /// What the server says of itself, with the agents that a source has now.
-    async fn about_now(&self) -> Result<ServerInfo, ProtocolError> {
+    pub(super) async fn about_now(&self) -> Result<ServerInfo, ProtocolError> {
         let personas = self.personas.all().await.map_err(|reason| {
             tracing::warn!(reason, "the published agents cannot be loaded");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the published agents cannot be loaded now")

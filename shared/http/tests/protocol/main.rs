@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod a2a;
 mod alike;
 mod keys;
 mod pages;

@@ -20,7 +20,10 @@ const OF_ANY_KEY: [Operation; 4] = [GetRuntime, ListCapabilities, ListTools, Get
 /// Operations without a key.
 const PUBLIC: [Operation; 5] = [GetHealth, GetVersion, GetOpenApiDocument, GetProtocolDiscovery, GetAgentCard];
 
-const NEEDED: [(Scope, &[Operation]); 19] = [
+/// Operations for who signs what it sends: `tests/tests/api/connectors.rs`.
+const SIGNED: [Operation; 1] = [DeliverToConnector];
+
+const NEEDED: [(Scope, &[Operation]); 21] = [
     // They are asked for beside the contract: `tests/tests/extensions.rs`.
     (OperationsRead, &[]),
     (OperationsWrite, &[]),
@@ -66,6 +69,8 @@ const NEEDED: [(Scope, &[Operation]); 19] = [
     (VaultsRead, &[ListVaults, GetVault]),
     (VaultsWrite, &[CreateVault]),
     (ConnectorsRead, &[ListConnectors, GetConnector]),
+    (ConnectorsWrite, &[CreateConnector, UpdateConnector]),
+    (QuotasWrite, &[CreateQuota, UpdateQuota]),
 ];
 
 /// A key of `eve` with these scopes and no others.
@@ -95,7 +100,7 @@ fn refusal(world: &World, operation: Operation, key: &KeyToken) -> Option<(u16, 
 #[test]
 fn each_operation_is_in_the_table_once() {
     let mut listed: Vec<Operation> = NEEDED.iter().flat_map(|(_, operations)| *operations).copied().collect();
-    listed.extend(OF_ANY_KEY.iter().chain(&PUBLIC));
+    listed.extend(OF_ANY_KEY.iter().chain(&PUBLIC).chain(&SIGNED));
     listed.sort_unstable();
     let mut all = Operation::ALL.to_vec();
     all.sort_unstable();

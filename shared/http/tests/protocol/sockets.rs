@@ -20,10 +20,8 @@ async fn opened(world: &World, target: &str) -> (Socket, Frames) {
 }
 
 async fn said(socket: &mut Socket, frame: &str) -> Value {
-    match socket.take(frame).await {
-        Said::Frame(frame) => serde_json::from_str(&frame).expect("JSON"),
-        other => panic!("{frame}: {other:?}"),
-    }
+    let Said::Frame(said) = socket.take(frame).await else { panic!("{frame}: nothing is said") };
+    serde_json::from_str(&said).expect("JSON")
 }
 
 async fn told(frames: Frames) -> Vec<Value> {

@@ -158,6 +158,7 @@ impl Operations for Desk {
                 page.truncate(limit);
                 Ok(CallAnswer::Json(200, json!(List::page(page, next))))
             }
+            Operation::ListArtifacts => Ok(CallAnswer::Json(200, json!({"data": []}))),
             Operation::DownloadArtifactContent => {
                 Ok(CallAnswer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
             }
@@ -221,6 +222,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         may_repair: false,
         reads_only: serves == Serves::Protocol,
         sockets: true,
+        a2a: true,
         secrets: BTreeMap::new(),
     }
 }

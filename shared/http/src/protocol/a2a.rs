@@ -1,0 +1,197 @@
+//! The JSON-RPC binding of A2A 0.3.0 at `/a2a`, over the same tasks: an A2A context is a session, an A2A task a task.
+//!
+//! | A2A | here |
+//! |---|---|
+//! | `message/send` | submits a task, or answers the one that the message names; waits for its end or its next question, unless the client polls |
+//! | `message/stream`, `tasks/resubscribe` | the same as server-sent events, which end when the task ends or asks |
+//! | `tasks/get`, `tasks/cancel` | the task |
+//! | `tasks/pushNotificationConfig/*` | not offered: -32003 |
+//! | `agent/getAuthenticatedExtendedCard` | the card |
+//!
+//! A message that is sent again with the same `messageId` gets the task that it made. A message without a context begins
+//! a session in the workspace that `metadata.workspace_id` names, or else in the newest that the caller reaches. Which
+//! persona works is told by `metadata.persona_id`. Content is text and JSON; files are refused (-32005). Everything is
+//! asked of the operations of the protocol, with the key and the scopes of the caller.
+
+mod asked;
+mod shown;
+
+use std::time::Duration;
+
+use dormouse_api::{Actor, StreamItem};
+use dormouse_protocol::id::TaskId;
+use dormouse_protocol::request::MAX_BODY_BYTES;
+use dormouse_protocol::{Identifier, ProtocolError};
+use futures::future::{Either, ready, select};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Protocol, card};
+use crate::{Content, Request, Response};
+use shown::{Snapshot, is_at_work, moved_to};
+
+/// Path of the binding.
+pub(super) const PATH: &str = "/a2a";
+
+/// The methods of its path.
+pub(super) const METHODS: [&str; 2] = ["POST", "OPTIONS"];
+
+/// The longest that a client waits for its task in one request, and the time that is kept back of a worker's.
+const PATIENCE: Duration = Duration::from_secs(25);
+const TO_END: Duration = Duration::from_secs(3);
+
+/// Errors of JSON-RPC 2.0 §5.1 and of A2A 0.3.0 §8.
+const PARSE: i64 = -32700;
+const REQUEST: i64 = -32600;
+const METHOD: i64 = -32601;
+const PARAMS: i64 = -32602;
+const INTERNAL: i64 = -32603;
+const NO_TASK: i64 = -32001;
+const NOT_CANCELABLE: i64 = -32002;
+const NO_PUSH: i64 = -32003;
+const CONTENT: i64 = -32005;
+
+/// An error of JSON-RPC.
+struct RpcError {
+    code: i64,
+    message: String,
+    data: Option<Value>,
+}
+
+impl RpcError {
+    fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    fn no_task() -> Self {
+        Self::new(NO_TASK, "there is no such task")
+    }
+
+    fn no_push() -> Self {
+        Self::new(NO_PUSH, "push notifications are not offered; poll, or follow the stream")
+    }
+
+    fn object(&self) -> Value {
+        let mut object = json!({ "code": self.code, "message": self.message });
+        if let Some(data) = &self.data {
+            object["data"] = data.clone();
+        }
+        object
+    }
+}
+
+/// A caller, and when it asks.
+#[derive(Clone)]
+struct Caller {
+    actor: Actor,
+    now: Timestamp,
+    time_left: Option<Duration>,
+    request_id: String,
+}
+
+impl Protocol {
+    /// Answers a request of A2A.
+    ///
+    /// # Errors
+    /// `unauthenticated`, 405, 413, or that the store does not answer. Everything else is an error of JSON-RPC.
+    pub(super) async fn a2a(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
+        if request.method != "POST" {
+            return Err(ProtocolError::method_not_allowed(&METHODS));
+        }
+        let now = self.clock.now();
+        let actor = self.authenticate(request, now).await?;
+        if request.body.len() > MAX_BODY_BYTES {
+            return Err(ProtocolError::too_large(MAX_BODY_BYTES));
+        }
+        let caller = Caller { actor, now, time_left: request.time_left, request_id: request_id.to_owned() };
+        let Ok(body) = dormouse_json::read::<Value>(&request.body, dormouse_json::ENTRY) else {
+            return Ok(answered(&Value::Null, Err(RpcError::new(PARSE, "the body is not JSON"))));
+        };
+        let id = body.get("id").cloned().unwrap_or_default();
+        let is_id = id.is_null() || id.is_string() || id.is_number();
+        let method = body.get("method").and_then(Value::as_str);
+        let (Some(method), true, true) = (method, is_id, body["jsonrpc"] == "2.0") else {
+            return Ok(answered(&Value::Null, Err(RpcError::new(REQUEST, "expected a request of JSON-RPC 2.0"))));
+        };
+        let params = body.get("params").cloned().unwrap_or_else(|| json!({}));
+        match method {
+            "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, &caller).await),
+            "tasks/resubscribe" => Ok(self.streamed(id, self.seen(&caller, params).await, &caller).await),
+            _ => Ok(answered(&id, self.rpc(&caller, method, params).await)),
+        }
+    }
+
+    async fn rpc(&self, caller: &Caller, method: &str, params: Value) -> Result<Value, RpcError> {
+        match method {
+            "message/send" => {
+                let polls = params["configuration"]["blocking"] == false;
+                let snapshot = self.begun(caller, params).await?;
+                if polls || snapshot.is_over { Ok(snapshot.task) } else { self.waited(caller, snapshot).await }
+            }
+            "tasks/get" => Ok(self.seen(caller, params).await?.task),
+            "tasks/cancel" => self.canceled(caller, params).await,
+            "agent/getAuthenticatedExtendedCard" => {
+                let about = self.about_now().await.map_err(|error| asked::refused(&error))?;
+                Ok(json!(card::a2a(&about)))
+            }
+            push if push.starts_with("tasks/pushNotificationConfig/") => Err(RpcError::no_push()),
+            _ => Err(RpcError::new(METHOD, "there is no such method")),
+        }
+    }
+
+    /// The task of `before` when it has ended or asks, or after a while as it is.
+    async fn waited(&self, caller: &Caller, before: Snapshot) -> Result<Value, RpcError> {
+        let left = caller.time_left.map_or(PATIENCE, |left| left.saturating_sub(TO_END).min(PATIENCE));
+        if let Ok(mut items) = self.items(caller, &before.id, before.last_event.as_deref()).await {
+            let settles = async {
+                while let Some(item) = items.next().await {
+                    if let StreamItem::Events(events) = item
+                        && events.iter().any(|event| moved_to(event).is_some_and(|status| !is_at_work(status)))
+                    {
+                        return;
+                    }
+                }
+            };
+            match select(Box::pin(settles), self.clock.sleep(left)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
+        }
+        let caller = Caller { now: self.clock.now(), ..caller.clone() };
+        Ok(self.snapshot(&caller, &before.id, before.history).await?.task)
+    }
+
+    /// The task as a stream: how it is, and then what happens to it until it ends or asks.
+    async fn streamed(&self, id: Value, begun: Result<Snapshot, RpcError>, caller: &Caller) -> Response {
+        let snapshot = match begun {
+            Ok(snapshot) => snapshot,
+            Err(error) => return answered(&id, Err(error)),
+        };
+        let rest = match snapshot.is_over {
+            true => None,
+            false => self.items(caller, &snapshot.id, snapshot.last_event.as_deref()).await.ok(),
+        };
+        let first = shown::block(&id, &snapshot.task);
+        let mut is_over = rest.is_none();
+        let about = snapshot.about();
+        let updates = rest.unwrap_or_else(|| stream::empty().boxed());
+        let updates = updates.scan((), move |(), item| {
+            let block = (!is_over).then(|| shown::updates(&id, &about, &item, &mut is_over));
+            ready(block)
+        });
+        let whole = stream::once(ready(first)).chain(updates).map(String::into_bytes);
+        Response::new(200, "text/event-stream", Content::Live(whole.boxed()))
+    }
+}
+
+fn known_task(id: &str) -> Result<TaskId, RpcError> {
+    Some(TaskId::from(id)).filter(TaskId::is_well_formed).ok_or_else(RpcError::no_task)
+}
+
+fn answered(id: &Value, outcome: Result<Value, RpcError>) -> Response {
+    let body = match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error.object() }),
+    };
+    Response::json(200, &body)
+}

@@ -1,0 +1,270 @@
+//! What clients of A2A ask, as calls of the protocol.
+
+use dormouse_api::{Call, CallAnswer, StreamItem, StreamOptions};
+use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::operation::Operation;
+use dormouse_protocol::request::{Body, IdempotencyKey, Query};
+use dormouse_protocol::{ErrorCode, Event, Identifier, Map, ProtocolError};
+use futures::stream::BoxStream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shown::{self, Snapshot};
+use super::{CONTENT, Caller, INTERNAL, NOT_CANCELABLE, PARAMS, Protocol, REQUEST, RpcError, known_task};
+use crate::protocol::admit::check_scope;
+
+/// Number of events of a task that are read for its history, at once and in all: the first 2,000.
+const PAGE: usize = 200;
+const PAGES: usize = 10;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SendParams {
+    message: Sent,
+    #[serde(default)]
+    configuration: Configuration,
+    #[serde(default)]
+    metadata: Map,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Configuration {
+    history_length: Option<usize>,
+    push_notification_config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    message_id: String,
+    parts: Vec<Map>,
+    context_id: Option<String>,
+    task_id: Option<String>,
+    metadata: Option<Map>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskParams {
+    id: String,
+    history_length: Option<usize>,
+}
+
+/// A request of the protocol that a caller of A2A makes.
+struct Ask<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    body: Value,
+    key: Option<&'a str>,
+}
+
+impl<'a> Ask<'a> {
+    fn get(path: &'a str, query: &'a str) -> Self {
+        Self { method: "GET", path, query, body: Value::Null, key: None }
+    }
+
+    fn post(path: &'a str, body: Value, key: Option<&'a str>) -> Self {
+        Self { method: "POST", path, query: "", body, key }
+    }
+}
+
+impl Protocol {
+    /// The task that a message begins or answers.
+    pub(super) async fn begun(&self, caller: &Caller, params: Value) -> Result<Snapshot, RpcError> {
+        let SendParams { message, configuration, metadata } = read(params)?;
+        if configuration.push_notification_config.is_some() {
+            return Err(RpcError::no_push());
+        }
+        let parts = message.parts.iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
+        if parts.is_empty() {
+            return Err(RpcError::new(PARAMS, "expected a message with at least one part"));
+        }
+        let said = json!({ "role": "user", "parts": parts, "metadata": message.metadata.clone().unwrap_or_default() });
+        let history = configuration.history_length;
+        let key = Some(message.message_id.as_str());
+        if let Some(task) = &message.task_id {
+            let task = known_task(task)?;
+            let path = format!("/v1/tasks/{task}/messages");
+            let body = json!({ "kind": "input", "message": said });
+            self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| task_error(&error))?;
+            return self.snapshot(caller, &task, history).await;
+        }
+        let named = |name: &str| {
+            let of = |map: &Map| map.get(name).and_then(Value::as_str).map(str::to_owned);
+            of(&metadata).or_else(|| message.metadata.as_ref().and_then(of))
+        };
+        let session = match &message.context_id {
+            Some(context) => SessionId::from(context.as_str()),
+            None => self.new_session(caller, named("workspace_id"), key).await?,
+        };
+        if !session.is_well_formed() {
+            return Err(RpcError::new(PARAMS, "there is no such context"));
+        }
+        let body = json!({ "input": said, "persona_id": named("persona_id") });
+        let path = format!("/v1/sessions/{session}/tasks");
+        let task = self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| refused(&error))?;
+        self.snapshot(caller, &id_in(&task), history).await
+    }
+
+    /// A session for a message that has no context. The same message again finds the same.
+    async fn new_session(
+        &self,
+        caller: &Caller,
+        workspace: Option<String>,
+        key: Option<&str>,
+    ) -> Result<SessionId, RpcError> {
+        let workspace = match workspace {
+            Some(workspace) => WorkspaceId::from(workspace),
+            None => self.any_workspace(caller, key).await.map_err(|error| refused(&error))?,
+        };
+        let body = json!({ "workspace_id": workspace });
+        let made = self.ask(caller, Ask::post("/v1/sessions", body, key)).await.map_err(|error| refused(&error))?;
+        Ok(id_in(&made))
+    }
+
+    /// The newest workspace that the caller reaches, or else a new one.
+    async fn any_workspace(&self, caller: &Caller, key: Option<&str>) -> Result<WorkspaceId, ProtocolError> {
+        let list = self.ask(caller, Ask::get("/v1/workspaces", "limit=1")).await?;
+        match list["data"][0]["id"].as_str() {
+            Some(id) => Ok(WorkspaceId::from(id)),
+            None => {
+                let made = Ask::post("/v1/workspaces", json!({ "name": "A2A", "root": "/" }), key);
+                self.ask(caller, made).await.map(|workspace| id_in(&workspace))
+            }
+        }
+    }
+
+    pub(super) async fn seen(&self, caller: &Caller, params: Value) -> Result<Snapshot, RpcError> {
+        let TaskParams { id, history_length } = read(params)?;
+        self.snapshot(caller, &known_task(&id)?, history_length).await
+    }
+
+    pub(super) async fn canceled(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
+        let TaskParams { id, history_length } = read(params)?;
+        let task = known_task(&id)?;
+        // Of the protocol a canceled task can be canceled again; of A2A no task that has ended can.
+        if self.snapshot(caller, &task, Some(0)).await?.is_ended() {
+            return Err(RpcError::new(NOT_CANCELABLE, "the task has ended already"));
+        }
+        match self.ask(caller, Ask::post(&format!("/v1/tasks/{task}/cancel"), json!({}), None)).await {
+            Ok(_) => Ok(self.snapshot(caller, &task, history_length).await?.task),
+            Err(error) if error.code() == ErrorCode::InvalidStateTransition => {
+                Err(RpcError::new(NOT_CANCELABLE, "the task has ended already"))
+            }
+            Err(error) => Err(task_error(&error)),
+        }
+    }
+
+    /// The task `id` as A2A shows it.
+    pub(super) async fn snapshot(
+        &self,
+        caller: &Caller,
+        id: &TaskId,
+        history: Option<usize>,
+    ) -> Result<Snapshot, RpcError> {
+        let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{id}"), "")).await;
+        let task = task.map_err(|error| task_error(&error))?;
+        let mut events: Vec<Event> = Vec::new();
+        for _ in 0..PAGES {
+            let after = events.last().map(|event| format!("&after_event_id={}", event.envelope.id)).unwrap_or_default();
+            let (path, query) = (format!("/v1/tasks/{id}/events"), format!("limit={PAGE}{after}"));
+            let page = self.ask(caller, Ask::get(&path, &query)).await.map_err(|error| task_error(&error))?;
+            let unreadable = |_| RpcError::new(INTERNAL, "the events of the task cannot be read");
+            events.extend(Vec::<Event>::deserialize(&page["data"]).map_err(unreadable)?);
+            if page["page"]["has_more"] != true {
+                break;
+            }
+        }
+        let artifacts = self.artifacts(caller, id).await.map_err(|error| refused(&error))?;
+        Ok(Snapshot::of(id, &task, &events, (artifacts, history)))
+    }
+
+    /// The artifacts of a task, with their content as far as it is JSON.
+    async fn artifacts(&self, caller: &Caller, task: &TaskId) -> Result<Vec<Value>, ProtocolError> {
+        let list = self.ask(caller, Ask::get("/v1/artifacts", &format!("task_id={task}"))).await?;
+        let mut shown = Vec::new();
+        for artifact in list["data"].as_array().into_iter().flatten() {
+            let path = format!("/v1/artifacts/{}/content", artifact["id"].as_str().unwrap_or_default());
+            // Content that is elsewhere has an address only.
+            let content = self.ask(caller, Ask::get(&path, "")).await.unwrap_or_default();
+            shown.extend(shown::artifact(artifact, content));
+        }
+        Ok(shown)
+    }
+
+    /// What happens to a task behind the event `after`.
+    pub(super) async fn items(
+        &self,
+        caller: &Caller,
+        id: &TaskId,
+        after: Option<&str>,
+    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
+        let query = after.map(|id| format!("after_event_id={id}")).unwrap_or_default();
+        let call = call_of(caller, &Ask::get(&format!("/v1/tasks/{id}/stream"), &query))?;
+        let resume = StreamOptions { last_event_id: None, request_id: &caller.request_id, time_left: caller.time_left };
+        self.streams.open(&self.operations, call, resume).await
+    }
+
+    async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
+        match self.operations.serve(call_of(caller, &ask)?).await? {
+            CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => Ok(value),
+            CallAnswer::Bytes { bytes, .. } => Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null)),
+            CallAnswer::Empty => Ok(Value::Null),
+        }
+    }
+}
+
+fn call_of(caller: &Caller, ask: &Ask<'_>) -> Result<Call, ProtocolError> {
+    let found = Operation::find(ask.method, ask.path)?;
+    check_scope(&caller.actor, found.operation)?;
+    let mut fields = ask.body.as_object().cloned().unwrap_or_default();
+    fields.retain(|_, value| !value.is_null());
+    Ok(Call {
+        operation: found.operation,
+        params: found.params,
+        query: Query::parse(ask.query)?,
+        body: Body::from(fields),
+        actor: caller.actor.clone(),
+        idempotency_key: IdempotencyKey::read(ask.key)?,
+        target: found.target,
+        now: caller.now,
+    })
+}
+
+fn id_in<I: Identifier>(resource: &Value) -> I {
+    I::from(resource["id"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A refusal of the protocol as one of JSON-RPC, with its code, and with its details: which quota it was, say.
+pub(super) fn refused(error: &ProtocolError) -> RpcError {
+    let code = match error.status() {
+        500.. => INTERNAL,
+        400 | 404 | 409 | 422 => PARAMS,
+        _ => REQUEST,
+    };
+    let told = json!(error.clone().into_response(""));
+    let data =
+        json!({ "code": told["error"]["code"], "param": told["error"]["param"], "details": told["error"]["details"] });
+    RpcError { code, message: error.message().to_owned(), data: Some(data) }
+}
+
+fn task_error(error: &ProtocolError) -> RpcError {
+    if error.code() == ErrorCode::ResourceNotFound { RpcError::no_task() } else { refused(error) }
+}
+
+fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+    serde_json::from_value(params).map_err(|_| RpcError::new(PARAMS, "the params have not the form of the method"))
+}
+
+/// A part of A2A as ours.
+fn part_of(part: &Map) -> Result<Value, RpcError> {
+    let text = part.get("text").and_then(Value::as_str);
+    match (part.get("kind").and_then(Value::as_str), text, part.get("data")) {
+        (Some("text"), Some(text), _) => Ok(json!({ "type": "text", "text": text, "visibility": "public" })),
+        (Some("data"), _, Some(data)) => Ok(json!({ "type": "json", "value": data, "visibility": "public" })),
+        (Some("file"), _, _) => Err(RpcError::new(CONTENT, "files are not taken; send text or data")),
+        (_, _, _) => Err(RpcError::new(PARAMS, "expected parts of the kinds text and data")),
+    }
+}

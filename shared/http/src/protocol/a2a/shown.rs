@@ -1,0 +1,163 @@
+//! Tasks, messages and events as clients of A2A see them.
+
+use dormouse_api::StreamItem;
+use dormouse_protocol::id::TaskId;
+use dormouse_protocol::resource::TaskStatus;
+use dormouse_protocol::{Event, EventKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A task as it is, and its last event.
+pub(super) struct Snapshot {
+    pub(super) id: TaskId,
+    pub(super) task: Value,
+    pub(super) last_event: Option<String>,
+    /// True if it has ended or asks.
+    pub(super) is_over: bool,
+    status: TaskStatus,
+    /// Number of messages that its client wants.
+    pub(super) history: Option<usize>,
+}
+
+/// Ids of a task that its messages and updates have.
+pub(super) struct About {
+    task: Value,
+    context: Value,
+}
+
+impl Snapshot {
+    pub(super) fn of(
+        id: &TaskId,
+        task: &Value,
+        events: &[Event],
+        (artifacts, history): (Vec<Value>, Option<usize>),
+    ) -> Self {
+        let about = About { task: json!(id), context: task["session_id"].clone() };
+        let mut messages: Vec<Value> = events.iter().filter_map(|event| message_in(event, &about)).collect();
+        let status = TaskStatus::deserialize(&task["status"]).unwrap_or(TaskStatus::Working);
+        let mut state = json!({ "state": state_of(status), "timestamp": task["updated_at"] });
+        let spoken = messages.iter().rev().find(|message| message["role"] == "agent");
+        if let Some(failure) = task["failure"]["message"].as_str() {
+            let parts = json!([{ "kind": "text", "text": failure }]);
+            state["message"] = about.message(&json!(format!("{id}-failure")), "agent", &parts);
+        } else if let Some(message) = spoken.filter(|_| !is_at_work(status)) {
+            state["message"] = message.clone();
+        }
+        if let Some(length) = history {
+            messages.drain(..messages.len().saturating_sub(length));
+        }
+        let shown = json!({
+            "kind": "task", "id": id, "contextId": about.context, "status": state, "history": messages,
+            "artifacts": artifacts, "metadata": { "persona_id": task["persona_id"] },
+        });
+        let last_event = events.last().map(|event| event.envelope.id.to_string());
+        Self { id: id.clone(), task: shown, last_event, is_over: !is_at_work(status), status, history }
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.status.is_terminal()
+    }
+
+    pub(super) fn about(&self) -> About {
+        About { task: json!(self.id), context: self.task["contextId"].clone() }
+    }
+}
+
+impl About {
+    fn message(&self, id: &Value, role: &str, parts: &Value) -> Value {
+        json!({ "kind": "message", "messageId": id, "role": role, "parts": parts, "taskId": self.task,
+            "contextId": self.context })
+    }
+}
+
+/// What `item` says to a client of A2A about the request `id`; `is_over` becomes true with the last of it.
+pub(super) fn updates(id: &Value, about: &About, item: &StreamItem, is_over: &mut bool) -> String {
+    let events = match item {
+        StreamItem::Events(events) => events.as_slice(),
+        StreamItem::Heartbeat => return ": \n\n".to_owned(),
+        StreamItem::Failed { .. } => {
+            *is_over = true;
+            &[]
+        }
+    };
+    let mut blocks = String::new();
+    for event in events {
+        let Some(status) = status_in(event, about, is_over) else { continue };
+        let update = json!({ "kind": "status-update", "taskId": about.task, "contextId": about.context,
+            "status": status, "final": *is_over });
+        blocks.push_str(&block(id, &update));
+        if *is_over {
+            break;
+        }
+    }
+    blocks
+}
+
+/// The status of a task by `event`, if that tells of one: where it moved, or what its agent says.
+fn status_in(event: &Event, about: &About, is_over: &mut bool) -> Option<Value> {
+    let timestamp = event.envelope.created_at;
+    if let Some(status) = moved_to(event) {
+        *is_over = !is_at_work(status);
+        return Some(json!({ "state": state_of(status), "timestamp": timestamp }));
+    }
+    let message = message_in(event, about).filter(|message| message["role"] == "agent")?;
+    Some(json!({ "state": "working", "timestamp": timestamp, "message": message }))
+}
+
+/// A result as a block of server-sent events.
+pub(super) fn block(id: &Value, result: &Value) -> String {
+    format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+/// The status that a task came to by `event`.
+pub(super) fn moved_to(event: &Event) -> Option<TaskStatus> {
+    let is_about_task = event.resource.object == "task" && event.event != EventKind::TaskSubmitted;
+    let status = event.payload.get("status").filter(|_| is_about_task)?;
+    TaskStatus::deserialize(status).ok()
+}
+
+/// The message that `event` tells of.
+fn message_in(event: &Event, about: &About) -> Option<Value> {
+    let role = match event.payload.get("role")?.as_str()? {
+        "user" => "user",
+        _ => "agent",
+    };
+    let parts = event.payload.get("parts")?.as_array()?.iter().map(shown_part).collect::<Vec<_>>();
+    Some(about.message(event.payload.get("message_id")?, role, &Value::Array(parts)))
+}
+
+/// A part of ours as A2A has it.
+fn shown_part(part: &Value) -> Value {
+    match (part["type"].as_str(), &part["value"]) {
+        (Some("text"), _) => json!({ "kind": "text", "text": part["text"] }),
+        (Some("json"), Value::Object(data)) => json!({ "kind": "data", "data": data }),
+        (Some("json"), other) => json!({ "kind": "data", "data": { "value": other } }),
+        (_, _) => json!({ "kind": "data", "data": part }),
+    }
+}
+
+/// An artifact with its `content`, or its address where that is elsewhere.
+pub(super) fn artifact(artifact: &Value, content: Value) -> Option<Value> {
+    let part = match (content, &artifact["uri"]) {
+        (Value::Object(data), _) => json!({ "kind": "data", "data": data }),
+        (_, Value::String(uri)) => json!({ "kind": "file", "file": { "uri": uri, "mimeType": artifact["mime_type"] } }),
+        (_, _) => return None,
+    };
+    Some(json!({ "artifactId": artifact["id"], "name": artifact["kind"], "parts": [part] }))
+}
+
+pub(super) fn is_at_work(status: TaskStatus) -> bool {
+    matches!(status, TaskStatus::Submitted | TaskStatus::Working)
+}
+
+fn state_of(status: TaskStatus) -> &'static str {
+    match status {
+        TaskStatus::Submitted => "submitted",
+        TaskStatus::Working => "working",
+        TaskStatus::InputRequired => "input-required",
+        TaskStatus::AuthRequired => "auth-required",
+        TaskStatus::Completed => "completed",
+        TaskStatus::Failed => "failed",
+        TaskStatus::Canceled => "canceled",
+    }
+}

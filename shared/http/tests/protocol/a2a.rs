@@ -1,0 +1,115 @@
+//! A2A: what is no request of it, and what its clients are told; `tests/api/a2a.py` has the rest.
+
+use dormouse_api::StreamLimits;
+use dormouse_protocol::{EventKind, Operation};
+use serde_json::{Value, json};
+
+use crate::world::{OVER, TASK, World, header, json_of, to_end};
+
+fn world() -> World {
+    World::with(StreamLimits { whole: Some(usize::MAX), ..StreamLimits::default() })
+}
+
+async fn said(world: &World, body: &str) -> Value {
+    let (status, body) = json_of(&world.server.http(world.request("POST", "/a2a", body)).await);
+    assert_eq!((status, &body["jsonrpc"]), (200, &json!("2.0")), "{body}");
+    body
+}
+
+async fn asked(world: &World, method: &str, params: Value) -> Value {
+    let request = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+    let answer = said(world, &request.to_string()).await;
+    assert_eq!(answer["id"], 7, "{answer}");
+    answer
+}
+
+fn message(more: Value) -> Value {
+    let mut message =
+        json!({ "kind": "message", "messageId": "m1", "role": "user", "parts": [{ "kind": "text", "text": "Hello" }] });
+    more.as_object().into_iter().flatten().for_each(|(name, value)| message[name.as_str()] = value.clone());
+    json!({ "message": message })
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_told_so() {
+    let world = world();
+    for (body, code) in [
+        ("", -32700),
+        ("{", -32700),
+        ("[]", -32600),
+        ("7", -32600),
+        (r#"{"jsonrpc": "1.0", "method": "tasks/get", "id": 1}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "id": 1}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "method": 7, "id": 1}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "method": "tasks/get", "id": {}}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "method": "tasks/sudo", "id": 1}"#, -32601),
+        (r#"{"jsonrpc": "2.0", "method": "tasks/get", "id": 1}"#, -32602),
+        (r#"{"jsonrpc": "2.0", "method": "tasks/get", "id": 1, "params": []}"#, -32602),
+    ] {
+        assert_eq!(said(&world, body).await["error"]["code"], code, "{body}");
+    }
+    let huge = format!(r#"{{"jsonrpc": "2.0", "method": "{}"}}"#, "x".repeat(300_000));
+    assert_eq!(world.server.http(world.request("POST", "/a2a", &huge)).await.status, 413);
+    let nested = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    assert_eq!(said(&world, &nested).await["error"]["code"], -32700);
+}
+
+#[tokio::test]
+async fn params_that_mean_nothing_are_refused_before_anything_is_made() {
+    let world = world();
+    for (method, params, code) in [
+        ("tasks/get", json!({ "id": "session_1" }), -32001),
+        ("tasks/get", json!({ "id": "../sessions/x" }), -32001),
+        ("tasks/get", json!({ "id": "other" }), -32001),
+        ("tasks/cancel", json!({ "id": "" }), -32001),
+        ("tasks/cancel", json!({ "id": OVER }), -32002),
+        ("tasks/resubscribe", json!({ "id": "other" }), -32001),
+        ("tasks/pushNotificationConfig/set", json!({}), -32003),
+        ("message/send", json!({}), -32602),
+        ("message/send", message(json!({ "parts": [] })), -32602),
+        ("message/send", message(json!({ "parts": [{ "kind": "text" }] })), -32602),
+        ("message/send", message(json!({ "parts": [{ "kind": "file", "file": { "uri": "x:y" } }] })), -32005),
+        ("message/send", message(json!({ "contextId": "../x" })), -32602),
+        ("message/send", message(json!({ "contextId": "session_1", "messageId": "" })), -32602),
+        ("message/stream", message(json!({ "taskId": "other" })), -32001),
+    ] {
+        let answer = asked(&world, method, params.clone()).await;
+        assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
+    }
+    let writes = [Operation::CreateSession, Operation::SubmitSessionTask, Operation::CancelTask];
+    let calls = world.desk.calls.lock().unwrap();
+    assert!(calls.iter().all(|call| !writes.contains(&call.operation)), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_caller_needs_a_key_with_the_scopes_of_the_protocol() {
+    let world = world();
+    let mut request = world.request("POST", "/a2a", "{}");
+    request.headers.retain(|(name, _)| name != "authorization");
+    assert_eq!(world.server.http(request).await.status, 401);
+    let options = world.server.http(world.request("OPTIONS", "/a2a", "")).await;
+    assert_eq!(header(&options, "allow"), Some("POST, OPTIONS"));
+    assert_eq!(world.server.http(world.request("GET", "/a2a", "")).await.status, 405);
+    let (_, card) = json_of(&world.get("/.well-known/agent-card.json").await);
+    assert_eq!(
+        (&card["url"], &card["preferredTransport"]),
+        (&json!("https://agents.example.com/a2a"), &json!("JSONRPC"))
+    );
+    assert_eq!(card["supportedInterfaces"][0]["protocolBinding"], "JSONRPC");
+}
+
+#[tokio::test]
+async fn a_stream_tells_how_the_task_is_and_ends_with_it() {
+    let world = world();
+    world.append(TASK, EventKind::AgentMessage);
+    let request = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": OVER } });
+    let stream = to_end(world.server.http(world.request("POST", "/a2a", &request.to_string())).await).await;
+    let blocks: Vec<Value> = stream
+        .split("\n\n")
+        .filter_map(|block| block.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    assert_eq!(blocks.len(), 1, "{stream}");
+    assert_eq!((&blocks[0]["id"], &blocks[0]["result"]["kind"]), (&json!("r"), &json!("task")));
+    assert_eq!(blocks[0]["result"]["status"]["state"], "completed");
+}
