@@ -79,7 +79,7 @@ impl Api {
             let left = counters.left.get(*name).copied().unwrap_or_else(|| at_first(&quota, name));
             ((*name).to_owned(), Number::from(at_first(&quota, name).saturating_sub(left)))
         };
-        quota.usage = NAMES.iter().map(|name| used(name)).collect();
+        quota.usage = NAMES.iter().map(used).collect();
         quota.reset_at = counters.ends_at;
         quota.exhaustion_reason = reason_of(&quota);
         Ok(quota)
