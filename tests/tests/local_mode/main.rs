@@ -9,6 +9,7 @@ mod long;
 mod overload;
 mod process;
 mod protocol;
+mod receipts;
 mod storm;
 mod streams;
 mod tour;
