@@ -24,6 +24,7 @@ mod model;
 mod notes;
 mod parts;
 mod plan;
+mod recorded;
 mod run;
 mod tools;
 mod toolset;
@@ -61,6 +62,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
     let sleeping = parts.clone();
     let thinking = parts.clone();
     let canceling = parts.clone();
+    let again = parts.clone();
     Graph::<AgentRun>::new(name)
         .version("1")
         .inputs(AgentRun::messages)
@@ -105,6 +107,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .edge("rest", "model")
         .edge("think", "model")
         .on_cancel(move |run: AgentRun| background::withdraw(canceling.clone(), run))
+        .twin(Arc::new(move |material| recorded::twin(&again, material)))
         .compile()
 }
 

@@ -162,6 +162,9 @@ impl Api {
         if decides {
             change.advance(&mut task, TaskStatus::Working, None, Map::new());
         }
+        if let InvocationWrite::Deliver { payload, .. } = &write {
+            change.note_answer(&paused, payload);
+        }
         if decides || confides || approves {
             change.put_task(&task)?;
         }

@@ -179,6 +179,7 @@ impl Api {
             Operation::AppendSessionMessage => self.append_message(call).await,
             Operation::SubmitSessionTask | Operation::SubmitTask => self.submit(call).await,
             Operation::CancelTask => self.cancel(call).await,
+            Operation::ReplayTask => self.replay(call).await,
             Operation::AppendTaskMessage => self.append_task_message(call).await,
             Operation::CreateSessionBranch => self.create_branch(call).await,
             Operation::RegisterArtifact => self.register_artifact(call).await,

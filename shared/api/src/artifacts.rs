@@ -223,7 +223,7 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
 }
 
 /// The content of a `data:` address (RFC 2397).
-fn data(uri: &str) -> Option<Vec<u8>> {
+pub(crate) fn data(uri: &str) -> Option<Vec<u8>> {
     let (head, content) = uri.strip_prefix("data:")?.split_once(',')?;
     let bytes: Vec<u8> = percent_encoding::percent_decode_str(content).collect();
     if head.ends_with(";base64") { STANDARD.decode(bytes).ok() } else { Some(bytes) }

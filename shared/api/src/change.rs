@@ -3,15 +3,21 @@
 //! Everything that belongs to a session is written together with events in its stream, on the condition that no other
 //! writer has appended any since. So positions and sequences have no gaps, and what was read before is still true.
 
-use dormouse_ports::{Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, StreamEnd};
+use std::collections::BTreeMap;
+
+use dormouse_harness::chat::MESSAGES;
+use dormouse_ports::{
+    Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, PausedInvocation, StreamEnd,
+};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{MessageId, ReceiptId};
 use dormouse_protocol::lifecycle::StatusStep;
+use dormouse_protocol::replay::ReplayEventMetadata;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
 use crate::receipts::Receipts;
@@ -30,9 +36,21 @@ pub(crate) struct SessionChange {
     now: Timestamp,
     first: u64,
     events: Vec<Event>,
+    /// What is stored in events for replays, and no client sees: by the position among `events`.
+    material: BTreeMap<usize, Map>,
     journal: Journal,
     receipts: Option<Receipts>,
+    replay: Option<ReplayEventMetadata>,
 }
+
+/// Field of a stored event with what is recorded for replays. It is no field of an event as clients know it.
+pub(crate) const MATERIAL: &str = "material";
+/// Field of that with the answer to a pause: `node` and `payload`.
+pub(crate) const ANSWER: &str = "answer";
+/// Field of that with the last state of a run whose invocation keeps none.
+pub(crate) const STATE: &str = "state";
+/// Bytes of JSON of an answer, or a state, that are kept for replays.
+const MOST_MATERIAL: usize = 64 * 1024;
 
 /// Author of a change, and its idempotent request.
 #[derive(Clone, Debug)]
@@ -57,12 +75,52 @@ impl SessionChange {
     pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
         let first = session.kept.own.position + 1;
         let before = session.kept.resource.clone();
-        Self { session, before, by, now, first, events: Vec::new(), journal: Journal::default(), receipts: None }
+        Self {
+            session,
+            before,
+            by,
+            now,
+            first,
+            events: Vec::new(),
+            material: BTreeMap::new(),
+            journal: Journal::default(),
+            receipts: None,
+            replay: None,
+        }
     }
 
     /// The same, in which `receipts` issues receipts.
     pub(crate) fn issuing(self, receipts: Option<Receipts>) -> Self {
         Self { receipts, ..self }
+    }
+
+    /// Marks messages from now on as repeated by a replay: they join no transcript.
+    pub(crate) fn replay_as(&mut self, replay: Option<ReplayEventMetadata>) {
+        self.replay = replay;
+    }
+
+    /// Stores `material` with the last event, for replays.
+    pub(crate) fn note_material(&mut self, material: Map) {
+        if let Some(last) = self.events.len().checked_sub(1).filter(|_| !material.is_empty()) {
+            self.material.entry(last).or_default().extend(material);
+        }
+    }
+
+    /// Stores with the last event that `payload` ended the pause of `paused`. What is large is not kept: a replay then
+    /// says that it is missing.
+    pub(crate) fn note_answer(&mut self, paused: &PausedInvocation, payload: &Map) {
+        if is_small(payload) {
+            let node = paused.suspended_at_node.first().map_or("", |node| &**node);
+            let answer = json!({ "node": node, "payload": payload });
+            self.note_material(Map::from_iter([(ANSWER.to_owned(), answer)]));
+        }
+    }
+
+    /// Stores with the last event the conversation that a run had when it ended without reaching its end.
+    pub(crate) fn note_state(&mut self, state: &Map) {
+        if state.contains_key(MESSAGES) && is_small(state) {
+            self.note_material(Map::from_iter([(STATE.to_owned(), Value::Object(state.clone()))]));
+        }
     }
 
     /// Who issues receipts.
@@ -149,10 +207,12 @@ impl SessionChange {
         let metadata = redact::object(std::mem::take(&mut message.envelope.metadata));
         let workspace = self.session().workspace_id.clone();
         let draft = draft(&message).within(Some(&workspace), message.session_id.as_ref(), message.task_id.as_ref());
+        let draft = self.replay.iter().fold(draft, |draft, replay| draft.replayed(replay.clone()));
         self.emit(draft, 1);
+        let is_new = self.replay.is_none();
         let thread = &mut self.session.kept.own;
-        thread.messages += 1;
-        if !said.heard {
+        thread.messages += u64::from(is_new);
+        if !said.heard && is_new {
             thread.undelivered_from = Some(thread.undelivered_from.map_or(position, |before| before.min(position)));
         }
         let event = self.events.last_mut().ok_or_else(|| internal(&"an event was just told"))?;
@@ -242,7 +302,12 @@ impl SessionChange {
         (session.state, session.envelope.updated_at) = (state, self.now);
         let end = SessionEnd { state, updated_at: self.now, own: self.session.kept.own.clone() };
         let end = EndOfStream { known: object(&end)?, behind: self.session.told_at };
-        let entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
+        let mut entries = self.events.iter().map(object).collect::<Result<Vec<_>, _>>()?;
+        for (at, material) in std::mem::take(&mut self.material) {
+            if let Some(entry) = entries.get_mut(at) {
+                entry.insert(MATERIAL.to_owned(), Value::Object(material));
+            }
+        }
         let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
         let stream = self.stream().to_owned();
         let first = self.first;
@@ -252,6 +317,11 @@ impl SessionChange {
         }
         Ok((self.session.kept.resource, self.journal))
     }
+}
+
+/// True if `content` is no more than is kept for replays.
+fn is_small(content: &Map) -> bool {
+    dormouse_json::length(content).is_ok_and(|size| size <= MOST_MATERIAL)
 }
 
 /// True if the documents of both are the same: they differ at most in what the end of the stream holds.

@@ -44,6 +44,7 @@ use crate::memories::MemoryIndex;
 use crate::quotas::QuotaIndex;
 use crate::receipts::{ChainHead, ReceiptNotes};
 use crate::refusal::internal;
+use crate::replay::ReplayNote;
 
 /// Field of a document with the server's own part of it.
 const OWN: &str = "own";
@@ -390,6 +391,9 @@ pub(crate) struct TaskIndex {
     /// The quotas that it counts against.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,
+    /// What it replays, if it is a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replay: Option<Box<ReplayNote>>,
     /// Outcome of a task that has ended, unless it is a document of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Box<Outcome>>,

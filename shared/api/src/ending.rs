@@ -42,6 +42,8 @@ pub(crate) enum TaskEnd<'a> {
     },
     /// Its graph failed.
     Failed(&'a FailureRecord),
+    /// It is a replay that could not be made.
+    Unrepeatable(Failure),
     /// It was canceled.
     Canceled {
         /// Reason for the cancellation.
@@ -94,6 +96,11 @@ pub(crate) fn end(
         }
         TaskEnd::Failed(failure) => {
             let failure = failure_of(failure);
+            outcome.summary.clone_from(&failure.message);
+            outcome.failure = Some(failure);
+            TaskStatus::Failed
+        }
+        TaskEnd::Unrepeatable(failure) => {
             outcome.summary.clone_from(&failure.message);
             outcome.failure = Some(failure);
             TaskStatus::Failed

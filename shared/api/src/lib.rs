@@ -44,6 +44,7 @@ mod recent;
 mod recording;
 mod recording_engine;
 mod refusal;
+mod replay;
 mod runtime;
 mod sessions;
 mod signature;

@@ -8,8 +8,7 @@ use crate::{Api, Call, CallAnswer, Delivery};
 pub fn is_offered(operation: Operation, issues: bool) -> bool {
     match operation.spec().level {
         Level::Core | Level::Extended | Level::Host | Level::Extension => true,
-        Level::Receipts => issues,
-        Level::Replay => false,
+        Level::Receipts | Level::Replay => issues,
     }
 }
 

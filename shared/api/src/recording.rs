@@ -172,7 +172,11 @@ impl RecordingStore {
                     SuspendFrom::Claimed { previous, .. } => Some(&**previous),
                 };
                 let pause = TaskPause { paused, before, works_on: claim.is_some() };
-                suspended(&mut change, &mut task, entries, pause)
+                let told = suspended(&mut change, &mut task, entries, pause);
+                if let Some(claim) = claim {
+                    change.note_answer(paused, &claim.payload);
+                }
+                told
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
                 record(&mut change, &mut task, entries);
@@ -181,14 +185,18 @@ impl RecordingStore {
                 let state = (!conversation).then_some(state);
                 end(&mut change, &mut task, TaskEnd::Completed { said, state }, &tally.take().unwrap_or_default())
             }
-            Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
+            Some(InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. }) => {
                 record(&mut change, &mut task, entries);
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default())
+                let told = end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default());
+                change.note_state(paused.outermost_state());
+                told
             }
-            Some(InvocationWrite::Cancel { cancellation, .. }) => {
+            Some(InvocationWrite::Cancel { paused, cancellation }) => {
                 let ending = TaskEnd::Canceled { reason: cancellation.reason.as_deref() };
-                end(&mut change, &mut task, ending, &tally.take().unwrap_or_default())
+                let told = end(&mut change, &mut task, ending, &tally.take().unwrap_or_default());
+                change.note_state(paused.outermost_state());
+                told
             }
             Some(InvocationWrite::Release { invocation_id, generation: 1.., .. }) => {
                 let record = self.store.invocations.load_invocation(invocation_id).await?;
@@ -265,14 +273,19 @@ impl RecordingStore {
 
     /// The same, where the end of the wait of `task` could not be published when the answer came.
     async fn note_untold_answer(&self, change: &mut SessionChange, task: &mut Stored<Task>) -> Result<(), StoreError> {
-        if self.receipts.is_none() || task.kept.resource.status != TaskStatus::AuthRequired {
+        if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
         let Some(record) = self.store.invocations.load_invocation(&id).await? else { return Ok(()) };
         match &record.status {
             InvocationStatus::Resuming(claim) => {
-                self.note_answer(change, task, (&record.paused, Some(&claim.payload))).map_err(corrupt)
+                if task.kept.resource.status == TaskStatus::AuthRequired {
+                    self.note_answer(change, task, (&record.paused, Some(&claim.payload))).map_err(corrupt)?;
+                }
+                change.advance(task, TaskStatus::Working, None, Map::new());
+                change.note_answer(&record.paused, &claim.payload);
+                Ok(())
             }
             InvocationStatus::Suspended
             | InvocationStatus::Accepted { .. }
@@ -298,6 +311,9 @@ impl RecordingStore {
         }
         self.note_answer(&mut change, &mut task, (&woken.paused, request.payload.as_ref())).map_err(corrupt)?;
         change.advance(&mut task, TaskStatus::Working, None, Map::new());
+        if let Some(payload) = &request.payload {
+            change.note_answer(&woken.paused, payload);
+        }
         let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
         let invocation_id = request.invocation_id.clone();
         let owner = request.owner.clone();
@@ -410,6 +426,7 @@ fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[Journa
     for entry in entries {
         let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
         change.emit_for_task(task, draft);
+        change.note_material(entry.material.clone());
     }
 }
 

@@ -214,6 +214,7 @@ impl Api {
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
         change.emit_for_task(&mut task, draft);
         end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() }, &tally)?;
+        change.note_state(paused.outermost_state());
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
         let ended = (woken && paused.has_paused()).then(|| Subscription {
             invocation_id: id,

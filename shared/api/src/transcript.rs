@@ -59,9 +59,12 @@ pub(crate) fn readable(id: &EventId, entry: Map) -> Option<Event> {
     }
 }
 
-/// True if the stored event holds a message, without reading it.
+/// True if the stored event holds a message of a transcript, without reading it. What a replay repeats is none.
 fn holds_message(entry: &Map) -> bool {
-    entry.get("resource").and_then(|resource| resource.get("object")).and_then(Value::as_str) == Some(MessageId::OBJECT)
+    let is_replayed = entry.get("replayed") == Some(&Value::Bool(true));
+    !is_replayed
+        && entry.get("resource").and_then(|resource| resource.get("object")).and_then(Value::as_str)
+            == Some(MessageId::OBJECT)
 }
 
 /// The stretches of `transcript` up to and with `spot`; `None` if the spot is not on the way.

@@ -45,6 +45,11 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// One of the provider categories of llm-provider §7.
     async fn answer(&self, conversation: &Conversation) -> Result<String, NodeError>;
+
+    /// True if the same conversation always gets the same answer, and nobody is asked for it.
+    fn is_script(&self) -> bool {
+        false
+    }
 }
 
 /// The offline model: a fixed script, no intelligence.
@@ -53,6 +58,10 @@ pub struct ScriptedModel;
 
 #[async_trait]
 impl ChatModel for ScriptedModel {
+    fn is_script(&self) -> bool {
+        true
+    }
+
     async fn answer(&self, conversation: &Conversation) -> Result<String, NodeError> {
         let question = conversation.question();
         Ok(match conversation.allowed {
@@ -69,7 +78,8 @@ impl ChatModel for ScriptedModel {
 
 /// `listen -> answer`, or `listen -> announce -> wait -> answer` when a person has to allow it.
 pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineError> {
-    Graph::<Conversation>::new(CHAT)
+    let is_script = model.is_script();
+    let graph = Graph::<Conversation>::new(CHAT)
         .version("1")
         .inputs(Conversation::messages)
         .reducer(Conversation::messages, Reducer::Append)
@@ -85,8 +95,8 @@ pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineEr
         .route("listen", |chat| Target::from(if chat.needs_a_person() { "announce" } else { "answer" }))
         .edge("announce", "wait")
         .edge("wait", "answer")
-        .edge("answer", END)
-        .compile()
+        .edge("answer", END);
+    if is_script { graph.pure().compile() } else { graph.compile() }
 }
 
 fn wait_for_a_person(chat: &Conversation) -> Result<Wait<Conversation>, NodeError> {

@@ -75,6 +75,7 @@ pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
         .route("check", |expense| if expense.decision == ExpenseDecision::Open { Target::from("ask") } else { END })
         .edge("ask", "settle")
         .edge("settle", END)
+        .pure()
         .compile()
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
         .node("settle", async |purchase: Purchase| Ok(Purchase::result.set(verdict(&purchase))))
         .edge("ask", "settle")
         .edge("settle", END)
+        .pure()
         .compile()
 }
 

@@ -12,6 +12,7 @@ mod keys;
 mod letters;
 mod new;
 mod receipts;
+mod replay;
 mod talk;
 mod target;
 mod terminal;
@@ -39,6 +40,7 @@ use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::receipts::{ReceiptsCommand, receipts};
+use crate::replay::{ReplayArgs, replay};
 use crate::talk::{ClientCommand, talk};
 use crate::workspace::{WorkspaceCommand, workspace};
 
@@ -51,8 +53,8 @@ const STACK: usize = 8 << 20;
 #[command(
     name = "dormouse",
     version,
-    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, receipts are not valid, or \
-        pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
+    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, receipts are not valid, \
+        a replay ended differently, or pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
         was canceled."
 )]
 struct Cli {
@@ -84,6 +86,14 @@ enum Command {
     /// Receipts of tasks: list and export them, verify them without a server, and replace the key that signs them.
     #[command(subcommand)]
     Receipts(ReceiptsCommand),
+    /// Run a task again on what it recorded, without its model, its tools and the network.
+    ///
+    /// The replay is a task of its own, whose events are marked and whose receipt can be compared with that of the first
+    /// run. Ends with 3 if it ends differently, or something was not recorded, which is named.
+    #[command(after_help = "Examples:\n  dormouse replay task_01J…\n  \
+        dormouse replay task_01J… --override llm:main:2=answer.json --diff\n  dormouse replay --since 24h --report\n\n\
+        JSON: the task of the replay, or one verdict a line. Exit code 4: there is no such task.")]
+    Replay(ReplayArgs),
     /// List the dead letters of a stack on AWS, with the reason and what helps, and hand them back.
     Letters(LettersArgs),
 }
@@ -177,6 +187,10 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Receipts(ask) => quietly(async {
             let code = |sound| if sound { ExitCode::SUCCESS } else { ExitCode::from(3) };
             receipts(ask).await.map(code).map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Replay(ask) => quietly(async {
+            let code = |equal| if equal { ExitCode::SUCCESS } else { ExitCode::from(3) };
+            replay(ask).await.map(code).map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Letters(ask) => quietly(async {
             let done = letters(ask).await.map(|()| ExitCode::SUCCESS);

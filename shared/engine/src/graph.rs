@@ -13,7 +13,7 @@ mod typed;
 
 pub use branches::{Branch, ParallelBranches, When};
 pub use builder::{GraphBuilder, UpgradePolicy};
-pub use compiled::CompiledGraph;
+pub use compiled::{CompiledGraph, MakeTwin, Twin};
 pub(crate) use compiled::{CompiledNode, Edge, Work};
 pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};
 pub(crate) use migrations::Migrated;

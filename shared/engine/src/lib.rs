@@ -60,9 +60,9 @@ mod wait;
 pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{
-    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, Graph, GraphBuilder, GraphOutline, Migrate,
+    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, Graph, GraphBuilder, GraphOutline, MakeTwin, Migrate,
     Migrations, NextNode, NodeKind, NodeOutline, OnEmpty, ParallelBranches, Projection, SessionConcurrency,
-    SessionPolicy, UpgradePolicy, When,
+    SessionPolicy, Twin, UpgradePolicy, When,
 };
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};

@@ -17,12 +17,15 @@ pub struct JournalEntry {
     pub kind: EntryKind,
     /// Data of the step, as clients receive it.
     pub payload: Map,
+    /// What a replay of the run needs to know beside that. It is stored with the entry, as it is, and no client receives
+    /// it: only what is nowhere else belongs here.
+    pub material: Map,
 }
 
 impl JournalEntry {
     /// An entry of `kind` without a payload.
     pub fn new(kind: EntryKind) -> Self {
-        Self { kind, payload: Map::new() }
+        Self { kind, payload: Map::new(), material: Map::new() }
     }
 
     /// The same with `value` under `name` in its payload.
@@ -32,10 +35,19 @@ impl JournalEntry {
         self
     }
 
-    /// Number of bytes of JSON of its payload.
+    /// The same with `value` under `name` in its material.
+    #[must_use]
+    pub fn with_material(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.material.insert(name.into(), value.into());
+        self
+    }
+
+    /// Number of bytes of JSON of its payload and its material.
     fn size(&self) -> usize {
         // JSON that was made of values always has a form.
-        dormouse_json::length(&self.payload).unwrap_or(usize::MAX)
+        let length = |map: &Map| dormouse_json::length(map).unwrap_or(usize::MAX);
+        let material = if self.material.is_empty() { 0 } else { length(&self.material) };
+        length(&self.payload).saturating_add(material)
     }
 }
 
@@ -220,8 +232,10 @@ impl JournalEntry {
         if size > limits::ENTRY {
             return Err(InvalidEntry::TooLarge { kind, size });
         }
-        dormouse_json::measure_object(&entry.payload, dormouse_json::ENTRY)
-            .map_err(|excess| InvalidEntry::TooComplex { kind, excess })?;
+        for part in [&entry.payload, &entry.material] {
+            dormouse_json::measure_object(part, dormouse_json::ENTRY)
+                .map_err(|excess| InvalidEntry::TooComplex { kind: kind.clone(), excess })?;
+        }
         Self::check(before.into_iter().chain([entry]))
     }
 

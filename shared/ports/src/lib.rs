@@ -77,6 +77,7 @@ pub mod limits;
 pub mod model;
 mod note;
 mod objects;
+mod replay;
 mod rule;
 mod runtime;
 mod secrets;
@@ -121,6 +122,7 @@ pub use journal::{
 pub use limits::InvocationLimits;
 pub use note::Notes;
 pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
+pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayMaterial, Unavailable};
 pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
 };

@@ -37,6 +37,7 @@ mod flaw;
 mod json;
 mod keys;
 pub mod limits;
+mod projection;
 mod receipt;
 mod ring;
 mod schema;
@@ -46,6 +47,7 @@ pub use draft::{Draft, Sealed, example};
 pub use export::{Export, ExportError};
 pub use flaw::Flaw;
 pub use keys::{InvalidKey, Keys, PublicKey, SigningKey};
+pub use projection::{projection, projection_hash};
 pub use receipt::Receipt;
 pub use ring::{InvalidRing, KeyRing};
 

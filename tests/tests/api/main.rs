@@ -2,6 +2,9 @@
 //! answer is validated against the schema of its operation.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+#[path = "../../../shared/agent/tests/cast/mod.rs"]
+mod cast;
+
 mod accepts;
 mod connectors;
 mod durable;
@@ -16,6 +19,7 @@ mod quotas;
 mod receipts;
 mod recorded;
 mod refusals;
+mod replays;
 mod resources;
 mod sessions;
 mod tasks;

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore};
-use dormouse_engine::{Engine, Ports};
+use dormouse_engine::{CompiledGraph, Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, MaintenanceStore, Records, Secret, SecretError, Secrets, StateStore};
 use dormouse_protocol::cursor::Cursors;
@@ -14,6 +14,9 @@ use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::{Value, json};
+
+/// The name of an agent, and what makes its graph.
+pub(crate) type MakesAgent = (&'static str, Arc<dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync>);
 
 /// Everything behind HTTP.
 pub(crate) struct World {
@@ -58,6 +61,15 @@ impl World {
         memory: Option<Arc<MemoryStore>>,
         receipts: Option<Receipts>,
     ) -> Arc<Self> {
+        Self::serving((store, records, memory), receipts, &[])
+    }
+
+    /// A world that also serves the agents that `more` makes.
+    pub(crate) fn serving(
+        (store, records, memory): (Arc<dyn StateStore>, Arc<dyn Records>, Option<Arc<MemoryStore>>),
+        receipts: Option<Receipts>,
+        more: &[MakesAgent],
+    ) -> Arc<Self> {
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
@@ -76,11 +88,16 @@ impl World {
             .graph(|_| crate::receipts::working("work"))
             .graph(|_| crate::receipts::working("silent"))
             .graph(|_| crate::receipts::working("strict"));
+        let agents = more.iter().fold(agents, |agents, (_, make)| {
+            let make = make.clone();
+            agents.graph(move |outside| make(outside))
+        });
         let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let mut personas =
             ["chat", "expense-approval", "export-job", "reminder", "purchase", "search", "steps"].map(spec).to_vec();
         personas.push(spec("work"));
+        personas.extend(more.iter().map(|(name, _)| spec(name)));
         personas.push(
             PersonaSpec::new("silent", "Leaves no receipts.", AutonomyTier::ActAuto)
                 .with_receipts(ReceiptPolicy::Disabled),

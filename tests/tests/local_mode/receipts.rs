@@ -59,7 +59,7 @@ async fn receipts_are_proved_without_the_server_and_through_kills_and_the_next_k
     let discovery = dormouse.get(&dormouse.url("/v1")).await;
     assert_eq!(
         (&discovery["capabilities"]["receipts"], &discovery["capabilities"]["replay"]),
-        (&json!(true), &json!(false))
+        (&json!(true), &json!(true))
     );
 
     let first = done(&dormouse, &format!("Hello, my key is {SECRET}"));
@@ -122,9 +122,32 @@ async fn receipts_are_proved_without_the_server_and_through_kills_and_the_next_k
     assert_eq!(media_type, "application/vnd.harn.receipt+cbor; schema=receipt-2026-04-25");
     let Value::Object(receipt) = receipt else { panic!("an object") };
     assert_eq!(bytes, dormouse_receipts::cbor::encode(&receipt).expect("CBOR"));
+    replays(&dormouse, &session, text(&first, "id"), folder.path());
     let listed = run(&dormouse, &["receipts", "list", text(&first, "id")]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains(id), "{listed:?}");
     assert_eq!(run(&dormouse, &["receipts", "list", "task_nobody"]).status.code(), Some(4));
+}
+
+/// Replays `task` and its session, and replaces something that was not recorded.
+fn replays(dormouse: &Dormouse, session: &str, task: &str, folder: &Path) {
+    let replayed = run(dormouse, &["replay", task, "--diff"]);
+    let printed = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert_eq!(replayed.status.code(), Some(0), "{replayed:?}");
+    assert!(printed.contains("ends as it did") && printed.contains("do not part"), "{printed}");
+    let whole = run(dormouse, &["replay", "--session", session]);
+    assert_eq!(whole.status.code(), Some(0), "{whole:?}");
+    let report = run(dormouse, &["replay", "--since", "1h", "--report"]);
+    assert!(
+        String::from_utf8_lossy(&report.stdout).contains("3 replayed: 3 end as they did, 0 differently"),
+        "{report:?}"
+    );
+    let file = folder.join("words.txt");
+    fs::write(&file, "Something else.").expect("a file");
+    let replaced = format!("llm:main:1={}", file.display());
+    let refused = run(dormouse, &["replay", task, "--override", &replaced]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("time:started_at"), "it says what there is: {refused:?}");
+    assert_eq!(run(dormouse, &["replay", "task_nobody"]).status.code(), Some(4));
 }
 
 /// The card is signed by one of the published keys, over all of it but the signature.

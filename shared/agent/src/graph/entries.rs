@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::parts::AgentParts;
 use super::run::PlannedCall;
 
+/// Bytes of JSON of lists of tools that an entry keeps for replays.
+const LISTED: usize = 48 * 1024;
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
 
@@ -20,12 +22,17 @@ pub(crate) struct ModelCall<'c> {
     pub(crate) usage: Value,
     pub(crate) cost: f64,
     pub(crate) duration_ms: u64,
+    /// The tools that were listed elsewhere, where a replay has to be told of them.
+    pub(crate) listed: Map,
 }
 
 pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), NodeError> {
     let identity = parts.model.provider.identity();
-    record(
-        JournalEntry::new(EntryKind::SpanCompleted)
+    let is_told = !call.listed.is_empty() && dormouse_json::length(&call.listed).is_ok_and(|size| size <= LISTED);
+    let material = if is_told { Map::from_iter([("tools".to_owned(), call.listed.into())]) } else { Map::new() };
+    record(JournalEntry {
+        material,
+        ..JournalEntry::new(EntryKind::SpanCompleted)
             .with("name", format!("chat {}", identity.model))
             .with("gen_ai.operation.name", "chat")
             .with("gen_ai.provider.name", identity.system)
@@ -37,8 +44,8 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
             .with("finish_reason", call.finish_reason)
             .with("usage", call.usage)
             .with("cost", call.cost)
-            .with("duration_ms", call.duration_ms),
-    )
+            .with("duration_ms", call.duration_ms)
+    })
 }
 
 /// An entry of `kind` about `call`.

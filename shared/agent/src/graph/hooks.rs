@@ -21,6 +21,8 @@ use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
 /// Bytes of an answer.
 const LONGEST: usize = 256 * 1024;
+/// Bytes of an answer, and of what it is about, that are kept for replays.
+const LONGEST_KEPT: usize = 16 * 1024;
 /// Characters of a reason that anybody is shown.
 const LONGEST_REASON: usize = 2000;
 
@@ -69,8 +71,9 @@ pub(crate) async fn fire(
         let began = parts.clock.monotonic();
         let answer = answered(parts, hook, &envelope).await;
         let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+        let material = for_replays(event, &envelope, &answer);
         let outcome = take(&hook.definition, event, answer, &mut verdict);
-        tell(&hook.definition, event, &envelope, &outcome, duration_ms)?;
+        tell(&hook.definition, event, &envelope, &outcome, (duration_ms, material))?;
         for (name, value) in &verdict.patch {
             envelope[name.as_str()] = value.clone();
         }
@@ -226,13 +229,40 @@ fn needed(event: HookEvent) -> Option<HookCapability> {
     }
 }
 
+/// What a replay needs to know of `answer`: nothing of silence, and of what is too long to be kept.
+fn for_replays(event: HookEvent, envelope: &Value, answer: &Result<HookAnswer, HookFailure>) -> Map {
+    let kept = match answer {
+        Ok(answer) if answer.text.trim().is_empty() && !answer.blocks => return Map::new(),
+        Ok(answer) if answer.text.len() > LONGEST_KEPT => return Map::new(),
+        Ok(answer) => json!({ "text": answer.text, "blocks": answer.blocks }),
+        Err(failure) => json!({ "failed": failure.0 }),
+    };
+    let subject = match event {
+        HookEvent::AfterModelCall => envelope.get("content"),
+        HookEvent::AfterToolDispatch => envelope.get("tool_output"),
+        HookEvent::BeforeContextBuild
+        | HookEvent::AfterContextBuild
+        | HookEvent::BeforeContextCompact
+        | HookEvent::AfterContextCompact
+        | HookEvent::BeforeModelCall
+        | HookEvent::BeforeToolDispatch
+        | HookEvent::RunCompleted
+        | HookEvent::RunFailed => None,
+    };
+    let mut material = Map::from_iter([("answer".to_owned(), kept)]);
+    // What the conversation does not hold any more once the hook has changed it.
+    let subject = subject.filter(|subject| dormouse_json::length(subject).is_ok_and(|size| size <= LONGEST_KEPT));
+    material.extend(subject.map(|subject| ("before".to_owned(), subject.clone())));
+    material
+}
+
 /// Records that a hook ran.
 fn tell(
     hook: &HookDefinition,
     event: HookEvent,
     envelope: &Value,
     outcome: &HookOutcome,
-    duration_ms: u64,
+    (duration_ms, material): (u64, Map),
 ) -> Result<(), NodeError> {
     let (status, message) = match outcome {
         HookOutcome::Passed => ("passed", None),
@@ -256,6 +286,7 @@ fn tell(
         .with("status", status)
         .with("input_digest", digest::of_value(envelope))
         .with("duration_ms", duration_ms);
+    let entry = JournalEntry { material, ..entry };
     record(match message {
         Some(message) => entry.with("message", message),
         None => entry,

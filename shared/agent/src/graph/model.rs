@@ -72,6 +72,7 @@ pub(crate) async fn think(
         usage: json!(response.usage),
         cost,
         duration_ms,
+        listed: if run.steps == 1 { tools.listed.clone() } else { Map::new() },
     };
     model_call(parts, entry)?;
     let stop = gates::after_model(parts, &run, &mut response).await?;

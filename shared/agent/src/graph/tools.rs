@@ -283,9 +283,13 @@ fn report(call: &PlannedCall, duration_ms: u64) -> Result<(), NodeError> {
             about(kind, call).with("output_digest", digest::of_value(text)).with("output_bytes", text.len())
         }
         CallStatus::Pending { pending, .. } => {
-            vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone())
+            let entry = vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone());
+            entry.with_material("pending", serde_json::to_value(pending).map_err(unwritable)?)
         }
-        CallStatus::Asking { request } => vendor("dormouse.tool_asks", call)?.with("message", request.message.as_str()),
+        CallStatus::Asking { request } => {
+            let entry = vendor("dormouse.tool_asks", call)?.with("message", request.message.as_str());
+            entry.with_material("request", serde_json::to_value(request).map_err(unwritable)?)
+        }
         CallStatus::Uncertain { message } => vendor("dormouse.tool_uncertain", call)?.with("message", message.as_str()),
         CallStatus::NeedsApproval | CallStatus::Ready { .. } | CallStatus::Begun { .. } => return Ok(()),
     };

@@ -26,6 +26,8 @@ const MOST_MISTAKES: usize = 5;
 pub(crate) struct Toolset<'p> {
     /// By the name on the wire.
     tools: IndexMap<String, OfferedTool<'p>>,
+    /// What sources listed that had to ask somebody, by their names.
+    pub(crate) listed: Map,
     /// Sources that could not be asked, with the reason.
     pub(crate) missing: Vec<(String, String)>,
 }
@@ -77,7 +79,14 @@ impl<'p> Toolset<'p> {
         let mut toolset = Self::default();
         for (part, specs) in listed {
             match specs {
-                Ok(specs) => specs.into_iter().for_each(|spec| toolset.add(parts, part, spec)),
+                Ok(specs) => {
+                    if !part.source.lists_offline() {
+                        // What is a list of specifications can be written.
+                        let listed = serde_json::to_value(&specs).unwrap_or_default();
+                        toolset.listed.insert(part.name.clone(), listed);
+                    }
+                    specs.into_iter().for_each(|spec| toolset.add(parts, part, spec));
+                }
                 Err(error) => {
                     tracing::warn!(%error, source = part.name, "the tools of a source could not be listed; the step goes on without them");
                     toolset.missing.push((part.name.clone(), error.to_string()));

@@ -2,6 +2,7 @@
 
 use dormouse_protocol::Map;
 use dormouse_protocol::event::redact;
+use dormouse_protocol::replay::ReplayMode;
 use dormouse_protocol::resource::{AutonomyTier, Failure, OutcomeStatus, Task};
 use dormouse_receipts::SCHEMA;
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use super::tally::{ModelAnswer, ModelUse, Tally, ToolUse};
 use super::{ApprovalNote, ReceiptNotes};
 use crate::documents::Kept;
 use crate::ids;
+use crate::replay::ReplayNote;
 
 /// The longest name that a receipt quotes, in characters.
 const LONGEST: usize = 300;
@@ -56,7 +58,7 @@ pub(super) fn body(contents: Contents<'_>) -> Map {
         "lifecycle": lifecycle(task.resource.envelope.created_at, (began, ended), status, failure),
         "trust": { "start_tier": tier, "end_tier": tier },
         "autonomy_budget": { "consumed": consumed(tally, (began, ended)) },
-        "replay_input": replay_input(tally),
+        "replay_input": replay_input(tally, task.own.replay.as_deref()),
         "model_route": model_route(&tally.models),
         "cost": cost(&tally.models),
         "side_effects": {
@@ -69,6 +71,9 @@ pub(super) fn body(contents: Contents<'_>) -> Map {
     });
     if !approvals.is_empty() {
         body["approvals"] = approvals.into();
+    }
+    if let Some(replay) = task.own.replay.as_deref().filter(|replay| !replay.deltas.is_empty()) {
+        body["deltas"] = replay.deltas.clone().into();
     }
     if !contents.metadata.is_empty() {
         body["metadata"] = Value::Object(contents.metadata);
@@ -130,9 +135,14 @@ fn money(models: &[ModelUse]) -> f64 {
     models.iter().map(|used| used.cost).sum::<f64>().max(0.0)
 }
 
-fn replay_input(tally: &Tally) -> Value {
+fn replay_input(tally: &Tally, replay: Option<&ReplayNote>) -> Value {
     let materials: Vec<Value> = tally.answers.iter().map(material).collect();
-    json!({ "determinism": "best_effort", "materials": materials })
+    // Only a replay knows that the same material leads to the same end.
+    let determinism = match replay {
+        Some(replay) if replay.mode == ReplayMode::Exact && replay.deltas.is_empty() => "byte_deterministic",
+        Some(_) | None => "best_effort",
+    };
+    json!({ "determinism": determinism, "materials": materials })
 }
 
 /// An answer of a model: its digests; the answer itself is in the record of the run.

@@ -51,6 +51,12 @@ pub(crate) fn end_receipt(
         if let Some(reason) = &ended.tally.reason {
             metadata.insert("end".to_owned(), reason.as_str().into());
         }
+        if let Some(replay) = &task.own.replay {
+            let source = json!({
+                "mode": replay.mode, "source_task_id": replay.source, "source_receipt_id": replay.receipt,
+            });
+            metadata.insert("replay".to_owned(), source);
+        }
         if let Some(source) = &of.parent_task_id {
             metadata.insert("parent_task_id".to_owned(), source.as_str().into());
         }

@@ -5,7 +5,7 @@ use dormouse_ports::{Checkpointer, EventWait};
 use indexmap::IndexMap;
 
 use super::compile;
-use super::compiled::{CompiledGraph, Policies, Work};
+use super::compiled::{CompiledGraph, MakeTwin, Policies, Replayable, Work};
 use super::{FanOut, Migrate, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Route, Target};
 use crate::{EngineError, NodeError, State, StateSchema, Update};
@@ -230,6 +230,20 @@ impl GraphBuilder {
         Fut: Future<Output = ()> + Send + 'static,
     {
         self.policies.withdraw = Some(Box::new(move |state| Box::pin(withdraw(state))));
+        self
+    }
+
+    /// Declares that its nodes use nothing but their state: no clock, no chance, no network, no file. So what a run of it
+    /// came to follows from its input and its answers, and a replay runs it again on those.
+    pub fn pure(mut self) -> Self {
+        self.policies.replay = Replayable::Pure;
+        self
+    }
+
+    /// Declares the graph that runs in its place on recorded material ([`ReplayMaterial`](dormouse_ports::ReplayMaterial)):
+    /// the same nodes with other ports.
+    pub fn twin(mut self, make: MakeTwin) -> Self {
+        self.policies.replay = Replayable::Twin(make);
         self
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_ports::{Category, Checkpointer, EventWait, Map};
+use dormouse_ports::{Category, Checkpointer, EventWait, Map, ReplayMaterial};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
@@ -40,6 +40,32 @@ pub(super) struct Policies {
     pub(super) events: Vec<EventWait>,
     /// What is undone outside when an invocation is canceled.
     pub(super) withdraw: Option<Withdraw>,
+    /// How it runs again on what a run of it recorded.
+    pub(super) replay: Replayable,
+}
+
+/// How a graph runs again on what a run of it recorded.
+#[derive(Clone, Default)]
+pub(super) enum Replayable {
+    /// Nobody said.
+    #[default]
+    Unknown,
+    /// As it is: its nodes use nothing but their state.
+    Pure,
+    /// As another graph, whose nodes use what was recorded.
+    Twin(MakeTwin),
+}
+
+/// Makes the graph that runs on recorded material.
+pub type MakeTwin = Arc<dyn Fn(&Arc<ReplayMaterial>) -> Result<Twin, EngineError> + Send + Sync>;
+
+/// A graph that reaches nothing outside, for a replay.
+#[derive(Clone, Debug)]
+pub struct Twin {
+    /// The graph.
+    pub graph: Arc<CompiledGraph>,
+    /// The state with which it begins, where that was not only what the request gave.
+    pub state: Option<Map>,
 }
 
 /// Undoes outside what the state of a canceled invocation tells of.
@@ -184,6 +210,19 @@ impl CompiledGraph {
             }
         }
         Some(withdraw(known))
+    }
+
+    /// The graph that runs on `material`, which a run of this one has recorded, and reaches nothing outside; `None` where
+    /// the graph neither is [pure](super::GraphBuilder::pure) nor has a [twin](super::GraphBuilder::twin).
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn for_replay(self: &Arc<Self>, material: &Arc<ReplayMaterial>) -> Result<Option<Twin>, EngineError> {
+        match &self.policies.replay {
+            Replayable::Unknown => Ok(None),
+            Replayable::Pure => Ok(Some(Twin { graph: self.clone(), state: None })),
+            Replayable::Twin(make) => make(material).map(Some),
+        }
     }
 
     /// The checkpointer to which its progress is saved, if any.

@@ -80,6 +80,11 @@ impl SessionPolicy {
         Ok(self)
     }
 
+    /// True if a session keeps the field `name`, and no other.
+    pub fn keeps_only(&self, name: &str) -> bool {
+        self.projection.as_ref().is_some_and(|kept| kept.iter().all(|field| **field == *name))
+    }
+
     /// The fields that the record is restricted to, if it is.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Arc<str>> {
         self.projection.iter().flatten()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::{Category, Checkpointer, EventWait};
 
-use super::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionPolicy, UpgradePolicy};
+use super::{CompiledGraph, GraphBuilder, MakeTwin, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
 use crate::state::Reducer;
 use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, StateSchema, Update, View, Wait, suspend};
@@ -168,6 +168,16 @@ impl<S: GraphState> Graph<S> {
     /// Declares the treatment of its pauses when it has changed since; see [`GraphBuilder::upgrade`].
     pub fn upgrade(self, policy: UpgradePolicy) -> Self {
         self.part(move |graph| graph.upgrade(policy))
+    }
+
+    /// Declares that its nodes use nothing but their state; see [`GraphBuilder::pure`].
+    pub fn pure(self) -> Self {
+        self.part(GraphBuilder::pure)
+    }
+
+    /// Declares the graph that runs in its place on recorded material; see [`GraphBuilder::twin`].
+    pub fn twin(self, make: MakeTwin) -> Self {
+        self.part(move |graph| graph.twin(make))
     }
 
     /// Declares which fields a request may set when it begins a turn; see [`GraphBuilder::inputs`].

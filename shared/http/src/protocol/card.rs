@@ -53,9 +53,9 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
 
 /// What works here.
 fn capabilities(about: &ServerInfo) -> Vec<String> {
-    let issues = about.issues.then_some("receipts");
     let sockets = about.sockets.then_some("websocket");
-    ["rest", "sse"].into_iter().chain(sockets).chain(issues).map(str::to_owned).collect()
+    let with_receipts = if about.issues { &["receipts", "replay"][..] } else { &[] };
+    ["rest", "sse"].into_iter().chain(sockets).chain(with_receipts.iter().copied()).map(str::to_owned).collect()
 }
 
 /// The card for clients of A2A, with the names of both generations.

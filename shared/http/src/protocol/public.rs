@@ -230,6 +230,7 @@ impl Protocol {
                 rest: true,
                 sse: true,
                 receipts: about.issues,
+                replay: about.issues,
                 websocket: about.sockets,
                 ..TransportCapabilities::default()
             }))),

@@ -33,4 +33,10 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
         let (_, _) = (name, state);
         Ok(())
     }
+
+    /// True if it lists its tools without asking anybody, so that a replay may have them listed again. Of any other source
+    /// a run records what it listed.
+    fn lists_offline(&self) -> bool {
+        true
+    }
 }

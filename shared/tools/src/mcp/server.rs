@@ -285,6 +285,10 @@ fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
 
 #[async_trait]
 impl ToolSource for McpServer {
+    fn lists_offline(&self) -> bool {
+        false
+    }
+
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
         let specs = self.specs().await.map_err(|error| self.named(error))?;
         let timed = |spec: &ToolSpec| ToolSpec { timeout: Some(self.config.timeout), ..spec.clone() };

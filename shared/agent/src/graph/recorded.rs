@@ -1,0 +1,114 @@
+//! The agent on what a run of it recorded: the same graph, whose model, tools, hooks, clock and ids give what they gave
+//! then. Nothing of it reaches anything outside.
+
+mod hooks;
+mod model;
+mod past;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_engine::{EngineError, Twin};
+use dormouse_ports::model::DeltaKind;
+use dormouse_ports::{Clock, IdSource, InvocationId, Map, ReplayMaterial};
+use jiff::Timestamp;
+
+use self::hooks::RecordedHook;
+use self::model::RecordedModel;
+use self::past::Past;
+use self::tools::RecordedTools;
+use super::parts::{AgentParts, DeltaSink, ModelPart, ToolPart};
+use super::{HookPart, graph};
+
+/// The graph of `parts` on `material`, with the conversation as the run found it.
+///
+/// # Errors
+/// As [`graph`].
+pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result<Twin, EngineError> {
+    let past = Arc::new(Past::of(material.clone()));
+    let clock = Arc::new(RecordedClock::at(material.began));
+    let messages = past.messages_before().to_vec();
+    let provider = Arc::new(RecordedModel::new(parts.model.provider.identity(), past.clone(), clock.clone()));
+    let tools = parts.tools.iter().map(|part| ToolPart {
+        source: Arc::new(RecordedTools { name: part.name.clone(), source: part.source.clone(), past: past.clone() }),
+        ..part.clone()
+    });
+    let hooks = parts.hooks.iter().map(|part| HookPart {
+        handler: part.handler.as_ref().map(|_| RecordedHook::handler(&part.definition.name, &past)),
+        definition: part.definition.clone(),
+    });
+    let mut agent = parts.agent.clone();
+    if !past.ended_by_time() {
+        // How long calls took together was not recorded, and did not matter.
+        agent.policy.run_timeout_seconds = None;
+    }
+    let twin = AgentParts {
+        agent,
+        model: ModelPart { provider, ..parts.model.clone() },
+        tools: tools.collect(),
+        hooks: hooks.collect(),
+        clock,
+        ids: Arc::new(Numbers::default()),
+        // The request says whether the answer is to be streamed.
+        deltas: parts.deltas.as_ref().map(|_| Arc::new(Nobody) as Arc<dyn DeltaSink>),
+        callbacks: None,
+        ..parts.clone()
+    };
+    let state = Map::from_iter([("messages".to_owned(), messages.into())]);
+    Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
+}
+
+/// A clock that goes on by what calls took.
+#[derive(Debug)]
+struct RecordedClock {
+    began: Timestamp,
+    elapsed_ms: AtomicU64,
+}
+
+impl RecordedClock {
+    fn at(began: Timestamp) -> Self {
+        Self { began, elapsed_ms: AtomicU64::new(0) }
+    }
+
+    fn pass(&self, millis: u64) {
+        self.elapsed_ms.fetch_add(millis, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl Clock for RecordedClock {
+    fn now(&self) -> Timestamp {
+        self.began + self.monotonic()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed))
+    }
+
+    /// Never: nothing that was recorded takes time.
+    async fn sleep(&self, _: Duration) {
+        futures::future::pending().await
+    }
+}
+
+/// Ids that are the same each time.
+#[derive(Debug, Default)]
+struct Numbers(AtomicU64);
+
+impl IdSource for Numbers {
+    fn fresh(&self) -> String {
+        format!("replayed-{}", self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Nobody watches a replay.
+struct Nobody;
+
+impl DeltaSink for Nobody {
+    fn began(&self, _: &InvocationId, _: u64) {}
+
+    fn delta(&self, _: &InvocationId, _: DeltaKind, _: &str) {}
+}

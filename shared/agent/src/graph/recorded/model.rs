@@ -1,0 +1,132 @@
+//! The model as it answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use dormouse_ports::model::{
+    AssistantMessage, CallOptions, CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory,
+    ModelIdentity, ModelProvider, Response, Usage,
+};
+use dormouse_ports::{FailureRecord, PastEnd};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::digest;
+use super::RecordedClock;
+use super::past::{Past, PastModelAnswer, number, text};
+
+/// Kind of what is missing.
+const KIND: &str = "llm_provider_response";
+
+/// Milliseconds that are longer than any run may work.
+const LONG: u64 = u64::MAX / 4_000_000;
+
+/// Answers as the model of the run did, call by call.
+pub(super) struct RecordedModel {
+    identity: ModelIdentity,
+    past: Arc<Past>,
+    clock: Arc<RecordedClock>,
+    step: AtomicUsize,
+}
+
+impl RecordedModel {
+    pub(super) fn new(identity: ModelIdentity, past: Arc<Past>, clock: Arc<RecordedClock>) -> Self {
+        Self { identity, past, clock, step: AtomicUsize::new(0) }
+    }
+
+    fn answer(&self, request: &CompletionRequest) -> Result<Response, ModelError> {
+        let step = self.step.fetch_add(1, Ordering::Relaxed) + 1;
+        let key = format!("llm:main:{step}");
+        let past = self.past.answer(step);
+        if let Some(past) = past {
+            self.clock.pass(number(&past.entry.payload, "duration_ms"));
+        }
+        if self.past.ends_by_time(step) {
+            self.clock.pass(LONG);
+        }
+        if let Some(value) = self.past.material.overrides.get(&key) {
+            return replaced(value, past)
+                .ok_or_else(|| self.lacks(&key, "its replacement is neither a text nor a message of a model"));
+        }
+        let Some(past) = past else { return Err(self.beyond(&key)) };
+        let asked = text(&past.entry.payload, "request_digest");
+        if self.past.material.is_exact() && asked != Some(digest::of_value(request).as_str()) {
+            return Err(self.lacks(&key, "the model would be asked something else than it was asked then"));
+        }
+        let message = past.message.clone();
+        let message = message.ok_or_else(|| self.lacks(&key, "the answer is not in the record of the run any more"))?;
+        Ok(response(message, past))
+    }
+
+    fn lacks(&self, key: &str, reason: &str) -> ModelError {
+        self.past.material.lack(KIND, key, reason);
+        ModelError::new(ModelErrorCategory::InvalidRequest, format!("`{key}` is not recorded: {reason}"))
+    }
+
+    /// The call behind the last one that was answered: it failed then, or was never made.
+    fn beyond(&self, key: &str) -> ModelError {
+        match &self.past.material.end {
+            PastEnd::Failed(failure) if self.past.material.is_exact() => {
+                failed(failure).unwrap_or_else(|| self.lacks(key, "the run failed for another reason than its model"))
+            }
+            PastEnd::Failed(_) | PastEnd::Completed | PastEnd::Canceled => {
+                self.lacks(key, "the run did not ask its model so often")
+            }
+        }
+    }
+}
+
+/// The error with which the run failed, if that was its model's.
+fn failed(failure: &FailureRecord) -> Option<ModelError> {
+    let category = ModelErrorCategory::deserialize(Value::from(failure.category.as_str())).ok()?;
+    // One that may pass made the run rest first, which a replay does not.
+    let category = Some(category).filter(|category| !category.is_transient())?;
+    Some(ModelError::new(category, failure.message.clone()))
+}
+
+fn response(message: AssistantMessage, past: &PastModelAnswer) -> Response {
+    let payload = &past.entry.payload;
+    let finish = payload.get("finish_reason").and_then(|reason| FinishReason::deserialize(reason).ok());
+    let usage = payload.get("usage").and_then(|usage| Usage::deserialize(usage).ok());
+    let finish_reason = finish.unwrap_or_else(|| finish_of(&message));
+    Response { message, finish_reason, usage: usage.unwrap_or_default(), raw: Value::Null, parsed: None }
+}
+
+fn finish_of(message: &AssistantMessage) -> FinishReason {
+    if message.tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls }
+}
+
+/// The answer that `value` gives in the place of `past`: a text, a message, or an answer in the form of an
+/// OpenAI-compatible API.
+fn replaced(value: &Value, past: Option<&PastModelAnswer>) -> Option<Response> {
+    let message = match value {
+        Value::String(words) => AssistantMessage { content: words.as_str().into(), ..AssistantMessage::default() },
+        Value::Object(_) => {
+            let message = value.pointer("/choices/0/message").or_else(|| value.get("message")).unwrap_or(value);
+            match Message::deserialize(message) {
+                Ok(Message::Assistant(message)) => message,
+                Ok(Message::System { .. } | Message::User { .. } | Message::Tool { .. }) => return None,
+                Err(_) => AssistantMessage::deserialize(message).ok()?,
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
+    };
+    let usage = past.and_then(|past| Usage::deserialize(past.entry.payload.get("usage")?).ok()).unwrap_or_default();
+    Some(Response { finish_reason: finish_of(&message), message, usage, raw: Value::Null, parsed: None })
+}
+
+#[async_trait]
+impl ModelProvider for RecordedModel {
+    fn identity(&self) -> ModelIdentity {
+        self.identity.clone()
+    }
+
+    async fn ready(&self) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    async fn complete(&self, request: &CompletionRequest, _: &CallOptions) -> Result<Response, ModelError> {
+        self.answer(request)
+    }
+}

@@ -1,0 +1,215 @@
+//! What the journal and the last state of a run say of its calls.
+//!
+//! The state holds the conversation, the journal the digests: what a model or a tool answered is the message with the
+//! digest that was recorded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dormouse_ports::model::{AssistantMessage, Content, Message};
+use dormouse_ports::tool::{InputRequest, Pending};
+use dormouse_ports::{Map, PastEntry, ReplayMaterial};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::digest;
+use super::super::run::TerminalReason;
+
+/// The kind of the entry at the end of a run.
+const RUN_ENDED: &str = "vendor.dormouse.run_ended";
+/// The kind of entries about hooks.
+const HOOK_RUN: &str = "vendor.dormouse.hook_run";
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) material: Arc<ReplayMaterial>,
+    /// Number of messages of the conversation before the first answer of the model.
+    before: usize,
+    /// Answers of the model, by step from 1.
+    answers: Vec<PastModelAnswer>,
+    /// What came of calls of tools, by the id of the call, in order.
+    outcomes: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
+    /// What hooks answered, by their names, in order.
+    hooks: Mutex<BTreeMap<String, VecDeque<PastEntry>>>,
+}
+
+/// An answer of the model.
+#[derive(Debug)]
+pub(super) struct PastModelAnswer {
+    pub(super) entry: PastEntry,
+    /// The message; `None` where the state does not hold it.
+    pub(super) message: Option<AssistantMessage>,
+}
+
+/// What came of one call.
+#[derive(Clone, Debug)]
+pub(super) enum PastOutcome {
+    /// It ended.
+    Answered {
+        /// What the model was shown; `None` where that is not known.
+        text: Option<String>,
+        is_error: bool,
+        /// Its whole output, where that was longer.
+        whole: Option<String>,
+    },
+    Pending(Pending),
+    Asking(InputRequest),
+    Uncertain(String),
+    /// An earlier version recorded that it did not end, and no more.
+    Unknown,
+}
+
+impl Past {
+    pub(super) fn of(material: Arc<ReplayMaterial>) -> Self {
+        let messages = messages_of(&material.state);
+        let mut before = messages.len();
+        let mut answers = VecDeque::new();
+        // From behind: an earlier run of the session may have been answered the same.
+        for entry in material.entries.iter().rev().filter(|entry| is_model_call(entry)) {
+            let found = find_answer(messages.get(..before).unwrap_or_default(), &material.entries, entry);
+            if let Some((at, _)) = &found {
+                before = *at;
+            }
+            answers.push_front(PastModelAnswer { entry: entry.clone(), message: found.map(|(_, message)| message) });
+        }
+        let outcomes = Mutex::new(outcomes_of(&material, messages));
+        let mut hooks: BTreeMap<String, VecDeque<PastEntry>> = BTreeMap::new();
+        for entry in material.entries.iter().filter(|entry| entry.kind == HOOK_RUN) {
+            let name = text(&entry.payload, "hook").unwrap_or_default().to_owned();
+            hooks.entry(name).or_default().push_back(entry.clone());
+        }
+        Self { before, answers: answers.into(), outcomes, hooks: Mutex::new(hooks), material }
+    }
+
+    /// The conversation as the run found it.
+    pub(super) fn messages_before(&self) -> &[Value] {
+        messages_of(&self.material.state).get(..self.before).unwrap_or_default()
+    }
+
+    /// The answer of step `step`, from 1.
+    pub(super) fn answer(&self, step: usize) -> Option<&PastModelAnswer> {
+        self.answers.get(step.checked_sub(1)?)
+    }
+
+    /// True if `step` is the last that was answered, and the run ended behind it since it had worked for too long.
+    pub(super) fn ends_by_time(&self, step: usize) -> bool {
+        step == self.answers.len() && self.ended_by_time()
+    }
+
+    /// True if the run ended since it had worked for too long.
+    pub(super) fn ended_by_time(&self) -> bool {
+        let ends = self.material.entries.iter().rev().find(|entry| entry.kind == RUN_ENDED);
+        ends.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
+    }
+
+    /// What came next of the call `id`.
+    pub(super) fn take_outcome(&self, id: &str) -> Option<PastOutcome> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
+    }
+
+    /// The next run of the hook `name`.
+    pub(super) fn take_hook(&self, name: &str) -> Option<PastEntry> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).get_mut(name)?.pop_front()
+    }
+
+    /// The tools that the source `name` listed, where that was recorded.
+    pub(super) fn listed(&self, name: &str) -> Option<&Value> {
+        self.material.entries.iter().find_map(|entry| entry.material.get("tools")?.get(name))
+    }
+}
+
+fn messages_of(state: &Map) -> &[Value] {
+    state.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(super) fn text<'a>(payload: &'a Map, name: &str) -> Option<&'a str> {
+    payload.get(name)?.as_str()
+}
+
+pub(super) fn number(payload: &Map, name: &str) -> u64 {
+    payload.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn is_model_call(entry: &PastEntry) -> bool {
+    entry.kind == "span.completed" && text(&entry.payload, "gen_ai.operation.name") == Some("chat")
+}
+
+/// The last of `messages` that the model answered in `entry`. Where a hook changed its words, they are in the record of that
+/// hook.
+fn find_answer(messages: &[Value], entries: &[PastEntry], entry: &PastEntry) -> Option<(usize, AssistantMessage)> {
+    let wanted = text(&entry.payload, "response_digest")?;
+    let spoken = messages.iter().enumerate().rev().filter_map(|(at, message)| Some((at, assistant(message)?)));
+    let changed = changed_words(entries, entry);
+    for (at, mut message) in spoken {
+        if digest::of_value(&message) == wanted {
+            return Some((at, message));
+        }
+        if let Some(words) = &changed {
+            message.content = words.clone();
+            if digest::of_value(&message) == wanted {
+                return Some((at, message));
+            }
+        }
+    }
+    None
+}
+
+fn assistant(message: &Value) -> Option<AssistantMessage> {
+    match Message::deserialize(message).ok()? {
+        Message::Assistant(message) => Some(message),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+    }
+}
+
+/// What the model had said before the hooks behind `entry` changed it.
+fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
+    let behind = entries.iter().skip_while(|other| other.event_id != entry.event_id).skip(1);
+    let mut hooks = behind.take_while(|other| other.kind == HOOK_RUN);
+    let first = hooks.find(|hook| text(&hook.payload, "event") == Some("after_model_call"))?;
+    Content::deserialize(first.material.get("before")?).ok()
+}
+
+fn outcomes_of(material: &ReplayMaterial, messages: &[Value]) -> BTreeMap<String, VecDeque<PastOutcome>> {
+    let mut outcomes: BTreeMap<String, VecDeque<PastOutcome>> = BTreeMap::new();
+    let kept = material.state.get("outputs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for (at, entry) in material.entries.iter().enumerate() {
+        let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
+        let outcome = match entry.kind.as_str() {
+            "tool.completed" | "tool.failed" if entry.payload.get("made") != Some(&Value::Bool(false)) => {
+                let earlier = material.entries.get(..at).unwrap_or_default();
+                answered(entry, earlier, messages, kept, id)
+            }
+            "vendor.dormouse.tool_pending" => read(entry, "pending").map_or(PastOutcome::Unknown, PastOutcome::Pending),
+            "vendor.dormouse.tool_asks" => read(entry, "request").map_or(PastOutcome::Unknown, PastOutcome::Asking),
+            "vendor.dormouse.tool_uncertain" => {
+                PastOutcome::Uncertain(text(&entry.payload, "message").unwrap_or_default().to_owned())
+            }
+            _ => continue,
+        };
+        outcomes.entry(id.to_owned()).or_default().push_back(outcome);
+    }
+    outcomes
+}
+
+fn read<T: for<'de> Deserialize<'de>>(entry: &PastEntry, name: &str) -> Option<T> {
+    T::deserialize(entry.material.get(name)?).ok()
+}
+
+fn answered(entry: &PastEntry, earlier: &[PastEntry], messages: &[Value], kept: &[Value], id: &str) -> PastOutcome {
+    let wanted = text(&entry.payload, "output_digest");
+    let is_result = |message: &&Value| message["role"] == "tool" && message["tool_call_id"] == *id;
+    let texts = messages.iter().filter(is_result).filter_map(|message| message["content"].as_str());
+    let shown = texts.into_iter().find(|shown| Some(digest::of_value(shown).as_str()) == wanted);
+    // Hooks behind a call change what the model is shown of it.
+    let mut hooks = earlier.iter().rev().take_while(|other| other.kind == HOOK_RUN);
+    let is_after = |hook: &&PastEntry| text(&hook.payload, "event") == Some("after_tool_dispatch");
+    let before = hooks.by_ref().filter(is_after).filter(|hook| hook.material.contains_key("before")).last();
+    let before = before.and_then(|hook| hook.material.get("before")?.as_str());
+    let whole = kept.iter().find(|output| output["call"] == *id).and_then(|output| output["text"].as_str());
+    PastOutcome::Answered {
+        text: before.or(shown).map(str::to_owned),
+        is_error: entry.kind == "tool.failed",
+        whole: whole.map(str::to_owned),
+    }
+}

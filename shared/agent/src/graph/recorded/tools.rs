@@ -1,0 +1,105 @@
+//! Tools as they were listed and answered.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_ports::tool::{ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::past::{Past, PastOutcome};
+
+/// What the model is told of an error begins so, and is told again of one that is repeated.
+const ERROR: &str = "error: ";
+
+/// A source whose tools answer as they did in the run.
+pub(super) struct RecordedTools {
+    pub(super) name: String,
+    pub(super) source: Arc<dyn ToolSource>,
+    pub(super) past: Arc<Past>,
+}
+
+impl std::fmt::Debug for RecordedTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordedTools").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl ToolSource for RecordedTools {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        if let Some(listed) = self.past.listed(&self.name) {
+            return Vec::deserialize(listed).map_err(|error| ToolError::permanent(error.to_string()));
+        }
+        if self.source.lists_offline() {
+            return self.source.list().await;
+        }
+        let key = format!("host:tools:{}", self.name);
+        self.past.material.lack("host_fact", key, "which tools the server offered was not recorded");
+        Err(ToolError::permanent("the tools of the source were not recorded"))
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        let outcome = self.past.take_outcome(&call.id);
+        let tool = format!("tool:{}", call.id);
+        let mcp = format!("mcp:{}:{}", self.name, call.id);
+        let overrides = &self.past.material.overrides;
+        if let Some(value) = overrides.get(&tool).or_else(|| overrides.get(&mcp)) {
+            return Ok(ToolReply::Done(replaced(value)));
+        }
+        let lacks = |reason: &str| {
+            self.past.material.lack("tool_result", tool.clone(), reason);
+            ToolError::permanent(format!("`{tool}` is not recorded: {reason}"))
+        };
+        match outcome {
+            Some(PastOutcome::Answered { text: Some(text), is_error, whole }) => {
+                Ok(ToolReply::Done(repeated(&text, is_error, whole)))
+            }
+            Some(PastOutcome::Answered { text: None, .. }) => {
+                Err(lacks("its result is not in the record of the run any more"))
+            }
+            Some(PastOutcome::Pending(pending)) => Ok(ToolReply::Pending(pending)),
+            Some(PastOutcome::Asking(request)) => Ok(ToolReply::InputRequired(request)),
+            Some(PastOutcome::Uncertain(message)) => Err(ToolError::permanent(message).maybe_done()),
+            Some(PastOutcome::Unknown) => Err(lacks("it did not end at once, and how was not recorded")),
+            None => Err(lacks("the call was not made then")),
+        }
+    }
+}
+
+fn replaced(value: &Value) -> ToolOutput {
+    match value {
+        Value::String(text) => ToolOutput::text(text.as_str()),
+        Value::Object(fields) if fields.get("content").is_some_and(Value::is_array) => {
+            ToolOutput::deserialize(value).unwrap_or_else(|_| ToolOutput::value(value.clone()))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            ToolOutput::value(value.clone())
+        }
+    }
+}
+
+/// The output of which the model was shown `text`. Of one that was cut, what nobody kept is made up of blanks: only its
+/// length shows.
+fn repeated(text: &str, is_error: bool, whole: Option<String>) -> ToolOutput {
+    let text = match cut_from(text) {
+        Some((shown, length)) => {
+            let mut output = whole.filter(|whole| whole.starts_with(shown)).unwrap_or_else(|| shown.to_owned());
+            output.extend(std::iter::repeat_n(' ', length.saturating_sub(output.len())));
+            output
+        }
+        None => text.to_owned(),
+    };
+    match is_error {
+        true => ToolOutput::error(text.strip_prefix(ERROR).unwrap_or(&text)),
+        false => ToolOutput::text(text),
+    }
+}
+
+/// The beginning that was shown of an output that was cut, and the length of all of it.
+fn cut_from(text: &str) -> Option<(&str, usize)> {
+    let (shown, note) = text.rsplit_once("\n[cut: ")?;
+    let numbers = note.strip_suffix(" bytes are shown; ask for less at a time]")?;
+    let (_, length) = numbers.split_once(" of ")?;
+    Some((shown, length.parse().ok()?))
+}

@@ -1,0 +1,84 @@
+//! Where a run and its replay part.
+
+use dormouse_ports::{JournalEntry, Map, PastEnd, PastEntry, ReplayMaterial};
+use dormouse_protocol::event::redact;
+use serde_json::Value;
+
+use super::store::Written;
+
+/// Fields of entries that tell how long something took, or under which id it ran.
+const PASSING: [&str; 1] = ["duration_ms"];
+/// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
+/// for later, output that nobody was shown.
+const BESIDE: [&str; 3] = ["usage", "notes", "outputs"];
+/// The kind of entries about hooks.
+const HOOK_RUN: &str = "vendor.dormouse.hook_run";
+
+/// The first place at which a replay differs from what was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// The recorded event at that place.
+    pub(super) event_id: Option<String>,
+    /// What differs, in words.
+    pub(super) what: String,
+    /// True if the replay only lacks what comes behind.
+    pub(super) is_missing_end: bool,
+}
+
+impl Difference {
+    pub(super) fn of_end(what: &str) -> Self {
+        Self { event_id: None, what: what.to_owned(), is_missing_end: false }
+    }
+}
+
+/// Compares what a replay recorded and came to with the recorded run.
+pub(super) fn first_difference(
+    material: &ReplayMaterial,
+    written: &[Written],
+    state: &Option<Map>,
+    converses: bool,
+) -> Option<Difference> {
+    let mut made = written.iter().flat_map(|written| &written.entries);
+    for past in &material.entries {
+        let at = |what: String, is_missing_end| {
+            Some(Difference { event_id: Some(past.event_id.clone()), what, is_missing_end })
+        };
+        match made.next() {
+            Some(entry) if is_same(past, entry) => {}
+            Some(entry) if entry.kind.as_str() == past.kind => {
+                return at(format!("{} has another content", past.kind), false);
+            }
+            Some(entry) => return at(format!("{} in the place of {}", entry.kind, past.kind), false),
+            None => return at(format!("{} is missing", past.kind), true),
+        }
+    }
+    if let Some(entry) = made.next() {
+        return Some(Difference::of_end(&format!("{} was not recorded then", entry.kind)));
+    }
+    match (state, &material.end) {
+        (Some(state), PastEnd::Completed) => field_that_differs(&material.state, state, converses)
+            .map(|field| Difference::of_end(&format!("`{field}` of the final state is another"))),
+        (Some(_), PastEnd::Failed(_) | PastEnd::Canceled) | (None, _) => None,
+    }
+}
+
+fn is_same(past: &PastEntry, made: &JournalEntry) -> bool {
+    let made_payload = redact::object(made.payload.clone());
+    made.kind.as_str() == past.kind && lasting(&past.kind, &past.payload) == lasting(&past.kind, &made_payload)
+}
+
+/// The payload without what passes.
+pub(super) fn lasting(kind: &str, payload: &Map) -> Map {
+    let mut lasting = payload.clone();
+    lasting.retain(|name, _| !PASSING.contains(&name.as_str()) && !(kind == HOOK_RUN && name == "input_digest"));
+    if let Some(Value::Object(usage)) = lasting.get_mut("usage") {
+        usage.shift_remove("active_ms");
+    }
+    lasting
+}
+
+fn field_that_differs(past: &Map, now: &Map, converses: bool) -> Option<String> {
+    let matters = |name: &&String| !converses || !BESIDE.contains(&name.as_str());
+    let names = past.keys().chain(now.keys()).filter(matters);
+    names.into_iter().find(|name| past.get(*name) != now.get(*name)).cloned()
+}

@@ -1,0 +1,156 @@
+//! What a task recorded, read from its events and its invocation.
+
+use dormouse_engine::CompiledGraph;
+use dormouse_harness::chat::MESSAGES;
+use dormouse_ports::{
+    EntryKind, InvocationId, InvocationRecord, InvocationStatus, Map, PastAnswer, PastEnd, PastEntry, ReplayMaterial,
+};
+use dormouse_protocol::ProtocolError;
+use dormouse_protocol::replay::{ReplayMode, ReplayTaskRequest};
+use dormouse_protocol::resource::{MessageInput, SubmitInput, Task, TaskInput, TaskStatus};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::change::{ANSWER, MATERIAL, STATE};
+use crate::conversation::first_state;
+use crate::documents::Stored;
+use crate::refusal::store;
+
+/// Number of entries of a stream that are read at once.
+const PAGE: usize = 200;
+/// Kinds of the events of what an agent says.
+const SAID: [&str; 2] = ["agent.message", "session.message.appended"];
+
+/// A task that has ended, as far as it can be run again.
+pub(super) struct Source {
+    pub(super) material: ReplayMaterial,
+    /// Its invocation, as long as the store has it.
+    pub(super) record: Option<InvocationRecord>,
+    /// The ids of all of its events, in order.
+    pub(super) events: Vec<String>,
+    /// Number of messages that it said.
+    pub(super) said: usize,
+}
+
+impl Source {
+    /// The number of the first event behind the checkpoint that is asked for; 0 without one.
+    ///
+    /// # Errors
+    /// `invalid_request` for one that is no event of the task.
+    pub(super) fn checkpoint(&self, request: &ReplayTaskRequest) -> Result<usize, ProtocolError> {
+        if request.mode != ReplayMode::FromCheckpoint {
+            return Ok(0);
+        }
+        let by_event = request.checkpoint_event_id.as_ref().map(|id| ("checkpoint_event_id", id.as_str()));
+        let by_id = request.checkpoint_id.as_deref().map(|id| ("checkpoint_id", id));
+        let Some((param, wanted)) = by_event.or(by_id) else { return Ok(0) };
+        let at = self.events.iter().position(|id| id == wanted);
+        at.map(|at| at + 1).ok_or_else(|| {
+            ProtocolError::invalid(param, "it is no event of the task: a replay begins behind one of its events")
+        })
+    }
+
+    /// The number of the event `id` among those of the task.
+    pub(super) fn place(&self, id: &str) -> Option<usize> {
+        self.events.iter().position(|event| event == id)
+    }
+}
+
+impl Api {
+    /// What `task` recorded.
+    pub(super) async fn source(&self, task: &Stored<Task>) -> Result<Source, ProtocolError> {
+        let of = &task.kept.resource;
+        let id = InvocationId::from(of.envelope.id.as_str());
+        let invocations = &self.parts().harness.engine().ports().store.invocations;
+        let record = invocations.load_invocation(&id).await.map_err(store)?;
+        let (state, end) = ended(record.as_ref(), of.status);
+        let began = of.started_at.unwrap_or(of.envelope.created_at);
+        let mut source =
+            Source { material: ReplayMaterial::new(began, state, end), record, events: Vec::new(), said: 0 };
+        let stream = of.session_id.as_str();
+        let mut after = task.kept.own.first.saturating_sub(1);
+        loop {
+            let entries = self.records().entries(stream, after, PAGE).await.map_err(store)?;
+            let count = entries.len();
+            for one in entries {
+                after = one.position;
+                if one.entry.get("task_id").and_then(Value::as_str) == Some(of.envelope.id.as_str()) {
+                    source.take(one.entry);
+                }
+            }
+            if count < PAGE {
+                return Ok(source);
+            }
+        }
+    }
+}
+
+impl Source {
+    fn take(&mut self, mut event: Map) {
+        let text = |event: &Map, name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let event_id = text(&event, "id");
+        let kind = text(&event, "event");
+        self.events.push(event_id.clone());
+        self.said += usize::from(SAID.contains(&kind.as_str()));
+        let mut material = object(event.shift_remove(MATERIAL));
+        if let Some(state) = material.shift_remove(STATE)
+            && self.material.state.is_empty()
+        {
+            self.material.state = object(Some(state));
+        }
+        if let Some(answer) = material.shift_remove(ANSWER) {
+            let mut answer = object(Some(answer));
+            let node = text(&answer, "node");
+            let payload = object(answer.shift_remove("payload"));
+            self.material.answers.push(PastAnswer { event_id: event_id.clone(), node, payload });
+        }
+        let is_recorded = EntryKind::NAMED.iter().any(|named| named.as_str() == kind) || kind.starts_with("vendor.");
+        if is_recorded {
+            let payload = object(event.shift_remove("payload"));
+            self.material.entries.push(PastEntry { event_id, kind, payload, material });
+        }
+    }
+}
+
+fn object(value: Option<Value>) -> Map {
+    match value {
+        Some(Value::Object(fields)) => fields,
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => Map::new(),
+    }
+}
+
+fn ended(record: Option<&InvocationRecord>, status: TaskStatus) -> (Map, PastEnd) {
+    match record.map(|record| &record.status) {
+        Some(InvocationStatus::Completed { state }) => (state.clone(), PastEnd::Completed),
+        Some(InvocationStatus::Errored(failure)) => (Map::new(), PastEnd::Failed(failure.clone())),
+        Some(InvocationStatus::Canceled(_)) => (Map::new(), PastEnd::Canceled),
+        Some(InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
+        | None => {
+            let end = if status == TaskStatus::Canceled { PastEnd::Canceled } else { PastEnd::Completed };
+            (Map::new(), end)
+        }
+    }
+}
+
+impl Source {
+    /// The state with which a run of the pure `graph` began; `None` where it may have been given more than is recorded.
+    pub(super) fn first_state(&self, graph: &CompiledGraph, task: &Task) -> Option<Map> {
+        let Some(sessions) = graph.sessions() else { return given(graph, &task.input) };
+        let keeps_only_messages = sessions.keeps_only(MESSAGES);
+        let messages = self.material.state.get(MESSAGES)?.as_array().filter(|_| keeps_only_messages)?;
+        let began_with = messages.get(..messages.len().checked_sub(self.said)?)?;
+        Some(Map::from_iter([(MESSAGES.to_owned(), began_with.to_vec().into())]))
+    }
+}
+
+fn given(graph: &CompiledGraph, input: &TaskInput) -> Option<Map> {
+    let input = match input {
+        TaskInput::Payload(payload) => SubmitInput::Payload(payload.clone()),
+        TaskInput::Message(message) => SubmitInput::Message(MessageInput {
+            role: message.role,
+            parts: message.parts.clone(),
+            metadata: Map::new(),
+        }),
+    };
+    first_state(graph, &input, &[]).ok()
+}

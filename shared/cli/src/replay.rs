@@ -1,0 +1,368 @@
+//! Replays of tasks: one, with or without replacements, or many, with a report.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use dormouse_receipts::canonical;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::talk::{Client, ServerArgs, TalkError};
+
+/// Number of elements of a page that is asked for.
+const PAGE: usize = 200;
+/// Differences that are shown.
+const MOST_SHOWN: usize = 20;
+/// The metadata of a task that is a replay.
+const REPLAY: &str = "dormouse.replay";
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The task.
+    #[arg(value_name = "TASK_ID", required_unless_present_any = ["since", "session"])]
+    task: Option<String>,
+    /// Uses the content of FILE, JSON or text, in the place of what was recorded under KEY: `llm:main:2`, `tool:CALL_ID`,
+    /// `event:EVENT_ID`, `time:started_at`.
+    #[arg(long = "override", value_name = "KEY=FILE", value_parser = replacement, requires = "task")]
+    replace: Vec<(String, PathBuf)>,
+    /// Begins behind this event of the task: what lies before it is taken as it was, and not repeated.
+    #[arg(long, value_name = "EVENT_ID", requires = "task")]
+    from: Option<String>,
+    /// Shows where the two runs part.
+    #[arg(long, requires = "task")]
+    diff: bool,
+    /// Replays all tasks of the session, in order. The protocol has no such operation: it is one replay after the other.
+    #[arg(long, value_name = "SESSION_ID", conflicts_with_all = ["task", "since"])]
+    session: Option<String>,
+    /// Replays all tasks that were begun since then, the newest first: an instant, or how long ago (`24h`, `7d`).
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "task")]
+    since: Option<Timestamp>,
+    /// Tells of each of them whether it would end as it did.
+    #[arg(long, conflicts_with = "task")]
+    report: bool,
+    /// Print one JSON object in each line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn replacement(text: &str) -> Result<(String, PathBuf), String> {
+    let (key, file) = text.split_once('=').ok_or("write it as KEY=FILE")?;
+    kind_of(key)
+        .map(|_| (key.to_owned(), file.into()))
+        .ok_or_else(|| "a key begins with `llm:`, `tool:`, `mcp:`, `event:`, `time:`, `secret:` or `host:`".to_owned())
+}
+
+fn instant(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let span: Span = text.parse().map_err(|_| "give an instant, or how long ago: `24h`, `7d`".to_owned())?;
+    let ago = Timestamp::now().to_zoned(TimeZone::UTC).checked_sub(span);
+    ago.map(|at| at.timestamp()).map_err(|error| error.to_string())
+}
+
+/// What the key names.
+fn kind_of(key: &str) -> Option<&'static str> {
+    let (word, _) = key.split_once(':')?;
+    match word {
+        "llm" => Some("llm_provider_response"),
+        "tool" => Some("tool_result"),
+        "mcp" => Some("mcp_tool_return"),
+        "event" => Some("event_payload"),
+        "time" => Some("time"),
+        "secret" => Some("secret_value"),
+        "host" => Some("host_fact"),
+        _ => None,
+    }
+}
+
+/// Reason for which a command failed. Each message contains the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    #[error(transparent)]
+    Talk(#[from] TalkError),
+    #[error("{}: {error}", .place.display())]
+    File { place: PathBuf, error: io::Error },
+    #[error("{}: the value has no canonical form: {reason}", .place.display())]
+    Value { place: PathBuf, reason: String },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl ReplayError {
+    /// With which code the process ends.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Talk(error) => error.exit_code(),
+            Self::File { .. } | Self::Value { .. } | Self::Io(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Replays; false where a run ended differently, or could not be replayed.
+pub(crate) async fn replay(asked: ReplayArgs) -> Result<bool, ReplayError> {
+    let client = Client::open(&asked.server)?;
+    match &asked.task {
+        Some(task) => one(&client, task, &asked).await,
+        None => many(&client, &asked).await,
+    }
+}
+
+async fn one(client: &Client, task: &str, asked: &ReplayArgs) -> Result<bool, ReplayError> {
+    let mut replaced = Map::new();
+    for (key, place) in &asked.replace {
+        replaced.insert(key.clone(), given(key, place)?);
+    }
+    let mut request = json!({ "mode": if replaced.is_empty() { "exact" } else { "with_overrides" } });
+    if let Some(from) = &asked.from {
+        request["mode"] = "from_checkpoint".into();
+        request["checkpoint_event_id"] = from.as_str().into();
+    }
+    if !replaced.is_empty() {
+        request["override"] = Value::Object(replaced);
+    }
+    let original: Value = client.read(&format!("/v1/tasks/{task}")).await?;
+    let replay: Value = client.write(&format!("/v1/tasks/{task}/replay"), &request).await?;
+    let verdict = Verdict::of(&original, &replay);
+    let mut out = io::stdout().lock();
+    if asked.json {
+        writeln!(out, "{replay}")?;
+    } else {
+        verdict.print(&mut out)?;
+    }
+    if asked.diff {
+        let events = [&original, &replay].map(|task| task["id"].as_str().unwrap_or_default().to_owned());
+        let [before, now] = events;
+        let (before, now) = (recorded(client, &before).await?, recorded(client, &now).await?);
+        diff(&mut out, &before, &now, asked.json)?;
+    }
+    Ok(verdict.is_equal())
+}
+
+/// The replacement in the file `place`.
+fn given(key: &str, place: &PathBuf) -> Result<Value, ReplayError> {
+    let text = fs::read_to_string(place).map_err(|error| ReplayError::File { place: place.clone(), error })?;
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| text.trim_end().into());
+    let hash = canonical::digest(&value)
+        .map_err(|flaw| ReplayError::Value { place: place.clone(), reason: flaw.to_string() })?;
+    Ok(json!({ "kind": kind_of(key), "value": value, "sha256": hash }))
+}
+
+async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> {
+    let path = match &asked.session {
+        Some(session) => format!("/v1/sessions/{session}/tasks"),
+        None => "/v1/tasks".to_owned(),
+    };
+    let mut tasks = tasks_since(client, &path, asked.since).await?;
+    if asked.session.is_some() {
+        tasks.reverse();
+    }
+    let mut counts = Counts::default();
+    let mut out = io::stdout().lock();
+    for task in &tasks {
+        let path = format!("/v1/tasks/{}/replay", task["id"].as_str().unwrap_or_default());
+        let replay: Value = client.write(&path, &json!({ "mode": "exact" })).await?;
+        let verdict = Verdict::of(task, &replay);
+        counts.add(&verdict);
+        match (asked.json, asked.report && verdict.is_equal()) {
+            (true, _) => writeln!(out, "{}", verdict.json())?,
+            (false, true) => {}
+            (false, false) => verdict.print(&mut out)?,
+        }
+    }
+    if !asked.json {
+        let Counts { equal, differ, lack } = counts;
+        writeln!(
+            out,
+            "{} replayed: {equal} end as they did, {differ} differently, {lack} are not recorded",
+            tasks.len()
+        )?;
+    }
+    Ok(counts.differ + counts.lack == 0)
+}
+
+/// The tasks that have ended and are no replays, the newest first.
+async fn tasks_since(client: &Client, path: &str, since: Option<Timestamp>) -> Result<Vec<Value>, ReplayError> {
+    let mut found = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page: Value = client.read(&format!("{path}?limit={PAGE}{cursor}")).await?;
+        for task in page["data"].as_array().into_iter().flatten() {
+            let created = task["created_at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+            if since.is_some_and(|since| created.is_some_and(|created| created < since)) {
+                return Ok(found);
+            }
+            let has_ended = matches!(task["status"].as_str(), Some("COMPLETED" | "FAILED" | "CANCELED"));
+            if has_ended && task["metadata"].get(REPLAY).is_none() {
+                found.push(task.clone());
+            }
+        }
+        match page["page"]["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return Ok(found),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    equal: usize,
+    differ: usize,
+    lack: usize,
+}
+
+impl Counts {
+    fn add(&mut self, verdict: &Verdict) {
+        match verdict.what {
+            What::Equal => self.equal += 1,
+            What::Differs => self.differ += 1,
+            What::Lacks => self.lack += 1,
+        }
+    }
+}
+
+/// What a replay came to beside its original.
+#[derive(Debug)]
+struct Verdict {
+    task: String,
+    replay: String,
+    ended: String,
+    what: What,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Equal,
+    Differs,
+    Lacks,
+}
+
+impl Verdict {
+    fn of(original: &Value, replay: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let what = match replay["failure"]["code"].as_str() {
+            Some("replay_material_unavailable") => What::Lacks,
+            Some("replay_diverged") => What::Differs,
+            Some(_) | None if replay["status"] != original["status"] => What::Differs,
+            Some(_) | None => What::Equal,
+        };
+        Self {
+            task: text(&original["id"]),
+            replay: text(&replay["id"]),
+            ended: text(&replay["status"]),
+            what,
+            message: text(&replay["failure"]["message"]),
+        }
+    }
+
+    fn is_equal(&self) -> bool {
+        self.what == What::Equal
+    }
+
+    fn words(&self) -> &'static str {
+        match self.what {
+            What::Equal => "ends as it did",
+            What::Differs => "ends DIFFERENTLY",
+            What::Lacks => "is NOT RECORDED",
+        }
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let reason = if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
+        writeln!(out, "{} {} ({}) as {}{reason}", self.task, self.words(), self.ended, self.replay)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "task_id": self.task,
+            "replay_task_id": self.replay,
+            "status": self.ended,
+            "equal": self.is_equal(),
+            "recorded": self.what != What::Lacks,
+            "message": self.message,
+        })
+    }
+}
+
+/// What the nodes of a task recorded, without what passes.
+async fn recorded(client: &Client, task: &str) -> Result<Vec<(String, Value)>, ReplayError> {
+    let mut found = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page: Value = client.read(&format!("/v1/tasks/{task}/events?limit={PAGE}{after}")).await?;
+        for event in page["data"].as_array().into_iter().flatten() {
+            let kind = event["event"].as_str().unwrap_or_default();
+            let is_said = event["resource"]["object"] == "message";
+            let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| kind.starts_with(word));
+            if is_said || is_recorded {
+                found.push((kind.to_owned(), lasting(event["payload"].clone())));
+            }
+        }
+        match page["page"]["next_cursor"].as_str() {
+            Some(next) => after = format!("&after_event_id={next}"),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn lasting(mut payload: Value) -> Value {
+    if let Value::Object(fields) = &mut payload {
+        fields.retain(|name, _| name != "duration_ms" && name != "message_id");
+    }
+    if let Some(Value::Object(usage)) = payload.get_mut("usage") {
+        usage.shift_remove("active_ms");
+    }
+    payload
+}
+
+fn diff(out: &mut impl Write, before: &[(String, Value)], now: &[(String, Value)], json: bool) -> io::Result<()> {
+    let longest = before.len().max(now.len());
+    let parts = (0..longest).map(|at| (at, before.get(at), now.get(at))).filter(|(_, before, now)| before != now);
+    let parts: Vec<_> = parts.take(MOST_SHOWN).collect();
+    if json {
+        let side =
+            |one: Option<&(String, Value)>| one.map(|(kind, payload)| json!({ "event": kind, "payload": payload }));
+        for (at, before, now) in parts {
+            writeln!(out, "{}", json!({ "step": at + 1, "recorded": side(before), "replayed": side(now) }))?;
+        }
+        return Ok(());
+    }
+    if parts.is_empty() {
+        return writeln!(out, "the two runs do not part: {longest} steps are the same");
+    }
+    for (at, before, now) in parts {
+        let side = |one: Option<&(String, Value)>| {
+            one.map_or_else(|| "(nothing)".to_owned(), |(kind, payload)| format!("{kind} {payload}"))
+        };
+        writeln!(out, "step {}\n- {}\n+ {}", at + 1, side(before), side(now))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_an_instant_or_how_long_ago() {
+        assert_eq!(instant("2026-04-25T19:16:14Z"), Ok("2026-04-25T19:16:14Z".parse().expect("an instant")));
+        for ago in ["24h", "7d", "P7D", "90m"] {
+            assert!(instant(ago).expect("an instant") < Timestamp::now(), "{ago}");
+        }
+        assert!(instant("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_replacement_has_a_key_and_a_file() {
+        assert_eq!(replacement("llm:main:1=a.json"), Ok(("llm:main:1".to_owned(), "a.json".into())));
+        assert!(replacement("llm:main:1").is_err());
+        assert!(replacement("model=a.json").is_err());
+    }
+}

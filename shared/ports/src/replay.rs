@@ -1,0 +1,105 @@
+//! What a run that has ended left behind, for running it again without anything outside.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{FailureRecord, Map};
+
+/// An entry that a node of the run recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastEntry {
+    /// Id of the event that it became.
+    pub event_id: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its payload, as clients see it.
+    pub payload: Map,
+    /// What was recorded with it for replays alone ([`JournalEntry::material`](crate::JournalEntry::material)).
+    pub material: Map,
+}
+
+/// An answer with which a pause of the run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastAnswer {
+    /// Id of the event that recorded it.
+    pub event_id: String,
+    /// The node of the outermost graph that slept.
+    pub node: String,
+    /// The fields with which it went on.
+    pub payload: Map,
+}
+
+/// End of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PastEnd {
+    /// It reached END.
+    Completed,
+    /// It failed.
+    Failed(FailureRecord),
+    /// It was canceled.
+    Canceled,
+}
+
+/// The first piece that a replay needs and that was not recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// Its kind: those of overrides (`llm_provider_response`, `tool_result`, `host_fact`, `event_payload`), or `event`,
+    /// `artifact`, `memory`, `receipt`.
+    pub kind: &'static str,
+    /// Its name: the key of the override that could stand for it.
+    pub id: String,
+    /// Why it is needed, or what is there instead.
+    pub reason: String,
+}
+
+/// What a run left behind, and what is to stand in the place of some of it.
+#[derive(Debug)]
+pub struct ReplayMaterial {
+    /// Instant at which it began.
+    pub began: Timestamp,
+    /// What its nodes recorded, in order.
+    pub entries: Vec<PastEntry>,
+    /// The answers to its pauses, in order.
+    pub answers: Vec<PastAnswer>,
+    /// Its last state that is known.
+    pub state: Map,
+    /// How it ended.
+    pub end: PastEnd,
+    /// Replacements by their keys: `llm:main:2`, `tool:CALL`, `event:ID`, `time:started_at`.
+    pub overrides: BTreeMap<String, Value>,
+    unavailable: Mutex<Option<Unavailable>>,
+}
+
+impl ReplayMaterial {
+    /// Material of a run that began at `began` and ended by `end`.
+    pub fn new(began: Timestamp, state: Map, end: PastEnd) -> Self {
+        Self {
+            began,
+            entries: Vec::new(),
+            answers: Vec::new(),
+            state,
+            end,
+            overrides: BTreeMap::new(),
+            unavailable: Mutex::new(None),
+        }
+    }
+
+    /// True if nothing is replaced: whatever differs from what was recorded is a mistake then.
+    pub fn is_exact(&self) -> bool {
+        self.overrides.is_empty()
+    }
+
+    /// Notes that a piece is missing. The first one counts.
+    pub fn lack(&self, kind: &'static str, id: impl Into<String>, reason: impl Into<String>) {
+        let mut unavailable = self.unavailable.lock().unwrap_or_else(PoisonError::into_inner);
+        unavailable.get_or_insert_with(|| Unavailable { kind, id: id.into(), reason: reason.into() });
+    }
+
+    /// The first piece that was missing, if any was.
+    pub fn unavailable(&self) -> Option<Unavailable> {
+        self.unavailable.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
