@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -120,7 +120,10 @@ test-faults: ## Tell whole turns through a fault proxy on the wire; RULES=file.j
 soak: ## Kill local mode KILLS=100 times under load: nothing that was acknowledged may be lost or done twice
 	@$(CARGO) build --workspace --bin dormouse
 	@KILLS='$(or $(KILLS),100)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
-	 $(CARGO) test --quiet --workspace --test local_mode -- kills_under_load
+	 $(CARGO) test --quiet --workspace --test local_mode -- kills_under_load kills_between_receipts
+
+bench-replay: ## Replay RUNS=1000 recorded runs of ten steps, in memory, without any model or tool
+	@DORMOUSE_TEST_REPLAYS='$(or $(RUNS),1000)' $(CARGO) test --quiet --workspace --test api -- runs_of_ten_steps --nocapture
 
 deploy: ## Build, and deploy to your account: STAGE=dev; ARCHITECTURE=x86_64 and what else infra/deploy.sh lists
 	@functions/build.sh $(or $(ARCHITECTURE),arm64)

@@ -39,6 +39,8 @@
 #   RETIRE         `callback-secret`, `signal-key` or both: those before are refused from now on
 #   SECRET_STORE   parameter-store (the default) or secrets-manager; of a new stack
 #   KMS_KEY_ARN    the key of your own that encrypts everything
+#   RECEIPTS       enabled: tasks and approvals leave signed receipts; disabled (the default). The keys that sign are the
+#                  secret receipt-keys, made up where there is none, and never replaced by a deployment
 #
 #   Changing versions:
 #   ROLLOUT        how a new version takes over: AtOnce, or in steps that an alarm takes back, LambdaCanary10Percent5Minutes
@@ -150,6 +152,7 @@ deploy() {
             "$STAGE" "$architecture" "$bucket" "$prefix"
         given SecretsChanged "$(secrets_changed)"
         given SecretStore "$store"
+        given Receipts "${RECEIPTS:-}"
         given KmsKeyArn "${KMS_KEY_ARN:-}"
         given InboundAuthorization "${AUTHORIZATION:-}"
         given AllowedOrigins "${ALLOWED_ORIGINS:-}"
@@ -209,6 +212,13 @@ prune() {
 export -n CALLBACK_SECRET SIGNAL_KEY
 keep callback-secret DORMOUSE_CALLBACK_SECRET 32 "${CALLBACK_SECRET:-}"
 keep signal-key DORMOUSE_SIGNAL_KEY 16 "${SIGNAL_KEY:-}"
+# What signs receipts. A deployment makes it once: another one is a rotation, of which the keys before are a part.
+if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ] && ! secret_value receipt-keys >/dev/null; then
+    [ "$(standing Receipts)" != enabled ] || fail "the secret $(secret_name receipt-keys) is gone: put back what it held;" \
+        "without the keys before, nobody is told by /v1/keys what verifies the receipts that were issued"
+    say "making the secret $(secret_name receipt-keys)"
+    put_secret receipt-keys "$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')"
+fi
 secret=$(next callback-secret "${CALLBACK_SECRET:-}")
 signal_key=$(next signal-key "${SIGNAL_KEY:-}")
 if [ -n "$secret" ]; then

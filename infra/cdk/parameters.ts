@@ -27,6 +27,12 @@ export interface DormouseParameters {
   readonly secretStore?: "parameter-store" | "secrets-manager" | "stack";
 
   /**
+   * Whether ends of tasks and approvals leave signed receipts. The keys are the secret receipt-keys beside the
+   * others, which has to be there before. Default: "disabled".
+   */
+  readonly receipts?: "enabled" | "disabled";
+
+  /**
    * The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages
    * when empty.
    */
@@ -216,6 +222,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   architecture: "Architecture",
   secretsChanged: "SecretsChanged",
   secretStore: "SecretStore",
+  receipts: "Receipts",
   kmsKeyArn: "KmsKeyArn",
   inboundAuthorization: "InboundAuthorization",
   allowedOrigins: "AllowedOrigins",

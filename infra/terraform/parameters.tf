@@ -6,6 +6,7 @@ locals {
     Architecture         = var.architecture
     SecretsChanged       = var.secrets_changed
     SecretStore          = var.secret_store
+    Receipts             = var.receipts
     KmsKeyArn            = var.kms_key_arn
     InboundAuthorization = var.inbound_authorization
     AllowedOrigins       = var.allowed_origins

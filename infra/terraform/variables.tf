@@ -39,6 +39,17 @@ variable "secret_store" {
   }
 }
 
+variable "receipts" {
+  description = "Whether ends of tasks and approvals leave signed receipts. The keys are the secret receipt-keys beside the others, which has to be there before. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.receipts == null ? true : contains(["enabled", "disabled"], var.receipts)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
 variable "kms_key_arn" {
   description = "The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages when empty."
   type        = string

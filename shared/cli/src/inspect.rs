@@ -136,6 +136,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
         }
         OperatorCommand::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
+            ask.target.tell_of_receipts();
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
                 let transmission = match (&ask.invocation, &ask.signal_id) {
@@ -147,6 +148,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
             .await
         }
         OperatorCommand::Cancel(ask) => {
+            ask.target.tell_of_receipts();
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
                 // What has not begun yet is named in full.
@@ -156,6 +158,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
             .await
         }
         OperatorCommand::Retry(ask) => {
+            ask.target.tell_of_receipts();
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| retry::retry(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }

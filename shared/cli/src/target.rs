@@ -1,13 +1,14 @@
 //! The store that the commands look into: that of a data folder, whether or not `dormouse dev` runs on it, or a table.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
-use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
+use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, ParameterError, Parameters, StoreConfig};
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine, receipt_ring};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
@@ -50,6 +51,8 @@ pub(crate) enum TargetError {
     NoVariable(&'static str),
     #[error("DORMOUSE_RECEIPT_KEYS: {0}")]
     ReceiptKeys(InvalidRing),
+    #[error("DORMOUSE_RECEIPT_KEYS: the parameter {name} cannot be read: {reason}")]
+    NoReceiptKeys { name: String, reason: String },
     #[error("a graph cannot be compiled: {0}")]
     Agents(#[from] AgentsError),
 }
@@ -148,6 +151,19 @@ impl StoreTarget {
         }
     }
 
+    /// Says, to whoever is about to end or answer something in a table without the keys, that this leaves no receipt.
+    pub(crate) fn tell_of_receipts(&self) {
+        if self.table.is_some() && std::env::var_os(RECEIPT_KEYS).is_none() {
+            // A terminal that is gone is nobody who could be told.
+            let _ = writeln!(
+                io::stderr(),
+                "note: {RECEIPT_KEYS} is not set, so what is ended or answered from here leaves no receipt, even where \
+                 the functions issue some. Set it to the keys, or to the name of the parameter that holds them, such as \
+                 /dormouse/STAGE/receipt-keys"
+            );
+        }
+    }
+
     /// Opens the store for `purpose`, and for what `agents` left there; its listings give pages of `page_size` rows.
     pub(crate) async fn open(
         &self,
@@ -167,10 +183,7 @@ impl StoreTarget {
                     Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                let receipts = match std::env::var(RECEIPT_KEYS) {
-                    Ok(text) => Some(Receipts::of(&KeyRing::parse(&text).map_err(TargetError::ReceiptKeys)?)),
-                    Err(_) => None,
-                };
+                let receipts = receipts_of(&clients.parameters).await?;
                 opened(agents, store, bus, Arc::new(LeftToTheSweep), (rules, receipts))
             }
             None => self.open_folder(agents, purpose, config).await,
@@ -210,6 +223,27 @@ fn opened(
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
     Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
+}
+
+/// Who issues receipts of a table's tasks.
+async fn receipts_of(parameters: &Parameters) -> Result<Option<Receipts>, TargetError> {
+    let Ok(text) = std::env::var(RECEIPT_KEYS) else { return Ok(None) };
+    let text = if text.starts_with('/') { kept(parameters, text).await? } else { text };
+    KeyRing::parse(text.trim()).map(|ring| Some(Receipts::of(&ring))).map_err(TargetError::ReceiptKeys)
+}
+
+/// What the parameter `name` holds.
+async fn kept(parameters: &Parameters, name: String) -> Result<String, TargetError> {
+    let found = parameters.secure(&[&name]).await;
+    let reason = match found.map(|mut found| found.pop().flatten()) {
+        Ok(Some(text)) => return Ok(text.reveal().to_owned()),
+        Ok(None) => "there is none of that name".to_owned(),
+        Err(ParameterError::Plain(_)) => "it is not encrypted: make it a SecureString".to_owned(),
+        Err(ParameterError::Denied(reason) | ParameterError::Unavailable(reason) | ParameterError::Refused(reason)) => {
+            reason
+        }
+    };
+    Err(TargetError::NoReceiptKeys { name, reason })
 }
 
 /// Access to AWS as the environment describes it, with DynamoDB at `endpoint` if that is given.

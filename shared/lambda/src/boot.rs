@@ -86,7 +86,7 @@ pub async fn compose(
         (Some(_) | None, Some(_) | None) => agents,
     };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
-    let receipts = config.receipts.as_ref().map(Receipts::of);
+    let receipts = secrets.receipt_keys.as_ref().map(Receipts::of);
     let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts);
     let ids = Arc::new(RandomIds);
     let spawner = Arc::new(TokioSpawner);

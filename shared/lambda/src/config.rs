@@ -7,7 +7,6 @@ use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::identity::IssuerConfig;
 use dormouse_aws::{AwsAccess, Endpoints};
 use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
-use dormouse_receipts::KeyRing;
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
 pub use workspaces::WorkspaceConfig;
@@ -28,7 +27,7 @@ const LONGEST: u64 = 900;
 /// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but a new value makes Lambda begin new processes |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
 /// | `DORMOUSE_SIGNAL_KEY` | key that senders of signals present; at least 16 bytes. Counts before the parameter |
-/// | `DORMOUSE_RECEIPT_KEYS` | signs receipts: 64 hexadecimal digits, or what the rotation of keys wrote; optional, no receipts without it |
+/// | `DORMOUSE_RECEIPT_KEYS` | signs receipts: the name of the parameter that holds the keys (`/dormouse/dev/receipt-keys`), or the keys themselves, 64 hexadecimal digits or what the rotation of keys wrote; optional, no receipts without it |
 /// | the same two with `_SECOND` behind them | accepted beside the first one while that is replaced; optional |
 /// | `DORMOUSE_AUTHORIZATION` | proof of callers of `/graphs`, `/chat`: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
@@ -66,8 +65,6 @@ pub struct Config {
     pub table: String,
     /// Sources of the secrets that sign and of the keys that senders present.
     pub secrets: SecretSources,
-    /// Keys that receipts are signed with; without them there are none.
-    pub receipts: Option<KeyRing>,
     /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
     /// Prefix of callback addresses.
@@ -120,7 +117,6 @@ impl Config {
         let config = Self {
             table: reader.0.needed("DORMOUSE_TABLE"),
             secrets: reader.secrets(function),
-            receipts: reader.receipts("DORMOUSE_RECEIPT_KEYS"),
             authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
@@ -153,15 +149,6 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             self.0.fault(format!("{name} must be KEYS, AWS_IAM or NONE"));
             Authorization::default()
         })
-    }
-
-    fn receipts(&mut self, name: &str) -> Option<KeyRing> {
-        let text = self.0.optional(name)?;
-        let ring = KeyRing::parse(&text);
-        if let Err(error) = &ring {
-            self.0.fault(format!("{name}: {error}"));
-        }
-        ring.ok()
     }
 
     fn origins(&mut self, name: &str) -> Origins {

@@ -211,6 +211,33 @@ async fn many_runs_are_replayed_with_the_provider_gone() {
     assert_eq!(clerk.outside(), outside);
 }
 
+/// `DORMOUSE_TEST_REPLAYS=1000` and `--nocapture` tell what replays cost on this machine (`make bench-replay`).
+#[tokio::test]
+async fn runs_of_ten_steps_are_replayed_by_the_hundred() {
+    let count = std::env::var("DORMOUSE_TEST_REPLAYS").ok().and_then(|count| count.parse().ok()).unwrap_or(5);
+    let model = ScriptedModel::new(|request: &CompletionRequest| {
+        let seen = results(request).len();
+        let next = format!("call-{seen}");
+        Ok(if seen < 9 { calls(&[(&next, "find", json!({ "to": "a" }))]) } else { answers("done") })
+    });
+    let clerk = Clerk { model, ..Clerk::new() };
+    let (world, _) = world(&[clerk.agent()]).await;
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let session = world.session().await;
+        runs.push(path_of(&world.post(&format!("{session}/tasks"), ask("Go on")).await));
+        world.work().await;
+    }
+    let outside = clerk.outside();
+    assert_eq!(outside, (10 * count, 9 * count));
+    let began = std::time::Instant::now();
+    for path in &runs {
+        assert_eq!(replayed(&world, path, Value::Null).await["status"], "COMPLETED");
+    }
+    println!("{count} recorded runs of 10 steps were replayed in {:?}", began.elapsed());
+    assert_eq!(clerk.outside(), outside);
+}
+
 #[tokio::test]
 async fn what_is_replaced_leads_elsewhere_and_is_in_the_receipt() {
     let clerk = Clerk::new();

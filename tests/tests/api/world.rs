@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 /// The name of an agent, and what makes its graph.
 pub(crate) type MakesAgent = (&'static str, Arc<dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync>);
 
+/// A store, what reads its journals, and the same store where it is in memory.
+pub(crate) type Stores = (Arc<dyn StateStore>, Arc<dyn Records>, Option<Arc<MemoryStore>>);
+
 /// Everything behind HTTP.
 pub(crate) struct World {
     pub(crate) api: Api,
@@ -66,7 +69,7 @@ impl World {
 
     /// A world that also serves the agents that `more` makes.
     pub(crate) fn serving(
-        (store, records, memory): (Arc<dyn StateStore>, Arc<dyn Records>, Option<Arc<MemoryStore>>),
+        (store, records, memory): Stores,
         receipts: Option<Receipts>,
         more: &[MakesAgent],
     ) -> Arc<Self> {

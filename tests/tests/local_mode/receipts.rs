@@ -128,6 +128,90 @@ async fn receipts_are_proved_without_the_server_and_through_kills_and_the_next_k
     assert_eq!(run(&dormouse, &["receipts", "list", "task_nobody"]).status.code(), Some(4));
 }
 
+/// Rounds of kills: `KILLS` (`make soak` sets it).
+fn kills() -> usize {
+    std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2)
+}
+
+/// Begins tasks in `session`, cancels some and has others approved, until the process is gone.
+async fn work(dormouse: &Dormouse, session: &str, client: usize) {
+    let client_of = reqwest::Client::new();
+    let send = async |path: String, body: Value| {
+        let request = client_of.post(dormouse.url(&path)).bearer_auth(dormouse.api_key());
+        let version = dormouse_protocol::request::VERSION_HEADER;
+        let sent = request.header(version, dormouse_protocol::PROTOCOL_VERSION).json(&body).send().await.ok()?;
+        sent.json::<Value>().await.ok()
+    };
+    for number in client.. {
+        let input = json!({ "employee": SECRET, "amount_cents": 12_000 + number, "purpose": "a keyboard" });
+        let body = match number % 3 {
+            0 => {
+                json!({ "input": { "role": "user", "parts": [{ "type": "text", "text": SECRET, "visibility": "public" }] } })
+            }
+            _ => json!({ "persona_id": "persona_expense-approval", "input": input }),
+        };
+        let Some(task) = send(format!("/v1/sessions/{session}/tasks"), body).await else { return };
+        let Some(id) = task["id"].as_str() else { continue };
+        let parts = json!([{ "type": "json", "value": { "approved": true }, "visibility": "public" }]);
+        let end = match number % 3 {
+            1 => send(format!("/v1/tasks/{id}/cancel"), json!({ "reason": SECRET })).await,
+            2 => {
+                let message = json!({ "role": "user", "parts": parts });
+                send(format!("/v1/tasks/{id}/messages"), json!({ "kind": "tool_confirmation", "message": message }))
+                    .await
+            }
+            _ => Some(task),
+        };
+        if end.is_none() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_between_receipts_leave_whole_chains() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut dormouse = Dormouse::start(folder.path());
+    let mut sessions = BTreeSet::new();
+    for round in 0..kills() {
+        let first = done(&dormouse, "Hello");
+        let second = done(&dormouse, "Hello again");
+        let both = [text(&first, "session_id").to_owned(), text(&second, "session_id").to_owned()];
+        sessions.extend(both.iter().cloned());
+        let clients = futures::future::join_all((0..4).map(|client| work(&dormouse, &both[client % 2], client)));
+        let killer = async {
+            tokio::time::sleep(std::time::Duration::from_millis(300 + 211 * (round as u64 % 7))).await;
+            dormouse.strike();
+        };
+        futures::join!(clients, killer);
+        dormouse = dormouse.kill_and_restart();
+    }
+    for session in &sessions {
+        let file = folder.path().join(format!("{session}.jsonl"));
+        let out = file.to_str().expect("text");
+        let exported = run(&dormouse, &["receipts", "export", "--session", session, "--out", out]);
+        assert_eq!(exported.status.code(), Some(0), "{exported:?}");
+        assert_eq!(verified(&file, &[]), (Some(0), codes(&[])), "{session}");
+        let whole = fs::read_to_string(&file).expect("a file");
+        assert!(!whole.contains("planted"), "no secret is in a receipt");
+        let (_, events) =
+            read(&dormouse, &format!("/v1/sessions/{session}/events?limit=200"), "application/json").await;
+        assert!(!String::from_utf8_lossy(&events).contains("planted"), "no secret is in an event");
+        let (_, tasks) = read(&dormouse, &format!("/v1/sessions/{session}/tasks?limit=200"), "application/json").await;
+        let tasks: Value = serde_json::from_slice(&tasks).expect("JSON");
+        let ended = tasks["data"]
+            .as_array()
+            .expect("tasks")
+            .iter()
+            .filter(|task| ["COMPLETED", "FAILED", "CANCELED"].contains(&text(task, "status")));
+        for task in ended {
+            assert!(whole.contains(text(task, "receipt_id")), "every task that has ended has its receipt: {task}");
+        }
+    }
+    let log = fs::read_to_string(dormouse.data().with_extension("log")).expect("a log");
+    assert!(!log.contains("planted"), "no secret is in the log");
+}
+
 /// Replays `task` and its session, and replaces something that was not recorded.
 fn replays(dormouse: &Dormouse, session: &str, task: &str, folder: &Path) {
     let replayed = run(dormouse, &["replay", task, "--diff"]);

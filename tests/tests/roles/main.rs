@@ -471,6 +471,32 @@ fn secrets_are_where_the_functions_look_for_them() {
     assert_eq!(place("stack"), (vault, names.map(|name| format!("dormouse/${{Stage}}/{name}")).to_vec()));
 }
 
+#[test]
+fn who_ends_tasks_may_read_the_keys_of_receipts_and_nobody_else() {
+    let functions = ["Inbound", "Signal", "Wakeup", "Stream"];
+    for (store, path) in [
+        ("parameter-store", "/dormouse/dev/receipt-keys"),
+        ("secrets-manager", "/aws/reference/secretsmanager/dormouse/dev/receipt-keys"),
+    ] {
+        let template = Template::with(&[("SecretStore", store), ("Receipts", "enabled")]);
+        let named = functions.map(|function| template.environment(&format!("{function}Function")));
+        let named = named.map(|variables| variables.get("DORMOUSE_RECEIPT_KEYS").cloned());
+        assert_eq!(named, [Some(json!(path)), Some(json!(path)), Some(json!(path)), None]);
+        let policy = template.decided("ReceiptKeys")["Properties"].clone();
+        let role = |name: &str| json!({ "Ref": format!("{name}Role") });
+        assert_eq!(policy["Roles"], json!([role("Inbound"), role("Signal"), role("Wakeup")]));
+        let granted = policy["PolicyDocument"]["Statement"][0]["Resource"].to_string();
+        assert!(granted.ends_with(&format!("parameter{}\"}}", path.replace("dev", "${Stage}"))), "{granted}");
+        let vault = template.made().contains(&"ReceiptKeysOfSecretsManager");
+        assert_eq!(vault, store == "secrets-manager");
+    }
+    let without = Template::read();
+    assert!(!without.made().iter().any(|name| name.starts_with("ReceiptKeys")));
+    assert!(functions.iter().all(|function| {
+        !without.environment(&format!("{function}Function")).contains_key("DORMOUSE_RECEIPT_KEYS")
+    }));
+}
+
 /// Whoever keeps calling a function itself would run code that a deployment has not let on yet, or has taken back.
 #[test]
 fn everybody_calls_the_version_that_is_live() {

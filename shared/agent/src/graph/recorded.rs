@@ -90,7 +90,7 @@ impl Clock for RecordedClock {
 
     /// Never: nothing that was recorded takes time.
     async fn sleep(&self, _: Duration) {
-        futures::future::pending().await
+        futures::future::pending::<()>().await;
     }
 }
 

@@ -70,7 +70,8 @@ fn is_same(past: &PastEntry, made: &JournalEntry) -> bool {
 /// The payload without what passes.
 pub(super) fn lasting(kind: &str, payload: &Map) -> Map {
     let mut lasting = payload.clone();
-    lasting.retain(|name, _| !PASSING.contains(&name.as_str()) && !(kind == HOOK_RUN && name == "input_digest"));
+    let passes = |name: &str| PASSING.contains(&name) || (kind == HOOK_RUN && name == "input_digest");
+    lasting.retain(|name, _| !passes(name));
     if let Some(Value::Object(usage)) = lasting.get_mut("usage") {
         usage.shift_remove("active_ms");
     }

@@ -1,7 +1,7 @@
 //! Replacements of what was recorded: each names something that was, and is what it says that it is.
 
 use dormouse_ports::{PastEntry, ReplayMaterial};
-use dormouse_protocol::id::ArtifactId;
+use dormouse_protocol::id::{ArtifactId, EventId};
 use dormouse_protocol::replay::{ReplayMode, ReplayOverride, ReplayOverrideKind, ReplayTaskRequest};
 use dormouse_protocol::resource::{Artifact, PartVisibility};
 use dormouse_protocol::{Map, ProtocolError};
@@ -55,7 +55,7 @@ impl Api {
             if !target.kinds.contains(&given.kind) {
                 return Err(ProtocolError::invalid(param(".kind"), "what the key names is of another kind"));
             }
-            let by_event = given.event_id.as_ref().map(|id| id.as_str());
+            let by_event = given.event_id.as_ref().map(EventId::as_str);
             if by_event.is_some() && by_event != target.event_id.as_deref() {
                 return Err(ProtocolError::invalid(param(".event_id"), "another event recorded it"));
             }

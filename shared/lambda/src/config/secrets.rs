@@ -2,12 +2,15 @@ use std::collections::BTreeMap;
 
 use dormouse_aws::{ParameterError, Parameters, SecretText};
 use dormouse_http::{BearerKey, CallbackSecret};
+use dormouse_receipts::KeyRing;
 
 use super::VariableReader;
 use crate::Function;
 
 /// The path of the parameters.
 const PATH: &str = "DORMOUSE_SECRETS";
+/// The keys that receipts are signed with, or the parameter that holds them.
+const RECEIPT_KEYS: &str = "DORMOUSE_RECEIPT_KEYS";
 /// Fewest bytes of a secret that signs.
 const SECRET: usize = 32;
 /// Fewest bytes of a key that a sender presents.
@@ -114,12 +117,16 @@ impl SourcePair {
 /// (`DORMOUSE_SIGNAL_KEY_SECOND`): it is accepted as the first one is, and nothing is signed with it. With it a secret is
 /// replaced while processes run that do not know the new one yet.
 ///
+/// The keys of receipts are where `DORMOUSE_RECEIPT_KEYS` says: it holds them, or the name of the parameter that does, which
+/// begins with `/`. Without it there are no receipts.
+///
 /// Where both are set the variable counts, and the log reports that at the start. A function loads what it needs, and
 /// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSources {
     callback_secret: SourcePair,
     signal_key: SourcePair,
+    receipt_keys: SecretSource,
     /// Variables that count although there is a path.
     overruling: Vec<&'static str>,
 }
@@ -134,6 +141,8 @@ pub struct Secrets {
     /// Key that senders of signals present, or either of two. A function that takes no signals has a key that no caller
     /// has.
     pub signal_key: BearerKey,
+    /// Keys that receipts are signed with; without them there are none.
+    pub receipt_keys: Option<KeyRing>,
 }
 
 /// Reason for which a function cannot have its secrets. Names the parameters, and the remedy; never what they hold.
@@ -153,6 +162,9 @@ pub enum SecretsError {
         /// Number of bytes that it needs.
         least: usize,
     },
+    /// The keys of receipts are none.
+    #[error("DORMOUSE_RECEIPT_KEYS, or the parameter that it names: {0}")]
+    ReceiptKeys(String),
     /// The role may not do it.
     #[error("the role of the function must be allowed to read its parameters: {0}")]
     Denied(String),
@@ -190,26 +202,30 @@ impl SecretSources {
         let kept = self.kept(parameters).await?;
         let callback_secret = self.callback_secret.found(&kept, &CALLBACK_SECRET)?;
         let signal_key = self.signal_key.found(&kept, &SIGNAL_KEY)?;
+        let receipt_keys = self.receipt_keys.found(&kept, 1)?.map(|text| KeyRing::parse(text.reveal().trim()));
+        let receipt_keys = receipt_keys.transpose().map_err(|error| SecretsError::ReceiptKeys(error.to_string()))?;
         let secret = |text: &SecretText| CallbackSecret::new(text.reveal());
         let own = || CallbackSecret::new(dormouse_system::random_secret());
         Ok(Secrets {
             callback_secret: callback_secret.first.as_ref().map_or_else(own, secret),
             second_callback_secret: callback_secret.second.as_ref().map(secret),
             signal_key: bearer_key(&signal_key),
+            receipt_keys,
         })
     }
 
     /// What the parameters hold; those of first secrets have to exist.
     async fn kept(&self, parameters: &Parameters) -> Result<KeptSecrets<'_>, SecretsError> {
         let pairs = [&self.callback_secret, &self.signal_key];
-        let names: Vec<&str> = pairs.into_iter().flat_map(SourcePair::parameters).collect();
+        let receipt_keys = self.receipt_keys.parameter();
+        let names: Vec<&str> = pairs.into_iter().flat_map(SourcePair::parameters).chain(receipt_keys).collect();
         if names.is_empty() {
             return Ok(KeptSecrets::new());
         }
         let found = parameters.secure(&names).await?;
         let kept: KeptSecrets<'_> =
             names.into_iter().zip(found).filter_map(|(name, text)| Some((name, text?))).collect();
-        let needed = pairs.into_iter().filter_map(|pair| pair.first.parameter());
+        let needed = pairs.into_iter().filter_map(|pair| pair.first.parameter()).chain(receipt_keys);
         let missing: Vec<String> = needed.filter(|name| !kept.contains_key(name)).map(str::to_owned).collect();
         if missing.is_empty() { Ok(kept) } else { Err(SecretsError::Missing(missing)) }
     }
@@ -238,7 +254,20 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         };
         let callback_secret = pair(&CALLBACK_SECRET);
         let signal_key = pair(&SIGNAL_KEY);
-        SecretSources { callback_secret, signal_key, overruling }
+        let receipt_keys = self.receipt_keys();
+        SecretSources { callback_secret, signal_key, receipt_keys, overruling }
+    }
+
+    /// What is given is checked at once; what a parameter holds, when it is read.
+    fn receipt_keys(&mut self) -> SecretSource {
+        let Some(text) = self.0.optional(RECEIPT_KEYS) else { return SecretSource::Nowhere };
+        if text.starts_with('/') {
+            return self.parameter_path(RECEIPT_KEYS).map_or(SecretSource::Nowhere, SecretSource::Kept);
+        }
+        if let Err(error) = KeyRing::parse(&text) {
+            self.0.fault(format!("{RECEIPT_KEYS}: {error}"));
+        }
+        SecretSource::Given(SecretText::new(text))
     }
 
     fn first_secret(&mut self, named: &NamedSecret, needed: bool, path: Option<&str>) -> SecretSource {
@@ -355,6 +384,23 @@ mod tests {
         assert_eq!(found.signal_key.second, SecretSource::Nowhere, "it needs none");
         let (_, faults) = sources(Function::Signal, &[first, secret, ("DORMOUSE_SIGNAL_KEY_SECOND", "short")]);
         assert_eq!(faults, ["DORMOUSE_SIGNAL_KEY_SECOND needs at least 16 bytes"]);
+    }
+
+    #[test]
+    fn the_keys_of_receipts_are_given_or_in_the_parameter_that_is_named() {
+        let found = |value: &str| {
+            let (sources, faults) = sources(Function::Wakeup, &[(RECEIPT_KEYS, value)]);
+            (sources.receipt_keys, faults)
+        };
+        let seed = "7".repeat(64);
+        assert_eq!(found(&seed), (SecretSource::Given(SecretText::new(seed.clone())), Vec::new()));
+        for name in ["/dormouse/dev/receipt-keys", "/aws/reference/secretsmanager/dormouse/dev/receipt-keys"] {
+            assert_eq!(found(name), (SecretSource::Kept(name.to_owned()), Vec::new()));
+        }
+        assert_eq!(found("").0, SecretSource::Nowhere);
+        for wrong in ["77", "dormouse/dev/receipt-keys", "/dormouse//keys"] {
+            assert_eq!(found(wrong).1.len(), 1, "{wrong}");
+        }
     }
 
     #[test]
