@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{
-    Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, PausedInvocation, StreamEnd,
-};
+use dormouse_ports::{Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, PausedInvocation, StreamEnd};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{MessageId, ReceiptId};
 use dormouse_protocol::lifecycle::StatusStep;

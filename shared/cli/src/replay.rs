@@ -299,7 +299,7 @@ async fn recorded(client: &Client, task: &str) -> Result<Vec<(String, Value)>, R
         let page: Value = client.read(&format!("/v1/tasks/{task}/events?limit={PAGE}{after}")).await?;
         for event in page["data"].as_array().into_iter().flatten() {
             let kind = event["event"].as_str().unwrap_or_default();
-            let is_said = event["resource"]["object"] == "message";
+            let is_said = matches!(kind, "agent.message" | "session.message.appended");
             let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| kind.starts_with(word));
             if is_said || is_recorded {
                 found.push((kind.to_owned(), lasting(event["payload"].clone())));

@@ -45,15 +45,17 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
         // How long calls took together was not recorded, and did not matter.
         agent.policy.run_timeout_seconds = None;
     }
+    let streams = parts.deltas.is_some() && parts.model.background.is_none();
     let twin = AgentParts {
         agent,
-        model: ModelPart { provider, ..parts.model.clone() },
+        // Also what was answered in the background is there at once.
+        model: ModelPart { provider, background: None, ..parts.model.clone() },
         tools: tools.collect(),
         hooks: hooks.collect(),
         clock,
         ids: Arc::new(Numbers::default()),
-        // The request says whether the answer is to be streamed.
-        deltas: parts.deltas.as_ref().map(|_| Arc::new(Nobody) as Arc<dyn DeltaSink>),
+        // The request says whether the answer is to be streamed, which none is that comes in the background.
+        deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
         ..parts.clone()
     };

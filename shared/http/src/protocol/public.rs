@@ -232,7 +232,6 @@ impl Protocol {
                 receipts: about.issues,
                 replay: about.issues,
                 websocket: about.sockets,
-                ..TransportCapabilities::default()
             }))),
             Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).map(|card| json!(card)),
             other => Err(ProtocolError::not_implemented(other)),
