@@ -117,10 +117,12 @@ test-guest: ## Deploy a package of `dormouse new` to an emulator of AWS by its o
 test-faults: ## Tell whole turns through a fault proxy on the wire; RULES=file.json adds rules of yours, ROUNDS=10 tells more
 	@RULES='$(if $(RULES),$(abspath $(RULES)))' ROUNDS='$(ROUNDS)' CARGO='$(CARGO)' tests/faults/run.sh $(ARGS)
 
-soak: ## Kill local mode KILLS=100 times under load: nothing that was acknowledged may be lost or done twice
+soak: ## Kill local mode KILLS=100 times under load, and runs of agents ROUNDS=34 times, six at a time: nothing may be lost or done twice
 	@$(CARGO) build --workspace --bin dormouse
 	@KILLS='$(or $(KILLS),100)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
 	 $(CARGO) test --quiet --workspace --test local_mode -- kills_under_load kills_between_receipts
+	@DORMOUSE_TEST_ROUNDS='$(or $(ROUNDS),34)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+	 $(CARGO) test --quiet --workspace --test local_mode -- kills_at_any_moment kills_while_models_think
 
 bench-replay: ## Replay RUNS=1000 recorded runs of ten steps, in memory, without any model or tool
 	@DORMOUSE_TEST_REPLAYS='$(or $(RUNS),1000)' $(CARGO) test --quiet --workspace --test api -- runs_of_ten_steps --nocapture

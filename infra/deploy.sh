@@ -25,6 +25,8 @@
 #
 #   WORKSPACES     names of published workspaces whose agents are served, separated by commas; there is a bucket for their
 #                  bundles then (`dormouse workspace publish`)
+#   BEDROCK_MODELS  models of Amazon Bedrock that their agents may ask, separated by commas: ids of models of this region, or
+#                  ARNs of models and of inference profiles
 #   TOOLS_CONCURRENCY, TOOLS_TIMEOUT          how many calls of their native tools are served at a time, 0 for no limit, and how
 #                  many seconds one may take; 180
 #
@@ -140,6 +142,12 @@ given() {
 # A turn of the function ends before the function does.
 longer() { [ -z "${TURN_SECONDS:-}" ] || echo $((TURN_SECONDS + 30 > $1 ? TURN_SECONDS + 30 : $1)); }
 
+# models_of_bedrock: what is given, ids as ARNs of models of this region.
+models_of_bedrock() {
+    [ "${BEDROCK_MODELS:-}" != - ] || { echo -; return; }
+    tr ',' '\n' <<<"${BEDROCK_MODELS:-}" | sed -E "/^ *$/d; s/^ +| +$//g; /^arn:/!s|^|arn:aws:bedrock:$region::foundation-model/|" | paste -sd, -
+}
+
 # tenth: of what the account may run at the same time, for a new stack where that is a lot: then neither streams nor
 # requests can take from callbacks and wake-ups what they need.
 limit=$(aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text)
@@ -173,6 +181,7 @@ deploy() {
         given WarmWrites "${WARM_WRITES:-}"
         given Streaming "${STREAMING:-}"
         given Workspaces "${WORKSPACES:-}"
+        given BedrockModels "$(models_of_bedrock)"
         given Tools "$tools"
         given ToolsConcurrency "${TOOLS_CONCURRENCY:-}"
         given ToolsTimeout "${TOOLS_TIMEOUT:-}"

@@ -177,6 +177,12 @@ export interface DormouseParameters {
   readonly workspaces?: string;
 
   /**
+   * ARNs of the models of Amazon Bedrock, and of the inference profiles, that agents of published workspaces may
+   * ask, separated by commas. Without one they may ask none.
+   */
+  readonly bedrockModels?: string;
+
+  /**
    * Whether agents of published workspaces have native tools and actions. They work in a function of their own,
    * which needs tools.zip beside the others. Default: "disabled".
    */
@@ -249,6 +255,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   warmWrites: "WarmWrites",
   rollout: "Rollout",
   workspaces: "Workspaces",
+  bedrockModels: "BedrockModels",
   tools: "Tools",
   toolsConcurrency: "ToolsConcurrency",
   toolsTimeout: "ToolsTimeout",

@@ -33,6 +33,7 @@ locals {
     WarmWrites           = var.warm_writes
     Rollout              = var.rollout
     Workspaces           = var.workspaces
+    BedrockModels        = var.bedrock_models
     Tools                = var.tools
     ToolsConcurrency     = var.tools_concurrency
     ToolsTimeout         = var.tools_timeout

@@ -316,6 +316,17 @@ variable "workspaces" {
   }
 }
 
+variable "bedrock_models" {
+  description = "ARNs of the models of Amazon Bedrock, and of the inference profiles, that agents of published workspaces may ask, separated by commas. Without one they may ask none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.bedrock_models == null ? true : can(regex("^(arn:[a-z-]+:bedrock:[a-z0-9-]*:[0-9]*:[a-z-]+/[A-Za-z0-9._:-]+(,arn:[a-z-]+:bedrock:[a-z0-9-]*:[0-9]*:[a-z-]+/[A-Za-z0-9._:-]+)*)?$", var.bedrock_models))
+    error_message = "It has to match (arn:[a-z-]+:bedrock:[a-z0-9-]*:[0-9]*:[a-z-]+/[A-Za-z0-9._:-]+(,arn:[a-z-]+:bedrock:[a-z0-9-]*:[0-9]*:[a-z-]+/[A-Za-z0-9._:-]+)*)?"
+  }
+}
+
 variable "tools" {
   description = "Whether agents of published workspaces have native tools and actions. They work in a function of their own, which needs tools.zip beside the others. The template's default: \"disabled\"."
   type        = string

@@ -71,8 +71,10 @@ pub async fn compose(
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
     let secrets = secrets?;
     let agents = agents?;
+    let signs = secrets.signs;
     let (callbacks, cursors) = signers(secrets.callback_secret, secrets.second_callback_secret);
-    let outside = match &config.base_url {
+    // An address that this function could not sign would be given out in vain.
+    let outside = match config.base_url.as_ref().filter(|_| signs) {
         Some(url) => {
             let valid = config.quotas.limits.address;
             outside.with_callbacks(Arc::new(SignalAddresses::new(url, callbacks.clone(), clock.clone(), valid)))

@@ -63,6 +63,7 @@ pub(crate) struct Dormouse {
     port: u16,
     /// What it is started with besides folder and port, each time.
     arguments: Vec<String>,
+    environment: Vec<(&'static str, &'static str)>,
     key: String,
     printed: Arc<Mutex<String>>,
     client: Client,
@@ -76,18 +77,34 @@ impl Dormouse {
 
     /// Starts it with `arguments` more.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Self {
-        Self::start_on(folder.join("data"), 0, arguments.iter().map(ToString::to_string).collect())
+        Self::start_in(folder, arguments, &[])
     }
 
-    fn start_on(data: PathBuf, port: u16, arguments: Vec<String>) -> Self {
+    /// Starts it with `arguments` and `environment` more.
+    pub(crate) fn start_in(folder: &Path, arguments: &[&str], environment: &[(&'static str, &'static str)]) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Self::start_on(folder.join("data"), 0, arguments, environment.to_vec())
+    }
+
+    fn start_on(
+        data: PathBuf,
+        port: u16,
+        arguments: Vec<String>,
+        environment: Vec<(&'static str, &'static str)>,
+    ) -> Self {
         let log = log_of(&data);
         let log = File::options().create(true).append(true).open(log).expect("a log file");
-        let mut child =
-            command(&data, port).args(&arguments).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        let mut child = command(&data, port)
+            .args(&arguments)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
         let printed = Arc::new(Mutex::new(String::new()));
         collect(&mut child, printed.clone());
         let client = Client::builder().timeout(PATIENCE).build().expect("a client");
-        let mut started = Self { child, data, port, arguments, key: String::new(), printed, client };
+        let mut started = Self { child, data, port, arguments, environment, key: String::new(), printed, client };
         let address = started.awaited_line("dormouse is ready at http://127.0.0.1:");
         started.port = address.parse().expect("a port");
         started.key = started.awaited_line("signal key: ");
@@ -107,7 +124,7 @@ impl Dormouse {
     }
 
     fn again(&self) -> Self {
-        Self::start_on(self.data.clone(), self.port, self.arguments.clone())
+        Self::start_on(self.data.clone(), self.port, self.arguments.clone(), self.environment.clone())
     }
 
     pub(crate) fn kill(&mut self) {

@@ -611,6 +611,39 @@ fn the_function_for_tools_may_write_its_log_and_nothing_else() {
     }
 }
 
+/// The functions that run turns ask the models that are named, and no others.
+#[test]
+fn models_of_bedrock_are_granted_by_their_names() {
+    let named = "arn:aws:bedrock:eu-central-1::foundation-model/amazon.nova-lite-v1:0,arn:aws:bedrock:eu-central-1:1:inference-profile/eu.x";
+    let template = Template::with(&[("Workspaces", "desk"), ("BedrockModels", named)]);
+    assert!(template.made().contains(&"ModelsOfBedrock") && !Template::read().made().contains(&"ModelsOfBedrock"));
+    let unserved = Template::with(&[("BedrockModels", named)]);
+    assert!(!unserved.made().contains(&"ModelsOfBedrock"), "without a workspace nobody asks");
+    let policy = template.decided("ModelsOfBedrock")["Properties"].clone();
+    let statement = &policy["PolicyDocument"]["Statement"][0];
+    assert_eq!(statement["Action"], json!(["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"]));
+    assert_eq!(statement["Resource"], json!({ "Fn::Split": [",", { "Ref": "BedrockModels" }] }), "no pattern");
+    assert!(!policy["Roles"].to_string().contains("Stream"), "{}", policy["Roles"]);
+}
+
+/// A tool that a run calls in any function may report at an address that is good.
+#[test]
+fn whoever_runs_turns_of_workspaces_signs_addresses() {
+    for store in ["parameter-store", "secrets-manager"] {
+        let template = Template::with(&[("Workspaces", "desk"), ("SecretStore", store)]);
+        assert!(path_of(&template, "Wakeup").is_some(), "{store}");
+        assert_eq!(path_of(&template, "Wakeup"), path_of(&template, "Signal"), "{store}");
+        let granted = template.decided("PublishedWorkspaces").to_string();
+        assert!(granted.contains("/callback-secret\"") && granted.contains("/callback-secret-second\""), "{granted}");
+    }
+    assert_eq!(path_of(&Template::read(), "Wakeup"), None);
+}
+
+fn path_of(template: &Template, function: &str) -> Option<Value> {
+    let variables = template.decided(&format!("{function}Function"))["Properties"]["Environment"]["Variables"].clone();
+    variables.get("DORMOUSE_SECRETS").cloned()
+}
+
 /// Whoever may look at a function or a stack reads its environment and its parameters.
 #[test]
 fn no_secret_stands_in_the_template() {

@@ -26,6 +26,8 @@ struct NamedSecret {
     /// Fewest bytes.
     least: usize,
     needed_by: &'static [Function],
+    /// Those that can do without, and use it where they are told a path.
+    wanted_by: &'static [Function],
 }
 
 /// Needed by functions that give out addresses or read them, or cursors of lists.
@@ -36,6 +38,8 @@ const CALLBACK_SECRET: NamedSecret = NamedSecret {
     second_parameter: "callback-secret-second",
     least: SECRET,
     needed_by: &[Function::Inbound, Function::Signal, Function::Stream],
+    // A run of a workspace that goes on there may give a tool an address at which to report.
+    wanted_by: &[Function::Wakeup],
 };
 /// The function to which the gateway hands signals.
 const SIGNAL_KEY: NamedSecret = NamedSecret {
@@ -45,6 +49,7 @@ const SIGNAL_KEY: NamedSecret = NamedSecret {
     second_parameter: "signal-key-second",
     least: KEY,
     needed_by: &[Function::Signal],
+    wanted_by: &[],
 };
 
 /// Place of a secret.
@@ -110,7 +115,7 @@ impl SourcePair {
 ///
 /// | parameter | instead of | at least | needed by |
 /// |---|---|---|---|
-/// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `stream` |
+/// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `stream`; `wakeup` where it serves workspaces |
 /// | `signal-key` | `DORMOUSE_SIGNAL_KEY` | 16 bytes | `signal` |
 ///
 /// Each may have a second one, `callback-secret-second` (`DORMOUSE_CALLBACK_SECRET_SECOND`) and `signal-key-second`
@@ -136,6 +141,8 @@ pub struct SecretSources {
 pub struct Secrets {
     /// Signs addresses and cursors. A function that needs none has one of its own, which opens nothing.
     pub callback_secret: CallbackSecret,
+    /// False where it is one of the function's own: addresses that it signs open nothing.
+    pub signs: bool,
     /// What it signed is accepted too.
     pub second_callback_secret: Option<CallbackSecret>,
     /// Key that senders of signals present, or either of two. A function that takes no signals has a key that no caller
@@ -207,6 +214,7 @@ impl SecretSources {
         let secret = |text: &SecretText| CallbackSecret::new(text.reveal());
         let own = || CallbackSecret::new(dormouse_system::random_secret());
         Ok(Secrets {
+            signs: callback_secret.first.is_some(),
             callback_secret: callback_secret.first.as_ref().map_or_else(own, secret),
             second_callback_secret: callback_secret.second.as_ref().map(secret),
             signal_key: bearer_key(&signal_key),
@@ -246,7 +254,8 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         let mut overruling = Vec::new();
         let mut pair = |named: &NamedSecret| {
             let needed = named.needed_by.contains(&function);
-            let first = self.first_secret(named, needed, path.as_deref());
+            let wanted = needed || named.wanted_by.contains(&function);
+            let first = self.first_secret(named, (needed, wanted), path.as_deref());
             let is_given = matches!(first, SecretSource::Given(_));
             overruling.extend(path.as_ref().filter(|_| needed && is_given).map(|_| named.variable));
             let second = self.second_secret(named, &first, path.as_deref());
@@ -270,12 +279,17 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         SecretSource::Given(SecretText::new(text))
     }
 
-    fn first_secret(&mut self, named: &NamedSecret, needed: bool, path: Option<&str>) -> SecretSource {
+    fn first_secret(
+        &mut self,
+        named: &NamedSecret,
+        (needed, wanted): (bool, bool),
+        path: Option<&str>,
+    ) -> SecretSource {
         if let Some(given) = self.given_secret(named.variable, named.least) {
             return given;
         }
         match path {
-            Some(path) if needed => SecretSource::Kept(format!("{path}/{}", named.parameter)),
+            Some(path) if wanted => SecretSource::Kept(format!("{path}/{}", named.parameter)),
             None if needed => {
                 let NamedSecret { variable, parameter, .. } = named;
                 self.0.fault(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
@@ -342,7 +356,7 @@ mod tests {
         });
         let secret = ["callback-secret", "callback-secret-second"];
         let both = ["callback-secret", "callback-secret-second", "signal-key", "signal-key-second"];
-        assert_eq!(names, [&secret[..], &both, &secret, &[]]);
+        assert_eq!(names, [&secret[..], &both, &secret, &secret]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! An agent in a folder as a person meets it: written by `dormouse new`, served by the real binary, asked over the
 //! protocol and in the terminal, and killed at bad moments. Its model is scripted; its tool counts what it did.
 
+mod bad_input;
+mod bedrock;
 mod slow;
 pub(crate) mod world;
 

@@ -125,7 +125,8 @@ async fn kills_while_models_think_begin_nothing_twice() {
     assistant.thinks.store(300, Ordering::SeqCst);
     let mut dormouse = assistant.serve();
     let mut tasks = Vec::new();
-    for round in 0..3 {
+    let rounds = std::env::var("DORMOUSE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2);
+    for round in 0..rounds {
         for run in 0..4 {
             tasks.push(assistant.send(&dormouse, &format!("hello {round}-{run}")));
         }

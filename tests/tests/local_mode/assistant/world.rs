@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{Json, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Router, response::IntoResponse};
 use dormouse_local::{ScriptedModel, ScriptedTurn};
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, VERSION_HEADER};
@@ -158,7 +158,8 @@ impl Office {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let bookings = Arc::new(Bookings::default());
-        let routes = Router::new().route("/book", post(book)).with_state(bookings.clone());
+        let large = get(|| async { "all that there is ".repeat(2 << 20 >> 4) });
+        let routes = Router::new().route("/book", post(book)).route("/large", large).with_state(bookings.clone());
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { url, bookings, serving }
     }

@@ -1,0 +1,181 @@
+//! An agent on the functions: several processes over one store, each with a short time. A tool that answers later reports at
+//! the function for signals, and a run that is longer than a function goes on in the next.
+
+#[path = "../../shared/agent/tests/cast/mod.rs"]
+mod cast;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use dormouse_agent::graph::{AgentParts, graph};
+use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
+use dormouse_harness::DescriptorWakes;
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
+    SignalAddresses, percent,
+};
+use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
+use dormouse_ports::{InvocationStatus, Invocations};
+use dormouse_protocol::cursor::Cursors;
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::HttpAnswer;
+use serde_json::{Value, json};
+
+/// Everything outside of the functions.
+struct World {
+    store: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    subscriptions: Arc<MemorySubscriptions>,
+    bus: Arc<MemoryBus>,
+    /// Names of what happens once, in whichever process.
+    ids: Arc<CountingIds>,
+    model: Arc<ScriptedModel>,
+    tools: Arc<Toolbox>,
+}
+
+impl World {
+    fn new(model: Arc<ScriptedModel>, tools: Arc<Toolbox>, clock: Arc<ManualClock>) -> Self {
+        let store = Arc::new(MemoryStore::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
+        Self { store, clock, subscriptions, bus: Arc::default(), ids: Arc::default(), model, tools }
+    }
+
+    /// A process that has just started: it knows nothing but what is stored.
+    fn function(&self) -> (App, Server) {
+        let signer = CallbackSigner::new(CallbackSecret::new("hush-hush-hush-hush-hush-hush-hush-hush"));
+        let valid = Limits::default().address;
+        let addresses = SignalAddresses::new("https://agents.example.com", signer.clone(), self.clock.clone(), valid);
+        let outside = Outside::new(self.bus.clone(), self.clock.clone()).with_callbacks(Arc::new(addresses));
+        let model = self.model.clone();
+        let tools = self.tools.clone();
+        let ids = self.ids.clone();
+        let agents = Agents::new().graph(move |outside| {
+            let parts = parts("description: helps", model.clone(), tools.clone(), outside.clock.clone());
+            graph(AgentParts { callbacks: outside.callbacks.clone(), ids: ids.clone(), ..parts })
+        });
+        let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
+        let engine =
+            RecordingEngine::new(recording, self.ids.clone(), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let app = App::new(Parts {
+            engine,
+            agents: agents.compile(&outside).expect("graphs"),
+            maintenance: self.store.clone().into(),
+            subscriptions: self.subscriptions.clone(),
+            bus: self.bus.clone(),
+            callbacks: signer,
+            signal_key: BearerKey::new("open-sesame-open-sesame"),
+            authorization: Authorization::None,
+            keys: Keys::new(self.store.clone()),
+            base_url: Some("https://agents.example.com/".to_owned()),
+            limits: Limits { turn: Duration::from_secs(25), ..Limits::default() },
+            telemetry: None,
+        });
+        let wire = ProtocolConfig::new(self.store.clone(), self.subscriptions.clone(), Cursors::new(b"secret"));
+        (app.clone(), Server::new(app, wire))
+    }
+
+    async fn post(&self, target: &str, body: &Value) -> HttpAnswer {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let request = Request {
+            method: "POST".to_owned(),
+            path: percent::decode(path),
+            query: query.to_owned(),
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: body.to_string().into_bytes(),
+            time_left: Some(Duration::from_secs(25)),
+            ..Request::default()
+        };
+        HttpAnswer::of(self.function().1.http(request).await).await
+    }
+
+    async fn start(&self) -> HttpAnswer {
+        self.post("/graphs/helper/turns", &json!({ "state": message("write"), "invocation_id": "run-1" })).await
+    }
+
+    /// The final state, if the run has ended.
+    async fn ended(&self) -> Option<dormouse_ports::Map> {
+        let record = self.store.load_invocation(&"run-1".into()).await.expect("the store answers")?;
+        match record.status {
+            InvocationStatus::Completed { state } => Some(state),
+            InvocationStatus::Errored(failure) => panic!("it failed: {failure:?}"),
+            InvocationStatus::Suspended
+            | InvocationStatus::Accepted { .. }
+            | InvocationStatus::Resuming(_)
+            | InvocationStatus::Canceled(_) => None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_answers_later_reports_at_the_function_for_signals() {
+    let addresses = Arc::new(Mutex::new(Vec::new()));
+    let given = addresses.clone();
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], move |call| {
+        let callback = call.callback.clone().expect("an address");
+        given.lock().expect("a lock").push(callback.url);
+        Ok(ToolReply::Pending(Pending::default()))
+    });
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).first() {
+            None => calls(&[("a", "send", json!({ "to": "ada" }))]),
+            Some(result) => says(&format!("done: {result}")),
+        })
+    });
+    let world = World::new(model, tools, Arc::new(ManualClock::default()));
+    let begun = world.start().await;
+    assert_eq!(begun.status, 202, "{}", begun.body);
+    let address = addresses.lock().expect("a lock").first().cloned().expect("an address");
+    let path = address.strip_prefix("https://agents.example.com").expect("below the address of the deployment");
+    let outcome = json!({ "delivered": true });
+    let (genuine, token) = path.split_once("?token=").expect("a token");
+    assert_eq!(world.post(&format!("{genuine}-2?token={token}"), &outcome).await.status, 404, "another call");
+    assert_eq!(world.post(genuine, &outcome).await.status, 401, "no token");
+    assert!(world.ended().await.is_none());
+
+    let told = world.post(path, &outcome).await;
+    assert_eq!(told.status, 200, "{}", told.body);
+    assert_eq!(told.body.get("state"), None, "whoever reports is told nothing of the run: {}", told.body);
+    let state = world.ended().await.expect("it has ended");
+    assert_eq!(contents(&state, "tool"), ["{\"delivered\":true}"]);
+    let again = world.post(path, &outcome).await;
+    assert!(matches!(again.status, 200 | 202 | 410), "{}", again.body);
+    assert_eq!((world.model.calls(), world.tools.made().len()), (2, 1), "it is heard once");
+}
+
+/// Each model call takes 14 of the 25 seconds of a function: after one step the rest is handed to the next function.
+#[tokio::test]
+async fn a_run_of_more_steps_than_one_function_has_time_for_repeats_none() {
+    const STEPS: usize = 12;
+    let clock = Arc::new(ManualClock::default());
+    let time = clock.clone();
+    let model = ScriptedModel::new(move |request| {
+        time.advance(Duration::from_secs(14));
+        let step = results(request).len();
+        Ok(match step < STEPS - 1 {
+            true => calls(&[(&format!("c{step}"), "send", json!({ "to": format!("person {step}") }))]),
+            false => says("done"),
+        })
+    });
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Done(ToolOutput::text("sent"))));
+    let world = World::new(model, tools, clock);
+    let begun = world.start().await;
+    assert!(matches!(begun.status, 200 | 202 | 503), "{}: {}", begun.status, begun.body);
+    let mut delivered = 0;
+    while world.ended().await.is_none() {
+        let events = world.bus.events();
+        let event = events.get(delivered).unwrap_or_else(|| panic!("nobody calls for the next function: {events:?}"));
+        let as_delivered = json!({ "id": format!("e{delivered}"), "source": event.source,
+            "detail-type": event.detail_type, "detail": event.detail });
+        delivered += 1;
+        world.function().0.wakeup(as_delivered, None).await.expect("it is acknowledged");
+    }
+    let state = world.ended().await.expect("it has ended");
+    assert_eq!((state["reason"].clone(), state["steps"].clone()), (json!("completed"), json!(STEPS)));
+    assert_eq!(world.model.calls(), STEPS, "no model call is repeated");
+    let mut sent = world.tools.made();
+    assert_eq!(sent.len(), STEPS - 1);
+    sent.dedup();
+    assert_eq!(sent.len(), STEPS - 1, "no mail is sent twice");
+    assert!(delivered >= STEPS / 2, "several functions took part: {delivered}");
+}
