@@ -6,14 +6,18 @@
 //! begin -> model -> tools -> (pending | ask | doubt) -> decide
 //!            |  \-> approve ------------------------------^
 //!            +---> (rest | think) -> model
+//!            +---> agents -> gather -> model
 //! ```
 //!
 //! `model`, `tools` and `decide` are durable: each ends with one commit, and a worker that dies is followed by one that
 //! goes on behind the last of them. A tool that must not run twice is marked as begun in the commit before it runs: a
 //! worker that finds such a mark and did not set it asks a person.
 
+mod agents;
 mod asking;
 mod background;
+mod children;
+mod compact;
 mod context;
 mod decide;
 mod digest;
@@ -37,7 +41,9 @@ use dormouse_engine::{
     CompiledGraph, END, EngineError, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, Update, Wait,
 };
 
+pub use agents::{Colleague, Colleagues};
 pub use asking::ModelHook;
+pub use compact::Compaction;
 pub use hooks::HookPart;
 use parts::Markers;
 pub use parts::{AgentLimits, AgentParts, DeltaSink, ModelPart, ToolPart};
@@ -51,62 +57,76 @@ pub use run::{
 /// # Errors
 /// As [`Graph::compile`].
 pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
-    let parts = Arc::new(parts);
+    let parts = Arc::new(parts.calling_others());
     let markers = Arc::new(Markers::default());
     let name = parts.name.clone();
     let waits = |wait: MakeWait| {
         let parts = parts.clone();
-        move |run: &AgentRun| wait(&parts, run)
+        move |run: &AgentRun| wait(parts.of(&run.agent), run)
     };
     let resting = parts.clone();
     let sleeping = parts.clone();
     let thinking = parts.clone();
     let canceling = parts.clone();
     let again = parts.clone();
+    let awaiting = parts.clone();
     Graph::<AgentRun>::new(name)
         .version("1")
-        .inputs(AgentRun::messages)
+        .inputs((AgentRun::messages, AgentRun::compact))
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)
-        .sessions(SessionPolicy::keeping((AgentRun::messages, AgentRun::notes)).concurrency(SessionConcurrency::Rebase))
+        .sessions(
+            SessionPolicy::keeping((AgentRun::messages, AgentRun::notes, AgentRun::compaction))
+                .concurrency(SessionConcurrency::Rebase),
+        )
         .entry("model")
         .node(
             "model",
-            step(&parts, &markers, |parts, markers, run| {
+            step(&parts, &markers, AgentRun::acting, |parts, markers, run| {
                 Box::pin(async move { model::think(&parts, &markers, run).await })
             }),
         )
         .wait("approve", waits(waits::approve))
         .wait("doubt", waits(waits::doubt))
         .wait("ask", waits(waits::ask))
-        .wait("pending", move |run: &AgentRun| waits::pending(&sleeping, run))
+        .wait("pending", move |run: &AgentRun| waits::pending(sleeping.of(&run.agent), run))
         .wait("think", move |run: &AgentRun| waits::think(&thinking, run))
         .wait("rest", move |run: &AgentRun| waits::rest(&resting, run))
+        .wait("agents", move |run: &AgentRun| waits::agents(&awaiting, run))
+        .node(
+            "gather",
+            step(&parts, &markers, AgentRun::planner, |parts, _, run| {
+                Box::pin(async move { children::gather(&parts, run).await })
+            }),
+        )
         .node(
             "decide",
-            step(&parts, &markers, |parts, markers, run| {
+            step(&parts, &markers, AgentRun::planner, |parts, markers, run| {
                 Box::pin(async move { decide::decide(&parts, &markers, run).await })
             }),
         )
         .node(
             "tools",
-            step(&parts, &markers, |parts, markers, run| {
+            step(&parts, &markers, AgentRun::planner, |parts, markers, run| {
                 Box::pin(async move { tools::act(&parts, &markers, run).await })
             }),
         )
         .durable("model")
         .durable("decide")
         .durable("tools")
+        .durable("gather")
         .route("model", next)
         .route("decide", next)
         .route("tools", next)
+        .route("gather", next)
+        .edge("agents", "gather")
         .edge("approve", "decide")
         .edge("doubt", "decide")
         .edge("ask", "decide")
         .edge("pending", "decide")
         .edge("rest", "model")
         .edge("think", "model")
-        .on_cancel(move |run: AgentRun| background::withdraw(canceling.clone(), run))
+        .on_cancel(move |run: AgentRun| background::withdraw(canceling.of(&run.agent).clone(), run))
         .twin(Arc::new(move |material| recorded::twin(&again, material)))
         .compile()
 }
@@ -114,15 +134,16 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
 type MakeWait = fn(&AgentParts, &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError>;
 type StepFuture = futures::future::BoxFuture<'static, Result<Update<AgentRun>, NodeError>>;
 
-/// A node that works on the parts of the agent.
+/// A node that works on the parts of the agent that `who` names.
 fn step(
     parts: &Arc<AgentParts>,
     markers: &Arc<Markers>,
+    who: fn(&AgentRun) -> &str,
     work: fn(Arc<AgentParts>, Arc<Markers>, AgentRun) -> StepFuture,
 ) -> impl Fn(AgentRun) -> StepFuture + Send + Sync + 'static {
     let parts = parts.clone();
     let markers = markers.clone();
-    move |run| work(parts.clone(), markers.clone(), run)
+    move |run| work(parts.of(who(&run)).clone(), markers.clone(), run)
 }
 
 /// What is next. Questions come before runs, so that no call of a step runs while a person may end the whole of it; and
@@ -134,6 +155,8 @@ fn next(run: &AgentRun) -> Target {
         "think"
     } else if !run.reason.is_empty() {
         return END;
+    } else if run.awaits_children {
+        "agents"
     } else if run.has_call(|status| *status == CallStatus::NeedsApproval) {
         "approve"
     } else if run.has_call(|status| matches!(status, CallStatus::Uncertain { .. })) {

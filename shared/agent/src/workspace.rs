@@ -10,6 +10,7 @@
 //! | `.openharness/actions/FOLDER/ACTION.yaml` | an action: one command with checked input |
 //! | `.openharness/skills/FOLDER/SKILL.md` | a skill: instructions that a model reads when it needs them, with files beside them |
 //! | `.openharness/hooks/*.yaml` | a hook: what runs before and after the steps of agents |
+//! | `.openharness/memory/*.md` | what agents are told of earlier work, where the settings say so |
 //! | `.openharness/tools/settings.yaml` | servers of tools, and tools that are one HTTP request |
 //!
 //! Nothing is included from elsewhere, so that nothing can include itself. References (`${env.X}`, `${secrets.X}`) stay
@@ -50,7 +51,7 @@ pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
 pub use read::read;
-pub use settings::{Settings, WorkspaceKind};
+pub use settings::{EngineSettings, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 
 /// The definitions of a workspace, the disabled ones among them as far as they could be read.
@@ -62,6 +63,8 @@ pub struct Workspace {
     pub prompts: Prompts,
     /// `AGENTS.md`.
     pub instructions: Option<String>,
+    /// The texts of `.openharness/memory` by the names of their files, `MEMORY.md` first.
+    pub memory: IndexMap<String, String>,
     /// Agents by their names.
     pub agents: IndexMap<String, AgentDefinition>,
     /// Models by their names.

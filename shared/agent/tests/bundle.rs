@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
-use dormouse_agent::workspace::{FILE_LIMIT, FileContent, Files, Platform, load, read};
+use dormouse_agent::workspace::{FILE_LIMIT, FileContent, Files, Platform, WorkspaceKind, load, read};
 use dormouse_testkit::MemoryObjects;
 use futures::executor::block_on;
 
@@ -127,6 +127,31 @@ fn of_two_publishers_one_wins_and_what_was_published_stays() {
         assert_eq!((now.digest.as_str(), now.previous.as_deref()), (second.digest(), Some(first.digest())));
         assert_eq!(store.load("support", first.digest()).await, Ok(Some(first.clone())));
         assert_eq!(store.load("other", first.digest()).await, Ok(None));
+    });
+}
+
+#[test]
+fn a_workspace_keeps_its_kind() {
+    const SETTINGS: &str = ".openharness/settings.yaml";
+    block_on(async {
+        for (kind, other) in [("chat", "project"), ("project", "chat")] {
+            let store = BundleStore::new(Arc::new(MemoryObjects::new()), "");
+            let of = |text: String| bundle(&with(SETTINGS, text.as_bytes()));
+            let first = of(format!("kind: {kind}\n"));
+            assert_eq!(store.publish("support", &first, None).await, Ok(Publication::Published));
+            let seen = store.current("support").await.expect("an answer").expect("a bundle");
+            assert_eq!(seen.kind.map(WorkspaceKind::as_str), Some(kind));
+            let turned = store.publish("support", &of(format!("kind: {other}\n")), Some(&seen)).await;
+            let told = turned.expect_err("it is refused").to_string();
+            assert!(told.contains(&format!("a `{kind}` workspace and stays one")), "{told}");
+            // A mistake in the settings gives no tools; it may take them away until it is mended.
+            let broken = store.publish("support", &of("kind: [\n".to_owned()), Some(&seen)).await;
+            assert_eq!(broken, Ok(Publication::Published), "{kind}");
+            let seen = store.current("support").await.expect("an answer").expect("a bundle");
+            let sly = of("kind: project\ndefault_agent: nobody\n".to_owned());
+            let turned = store.publish("support", &sly, Some(&seen)).await;
+            assert_eq!(turned.is_err(), kind == "chat", "{turned:?}");
+        }
     });
 }
 

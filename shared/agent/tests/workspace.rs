@@ -209,7 +209,8 @@ fn what_is_not_read_is_named() {
     let workspace = load(&files(&all), &platform());
     assert!(workspace.problems.iter().all(|problem| problem.severity == Severity::Warning), "{:#?}", lines(&workspace));
     let found = lines(&workspace);
-    for expected in ["did you mean `.openharness/agents`?", ".openharness/memory: warning", "call it `AGENTS.md`"] {
+    assert_eq!(workspace.memory["a"], "x: 1");
+    for expected in ["did you mean `.openharness/agents`?", "call it `AGENTS.md`"] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:#?}");
     }
 }

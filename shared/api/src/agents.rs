@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError};
-use dormouse_harness::{GraphRegistry, GraphSource};
+use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::CallbackAddresses;
 use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
@@ -23,12 +23,14 @@ pub struct Outside {
     pub clock: Arc<dyn Clock>,
     /// Makes addresses at which those who work elsewhere for a run report; `None` where nobody could reach them.
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
+    /// Runs what graphs begin beside themselves, once the graphs are served.
+    pub children: HarnessChildren,
 }
 
 impl Outside {
     /// The world of `bus` and `clock`.
     pub fn new(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, clock, callbacks: None }
+        Self { bus, clock, callbacks: None, children: HarnessChildren::default() }
     }
 
     /// The same world, in which `callbacks` makes the addresses for what is reported from elsewhere.
@@ -53,6 +55,7 @@ pub struct Agent {
     description: Option<String>,
     autonomy_tier: AutonomyTier,
     receipts: ReceiptPolicy,
+    is_internal: bool,
 }
 
 impl Agent {
@@ -60,7 +63,8 @@ impl Agent {
     /// its graph, and acts by itself.
     pub fn new(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
         let receipts = ReceiptPolicy::Optional;
-        Self { make: Arc::new(make), description: None, autonomy_tier: AutonomyTier::ActAuto, receipts }
+        let make = Arc::new(make);
+        Self { make, description: None, autonomy_tier: AutonomyTier::ActAuto, receipts, is_internal: false }
     }
 
     /// Responsibility of the agent, in a sentence for those who choose an agent.
@@ -75,19 +79,25 @@ impl Agent {
         Self { autonomy_tier, ..self }
     }
 
+    /// The same, which other agents ask and clients do not: it is no persona.
+    #[must_use]
+    pub fn internal(self) -> Self {
+        Self { is_internal: true, ..self }
+    }
+
     /// Whether its tasks have receipts. Where that is optional, they have them on a server that has a key to sign with.
     #[must_use]
     pub fn receipts(self, receipts: ReceiptPolicy) -> Self {
         Self { receipts, ..self }
     }
 
-    fn compile(&self, outside: &Outside) -> Result<(Arc<CompiledGraph>, PersonaSpec), EngineError> {
+    fn compile(&self, outside: &Outside) -> Result<(Arc<CompiledGraph>, Option<PersonaSpec>), EngineError> {
         let graph = Arc::new((self.make)(outside)?);
         let persona = match &self.description {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
             None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },
         };
-        Ok((graph, persona.with_receipts(self.receipts)))
+        Ok((graph, (!self.is_internal).then(|| persona.with_receipts(self.receipts))))
     }
 }
 
@@ -214,8 +224,9 @@ impl Agents {
             return Err(AgentsError::SameName(again.name().to_owned()));
         }
         let catalog = self.catalog.clone();
-        let compiled =
-            CompiledAgents { graphs: GraphRegistry::new(graphs), personas: Personas::from(personas), catalog };
+        let personas: Vec<PersonaSpec> = personas.into_iter().flatten().collect();
+        let graphs = GraphRegistry::new(graphs).with_children(outside.children.clone());
+        let compiled = CompiledAgents { graphs, personas: Personas::from(personas), catalog };
         Ok(match &self.source {
             Some(MakesSource(make)) => compiled.with_source(make(outside)),
             None => compiled,

@@ -8,6 +8,9 @@ use dormouse_protocol::ProtocolError;
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
 use serde_json::{Value, json};
 
+/// Field of a payload that asks an agent to make its conversation shorter, and to do nothing else.
+const COMPACT: &str = "compact";
+
 /// True if `graph` leads a conversation.
 pub(crate) fn converses(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
@@ -16,7 +19,8 @@ pub(crate) fn converses(graph: &CompiledGraph) -> bool {
 /// The state that `graph` is given for `input`, behind what its agent has not heard yet.
 ///
 /// A message goes to the conversation of the graph. A structured payload is the state itself; where the graph leads a
-/// conversation and the payload names none of its fields, it is the user's message. A graph without a conversation
+/// conversation and the payload names none of its fields, it is the user's message; `{"compact": true}` says nothing to
+/// it. A graph without a conversation
 /// takes a message whose parts are JSON objects as a payload.
 ///
 /// # Errors
@@ -31,6 +35,14 @@ pub(crate) fn first_state(
         (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
             let text = Value::Object(payload.clone()).to_string();
             said(undelivered_from, [ChatMessage::text("user", text).into_value()])
+        }
+        (SubmitInput::Payload(payload), true) if payload.get(COMPACT) == Some(&Value::Bool(true)) => {
+            let mut state = payload.clone();
+            state.entry(MESSAGES).or_insert_with(|| Value::Array(Vec::new()));
+            if !undelivered_from.is_empty() {
+                state.extend(said(undelivered_from, Vec::new()));
+            }
+            state
         }
         (SubmitInput::Payload(payload), true) => {
             let theirs = payload.get(MESSAGES).and_then(Value::as_array).filter(|messages| !messages.is_empty());

@@ -22,6 +22,7 @@ mod call;
 mod change;
 mod connectors;
 mod conversation;
+mod delegated;
 mod documents;
 mod ending;
 mod events;

@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::answers::{question_of, request_of, status_of};
 use crate::change::{By, SessionChange};
 use crate::conversation::shown;
+use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored, key};
 use crate::ending::{TaskEnd, end, say};
 use crate::quotas::{self, Verdict};
@@ -105,7 +106,7 @@ impl RecordingStore {
         &self.clock
     }
 
-    async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+    pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commits.commit(commit).await?;
         commit.journal.appends.iter().for_each(|append| self.notifier.notify(&append.stream));
         Ok(())
@@ -133,6 +134,11 @@ impl RecordingStore {
             Some(document) => Stored::read(document.clone()).map(Some),
             None => Stored::load(&*self.records, id, now).await,
         }
+    }
+
+    /// The `R` called `id`, as it is stored.
+    pub(crate) async fn find<R: Resource>(&self, id: &R::Id, now: Timestamp) -> Result<Option<Stored<R>>, StoreError> {
+        self.load(id, &[], now).await
     }
 
     /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
@@ -345,12 +351,12 @@ struct Emitted {
     tally: Option<Tally>,
 }
 
-fn corrupt(error: ProtocolError) -> StoreError {
+pub(crate) fn corrupt(error: ProtocolError) -> StoreError {
     StoreError::Corrupt(error.to_string())
 }
 
 /// The id of the task that `invocation` is, by its form.
-fn task_called(invocation: &InvocationId) -> Option<TaskId> {
+pub(crate) fn task_called(invocation: &InvocationId) -> Option<TaskId> {
     let rest = invocation.as_str().strip_prefix(TaskId::OBJECT)?;
     rest.starts_with('_').then(|| TaskId::from(invocation.as_str()))
 }
@@ -496,6 +502,9 @@ impl From<RecordingStore> for TurnStore {
 #[async_trait]
 impl Commits for RecordingStore {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        if let Some(delegated) = delegated(commit) {
+            return self.delegate(commit, delegated).await;
+        }
         let Some(task) = task_of(commit) else { return self.pass(commit).await };
         match self.publish(&task, commit).await? {
             Published::Written => Ok(()),

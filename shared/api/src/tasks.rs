@@ -2,7 +2,8 @@
 //! transactions. While it is open, what moves is in the document of its session.
 //!
 //! A submitted task is accepted, not run: one commit writes the invocation (generation 0, without an owner), the task,
-//! its message and its first events. It is answered as `WORKING` already; a worker that receives the work takes it up.
+//! its message and its first events. It is answered as `WORKING` already, unless another task of the session works: then
+//! it is `SUBMITTED` until the first step of it is written. A worker that receives the work takes it up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ use futures::future::try_join_all;
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{Kept, Segment, Stored, TaskIndex};
+use crate::documents::{Kept, Segment, Stored, TaskIndex, TaskStanding};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -114,6 +115,7 @@ impl Api {
         quotas.extend([quota, call.actor.quota_id.clone()].into_iter().flatten());
 
         let id: TaskId = self.fresh(call.now);
+        let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
         let mut change = SessionChange::open(session, by(call), call.now);
         if converses(&graph) {
             change.thread_mut().undelivered_from = None;
@@ -147,7 +149,9 @@ impl Api {
             }
             SubmitInput::Payload(payload) => TaskInput::Payload(payload),
         };
-        change.advance(&mut task, TaskStatus::Working, None, Map::new());
+        if !is_queued {
+            change.advance(&mut task, TaskStatus::Working, None, Map::new());
+        }
         change.put_task(&task)?;
         let invocation = self.accept(&spec.graph, &task.kept.resource, state).await?;
         let work = Some(InvocationId::from(id.as_str()));

@@ -13,12 +13,13 @@ mod hooks;
 mod keys;
 mod models;
 mod published;
+mod team;
 mod tools;
 
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_agent::graph::{AgentLimits, AgentParts, DeltaSink, HookPart, ModelPart, ToolPart, graph};
+use dormouse_agent::graph::{AgentLimits, AgentParts, Colleagues, DeltaSink, HookPart, ModelPart, ToolPart, graph};
 use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
 use dormouse_api::{Agent, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
@@ -26,6 +27,7 @@ use dormouse_protocol::resource::AutonomyTier;
 
 pub use dormouse_ports::tool::ToolSources;
 pub use published::{PublishedAgents, PublishedFrom, Refresh};
+use team::Staff;
 pub use tools::NoTools;
 
 /// What agents need from outside.
@@ -84,34 +86,39 @@ pub struct Declared {
 /// Makes the agents of `workspace`. Addresses of models are looked up now, keys when they are used.
 pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     let default = workspace.default_agent().map(|agent| agent.name.clone());
-    let mut found: Vec<&AgentDefinition> =
-        workspace.enabled_agents().filter(|agent| agent.mode != AgentMode::Subagent).collect();
+    let mut found: Vec<&AgentDefinition> = workspace.enabled_agents().collect();
     found.sort_by_key(|agent| Some(&agent.name) != default.as_ref());
     let mut left_out = Vec::new();
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
     let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out };
+    let mut staff = Staff::default();
     for agent in found {
         match models::part(workspace, agent, ports).await {
             Ok(model) => {
-                declared.names.push(agent.name.clone());
                 let hooks = hooks::parts(workspace, &model, ports).await;
                 let parts = (model, sources.clone(), hooks);
-                declared.agents = declared.agents.agent(made(workspace, agent, parts, ports));
+                staff.add(parts_of(workspace, agent, parts, ports));
             }
             Err(reason) => declared.left_out.push(format!("agent `{}` is left out: {reason}", agent.name)),
         }
     }
+    for parts in staff.with_colleagues(workspace) {
+        if parts.agent.mode != AgentMode::Subagent {
+            declared.names.push(parts.name.clone());
+        }
+        declared.agents = declared.agents.agent(made(workspace, parts));
+    }
     declared
 }
 
-fn made(
+fn parts_of(
     workspace: &Workspace,
     definition: &AgentDefinition,
     (model, mut tools, hooks): (ModelPart, Vec<ToolPart>, Vec<HookPart>),
     ports: &DeclaredPorts,
-) -> Agent {
+) -> AgentParts {
     tools.extend(tools::skills(workspace, definition));
-    let parts = AgentParts {
+    AgentParts {
         name: definition.name.clone(),
         agent: definition.clone(),
         bundle: workspace.digest.clone(),
@@ -119,22 +126,27 @@ fn made(
         approval: workspace.settings.approval.clone(),
         model,
         tools,
+        compacts: workspace.settings.engine.compact,
+        colleagues: Colleagues::default(),
+        successors: Vec::new(),
         hooks,
         clock: ports.clock.clone(),
         ids: ports.ids.clone(),
         deltas: ports.deltas.clone(),
         callbacks: None,
         limits: AgentLimits::default(),
-    };
+    }
+}
+
+fn made(workspace: &Workspace, parts: AgentParts) -> Agent {
+    let definition = parts.agent.clone();
     let description = match definition.description.is_empty() {
         true => format!("The agent `{}`.", definition.name),
         false => definition.description.clone(),
     };
     let asks = definition.policy.approval != Default::default() || workspace.settings.approval != Default::default();
     let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
-    let agent = Agent::new(move |outside| {
-        let clock = outside.clock.clone();
-        graph(AgentParts { clock, callbacks: outside.callbacks.clone(), ..parts.clone() })
-    });
-    agent.description(description).autonomy(tier)
+    let agent = Agent::new(move |outside| graph(team::placed(parts.clone(), outside)));
+    let agent = agent.description(description).autonomy(tier);
+    if definition.mode == AgentMode::Subagent { agent.internal() } else { agent }
 }

@@ -31,7 +31,14 @@ pub(crate) async fn part(
     let background: Option<Arc<dyn BackgroundProvider>> =
         if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
     let provider = provider(definition, setup, ports)?;
-    Ok(ModelPart { provider, background, config: resolved.config, prices: definition.prices, timeout: ATTEMPT })
+    Ok(ModelPart {
+        provider,
+        background,
+        config: resolved.config,
+        prices: definition.prices,
+        context_window: definition.context_window,
+        timeout: ATTEMPT,
+    })
 }
 
 /// What every wire needs to know of the model.

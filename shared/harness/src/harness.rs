@@ -9,6 +9,7 @@ use dormouse_ports::{
 
 use crate::call::{WorkCall, call_for_work};
 use crate::chat::Listeners;
+use crate::children::EndsTold;
 use crate::config::HarnessConfig;
 use crate::error::TurnError;
 use crate::lines::Lines;
@@ -46,8 +47,10 @@ impl Harness {
         config: HarnessConfig,
     ) -> Self {
         let rules = Arc::new(StandingRules::new(engine.ports(), subscriptions.clone(), config.rules));
-        let engine = engine.prepared_by(rules.clone());
-        Self(Arc::new(Worker {
+        let children = graphs.children().clone();
+        let family = EndsTold { children: children.clone(), bus: bus.clone() };
+        let engine = engine.prepared_by(rules.clone()).committing_through(|commits| family.over(commits));
+        let worker = Arc::new(Worker {
             records: InvocationRecords::new(engine.clone(), config.most_attempts),
             wakes: WakeRegistrar::new(subscriptions, rules),
             lines: Lines::new(config.session_line, &engine.ports().clock),
@@ -56,7 +59,9 @@ impl Harness {
             graphs,
             config,
             bus,
-        }))
+        });
+        children.bind(&worker);
+        Self(worker)
     }
 
     /// The graphs that it can run.

@@ -8,6 +8,8 @@ use dormouse_ports::{Category, EventShape, Map, PausedInvocation, ShapeId, Signa
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::children::HarnessChildren;
+
 /// Metadata of an invocation whose graph came from a [`GraphSource`]: the version that it began with.
 const VERSION: &str = "dormouse.graph_version";
 
@@ -61,19 +63,42 @@ impl VersionedGraph {
 pub struct GraphRegistry {
     linked: IndexMap<String, Arc<CompiledGraph>>,
     source: Option<Arc<dyn GraphSource>>,
+    children: HarnessChildren,
 }
 
 impl GraphRegistry {
     /// A registry of `graphs`; of graphs with the same name the last one stays.
     pub fn new(graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
         let linked = graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect();
-        Self { linked, source: None }
+        Self { linked, source: None, children: HarnessChildren::default() }
     }
 
     /// Also the graphs of `source`, which come before linked ones of the same name.
     #[must_use]
     pub fn with_source(self, source: Arc<dyn GraphSource>) -> Self {
         Self { source: Some(source), ..self }
+    }
+
+    /// The same, whose graphs begin others by `children`.
+    #[must_use]
+    pub fn with_children(self, children: HarnessChildren) -> Self {
+        Self { children, ..self }
+    }
+
+    /// By what its graphs begin others.
+    pub(crate) fn children(&self) -> &HarnessChildren {
+        &self.children
+    }
+
+    /// The graph called `name` of the version with which the invocation of that `metadata` began.
+    pub(crate) async fn beside(&self, metadata: &Map, name: &str) -> Result<VersionedGraph, EngineError> {
+        match (metadata.get(VERSION).and_then(Value::as_str), &self.source) {
+            (Some(version), Some(source)) => {
+                let graph = source.of_version(name, version).await?;
+                Ok(VersionedGraph { graph, version: Some(version.to_owned()) })
+            }
+            (Some(_) | None, _) => Ok(VersionedGraph { graph: self.get(name)?.clone(), version: None }),
+        }
     }
 
     /// The linked graphs in the order of their registration.

@@ -61,6 +61,7 @@ mod attribute;
 mod bus;
 mod category;
 mod checkpoint;
+mod child;
 mod commit;
 mod counters;
 mod entry;
@@ -99,6 +100,7 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use child::{CHILDREN, ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, PARENT, ParentLink};
 pub use commit::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
     SessionSave, SessionWrite, SuspendFrom,

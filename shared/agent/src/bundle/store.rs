@@ -3,7 +3,10 @@
 //! | key below the prefix | holds |
 //! |---|---|
 //! | `NAME/bundles/DIGEST.json` | a bundle; written once, never changed |
-//! | `NAME/current.json` | the digest of the bundle that new runs begin with, and of the one before |
+//! | `NAME/current.json` | the digest of the bundle that new runs begin with, and of the one before; the kind of the workspace |
+//!
+//! A workspace keeps the kind with which it was published first: one that only talks never gets tools later, and nobody
+//! loses the tools that runs rely on by a slip.
 
 use std::sync::Arc;
 
@@ -12,11 +15,13 @@ use dormouse_ports::{ObjectCondition, ObjectError, ObjectVersion, Objects};
 use serde::{Deserialize, Serialize};
 
 use super::{ARCHIVE_LIMIT, Bundle, BundleError};
+use crate::workspace::{Platform, Problem, Severity, WorkspaceKind, load};
 
 /// Bytes of the pointer to the current bundle.
 const POINTER_LIMIT: u64 = 4096;
 const BOUNDS: Bounds = Bounds { depth: 2, values: 8 };
 const FORMAT: u32 = 1;
+const SETTINGS: &str = ".openharness/settings.yaml";
 
 /// Bundles of workspaces by their names, in a store of objects. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,6 +37,8 @@ pub struct CurrentBundle {
     pub digest: String,
     /// Digest of the one before it.
     pub previous: Option<String>,
+    /// Kind of the workspace, where it was ever known.
+    pub kind: Option<WorkspaceKind>,
     version: ObjectVersion,
 }
 
@@ -58,6 +65,20 @@ pub enum BundleStoreError {
     /// The pointer to the current bundle is broken.
     #[error("{0} cannot be read: {1}; publish the workspace again after it was removed")]
     Pointer(String, String),
+    /// The workspace has another kind.
+    #[error(
+        "{name} is a `{}` workspace and stays one, and these definitions are of a `{}` workspace: set `kind: {}` in \
+         `.openharness/settings.yaml`, or use them under another name, or with another data folder",
+        kind.as_str(), found.as_str(), kind.as_str()
+    )]
+    Kind {
+        /// The workspace.
+        name: String,
+        /// Its kind.
+        kind: WorkspaceKind,
+        /// That of the definitions.
+        found: WorkspaceKind,
+    },
     /// Somebody else published since the current bundle was looked at.
     #[error("somebody else has just published {0}: look at what changed, and publish again")]
     Raced(String),
@@ -72,6 +93,16 @@ struct Pointer {
     bundle: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<WorkspaceKind>,
+}
+
+/// The kind with which the agents of `bundle` run, and whether its author said so: settings with a mistake give no tools.
+fn kind_of(bundle: &Bundle) -> (WorkspaceKind, bool) {
+    let workspace = load(&bundle.files(), &Platform::default());
+    let is_of_settings = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
+    let is_broken = workspace.problems.iter().any(is_of_settings);
+    (workspace.settings.kind, !is_broken)
 }
 
 /// True for a name that a workspace can be published under.
@@ -102,7 +133,8 @@ impl BundleStore {
         if pointer.format != FORMAT || !is_digest(&pointer.bundle) {
             return Err(broken("it names no bundle of this version".to_owned()));
         }
-        Ok(Some(CurrentBundle { digest: pointer.bundle, previous: pointer.previous, version: object.version }))
+        let Pointer { bundle: digest, previous, kind, .. } = pointer;
+        Ok(Some(CurrentBundle { digest, previous, kind, version: object.version }))
     }
 
     /// The bundle `digest` of the workspace `name`; `None` where there is none.
@@ -121,7 +153,8 @@ impl BundleStore {
     /// bundle finds it where it was.
     ///
     /// # Errors
-    /// [`BundleStoreError`]; [`Raced`](BundleStoreError::Raced) when another one is current meanwhile.
+    /// [`BundleStoreError`]; [`Raced`](BundleStoreError::Raced) when another one is current meanwhile;
+    /// [`Kind`](BundleStoreError::Kind) when the workspace has another kind.
     pub async fn publish(
         &self,
         name: &str,
@@ -131,6 +164,7 @@ impl BundleStore {
         if seen.is_some_and(|current| current.digest == bundle.digest()) {
             return Ok(Publication::Unchanged);
         }
+        let kind = self.kept_kind(name, bundle, seen).await?;
         let key = self.bundle_key(name, bundle.digest())?;
         match self.objects.put(&key, bundle.to_bytes()?, ObjectCondition::Absent).await {
             // It is named by its content: who was first wrote the same.
@@ -138,7 +172,7 @@ impl BundleStore {
             Err(error) => return Err(error.into()),
         }
         let previous = seen.map(|current| current.digest.clone());
-        let pointer = Pointer { format: FORMAT, bundle: bundle.digest().to_owned(), previous };
+        let pointer = Pointer { format: FORMAT, bundle: bundle.digest().to_owned(), previous, kind };
         let pointer = serde_json::to_vec(&pointer).map_err(|error| BundleError::Malformed(error.to_string()))?;
         let condition = match seen {
             Some(current) => ObjectCondition::Unchanged(current.version.clone()),
@@ -148,6 +182,33 @@ impl BundleStore {
             Ok(()) => Ok(Publication::Published),
             Err(ObjectError::Conflict(_)) => self.after_conflict(name, bundle).await,
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The kind of the workspace from this publication on: what it was, or else what `bundle` says.
+    async fn kept_kind(
+        &self,
+        name: &str,
+        bundle: &Bundle,
+        seen: Option<&CurrentBundle>,
+    ) -> Result<Option<WorkspaceKind>, BundleStoreError> {
+        let (found, is_said) = kind_of(bundle);
+        let known = match seen {
+            None => None,
+            Some(CurrentBundle { kind: Some(kind), .. }) => Some(*kind),
+            // It was published before kinds were kept.
+            Some(current) => {
+                let before = self.load(name, &current.digest).await?;
+                before.as_ref().map(kind_of).and_then(|(kind, is_said)| is_said.then_some(kind))
+            }
+        };
+        match known {
+            // What nobody said may take tools away for a while, and never gives any.
+            Some(kind) if kind != found && (is_said || found == WorkspaceKind::Project) => {
+                Err(BundleStoreError::Kind { name: name.to_owned(), kind, found })
+            }
+            Some(kind) => Ok(Some(kind)),
+            None => Ok(is_said.then_some(found)),
         }
     }
 

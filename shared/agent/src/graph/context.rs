@@ -1,7 +1,8 @@
 //! What a model is asked: instructions, conversation, tools.
 
-use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::model::{Block, CompletionRequest, Content, Message};
 
+use super::compact;
 use super::parts::AgentParts;
 use super::run::AgentRun;
 use super::toolset::Toolset;
@@ -12,13 +13,30 @@ const NO_RESULT: &str = "no result was recorded for this call";
 /// The request of the next step.
 pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -> CompletionRequest {
     let mut messages = vec![Message::system(parts.instructions.clone())];
-    messages.extend(repaired(run.conversation()));
+    messages.extend(repaired(compact::shown(run)));
+    if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| parts.name != parts.agent.name) {
+        remind(&mut messages, reminder);
+    }
     CompletionRequest {
         messages,
         tools: tools.for_model(),
         config: parts.model.config.clone(),
         stream: parts.deltas.is_some() && parts.model.background.is_none(),
         ..CompletionRequest::default()
+    }
+}
+
+/// Puts the reminder of an agent that took over before what the user said last.
+fn remind(messages: &mut [Message], reminder: &str) {
+    let last = messages.iter_mut().rev().find_map(|message| match message {
+        Message::User { content } => Some(content),
+        Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+    });
+    let text = format!("<system_reminder>\n{reminder}\n</system_reminder>\n");
+    match last {
+        Some(Content::Text(said)) => said.insert_str(0, &text),
+        Some(Content::Blocks(blocks)) => blocks.insert(0, Block::text(text)),
+        None => {}
     }
 }
 

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::children::settle as settle_child;
 use super::entries::about;
 use super::gates::at_end;
 use super::model::{end, unwritable};
 use super::parts::{AgentParts, Markers};
-use super::plan::{edited, give_up, settle};
+use super::plan::{edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::tools::answered;
 use super::toolset::Toolset;
@@ -32,6 +33,8 @@ pub(crate) async fn decide(
         let Some(status) = replies.next(parts, &tools, call, &mut stops)? else { continue };
         call.status = status;
     }
+    let invocation = invocation()?;
+    calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
     run.calls = calls;
     let results = if stops {
         end(&mut run, TerminalReason::Denied)?;
@@ -44,6 +47,7 @@ pub(crate) async fn decide(
     Ok(AgentRun::messages
         .append(said.collect::<Result<Vec<_>, _>>()?)
         .set(AgentRun::calls, run.calls)
+        .set(AgentRun::dormouse_children, run.dormouse_children)
         .set(AgentRun::reason, run.reason)
         .set(AgentRun::reply, Reply::default())
         .set(AgentRun::replies, Votes::default())

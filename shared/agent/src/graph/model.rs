@@ -12,6 +12,8 @@ use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map};
 use serde_json::{Value, json};
 
 use super::background::{self, Asked};
+use super::children::wanted;
+use super::compact;
 use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call};
@@ -34,14 +36,23 @@ pub(crate) async fn think(
     markers: &Markers,
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
+    wanted(parts, &run).await?;
     if let Some(reason) = worn_out(parts, &run) {
         if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
             background::give_up(&**provider, &thinking).await;
         }
         return ended(parts, &run, reason).await.map(|update| update.then(identity(parts)));
     }
+    if run.compact {
+        return made_shorter(parts, run).await;
+    }
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
+    if run.thinking.is_none() {
+        if let Some(shorter) = compact::if_due(parts, &run, &request).await? {
+            return Ok(shorter.then(identity(parts)));
+        }
+    }
     if run.thinking.is_none()
         && let Some(reason) = gates::before_model(parts, &run, &mut request).await?
     {
@@ -86,6 +97,7 @@ pub(crate) async fn think(
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::awaits_children, run.awaits_children)
         .set(AgentRun::rest, None)
         .then(awake())
         .then(identity(parts)))
@@ -110,9 +122,28 @@ fn awake() -> Update<AgentRun> {
     AgentRun::thinking.set(None).set(AgentRun::outcome, Map::new())
 }
 
+/// A run that was asked to make the conversation shorter, and ends.
+async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
+    let shorter = compact::asked(parts, &run).await?.unwrap_or_else(Update::none);
+    end(&mut run, TerminalReason::Completed)?;
+    at_end(parts, HookEvent::RunCompleted, TerminalReason::Completed.as_str(), &run).await?;
+    Ok(shorter.then(AgentRun::reason.set(run.reason)).then(identity(parts)))
+}
+
+/// The beginning of `text`, in so many bytes.
+pub(crate) fn conversational(text: &str, longest: usize) -> String {
+    match text.len() <= longest {
+        true => text.to_owned(),
+        false => format!("{} [cut]", &text[..text.floor_char_boundary(longest)]),
+    }
+}
+
 /// The agent and the definitions with which the step was made.
 fn identity(parts: &AgentParts) -> Update<AgentRun> {
-    AgentRun::agent.set(parts.agent.name.clone()).set(AgentRun::bundle, parts.bundle.clone())
+    AgentRun::agent
+        .set(parts.agent.name.clone())
+        .set(AgentRun::bundle, parts.bundle.clone())
+        .set(AgentRun::next_agent, String::new())
 }
 
 /// What follows the answer: the end, or a plan for the calls. Gives the results that are known already.
@@ -126,6 +157,13 @@ async fn follow(
 ) -> Result<Vec<Message>, NodeError> {
     let calls = &response.message.tool_calls;
     if calls.is_empty() && stop.is_none() {
+        if response.finish_reason == FinishReason::Stop
+            && run.in_background().next().is_some()
+            && spent(parts, run).is_none()
+        {
+            run.awaits_children = true;
+            return Ok(Vec::new());
+        }
         let reason = match response.finish_reason {
             FinishReason::Length => TerminalReason::Length,
             FinishReason::ContentFilter => TerminalReason::ContentFilter,
@@ -135,7 +173,7 @@ async fn follow(
         at_end(parts, HookEvent::RunCompleted, reason.as_str(), run).await?;
         return Ok(Vec::new());
     }
-    let (planned, later) = plan(parts, tools, calls).await?;
+    let (planned, later) = plan(parts, tools, run, calls).await?;
     run.calls = planned;
     if let Some(reason) = stop.or(later) {
         end(run, TerminalReason::Hook)?;
@@ -232,7 +270,7 @@ async fn rest(
     Ok(AgentRun::rest.set(Some(rest)).then(awake()))
 }
 
-fn cost(parts: &AgentParts, response: &Response) -> f64 {
+pub(crate) fn cost(parts: &AgentParts, response: &Response) -> f64 {
     let prompt = response.usage.prompt_tokens;
     let completion = response.usage.completion_tokens;
     parts.model.prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))

@@ -7,6 +7,7 @@ use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, Runtim
 use dormouse_ports::tool::{CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, InvocationId};
 
+use super::agents::{Colleagues, SOURCE};
 use super::hooks::HookPart;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
 
@@ -15,18 +16,24 @@ use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOr
 pub struct AgentParts {
     /// The agent.
     pub agent: AgentDefinition,
-    /// Name of its graph; that of the agent in most cases.
+    /// Name of its graph; that of the agent, unless the agent takes over a run of another one.
     pub name: String,
     /// Digest of the definitions.
     pub bundle: String,
     /// The instructions: those of the workspace and the agent's own, in their order.
     pub instructions: String,
+    /// True if conversations that fill the window of the model are made shorter.
+    pub compacts: bool,
     /// Approvals that all agents of the workspace need.
     pub approval: ApprovalPolicy,
     /// The model.
     pub model: ModelPart,
     /// Its tools, in the order in which names are given.
     pub tools: Vec<ToolPart>,
+    /// The agents that it may call.
+    pub colleagues: Colleagues,
+    /// The agents to which its runs may be handed over, by whatever way, with their own parts.
+    pub successors: Vec<Arc<AgentParts>>,
     /// Its hooks, in the order in which they run.
     pub hooks: Vec<HookPart>,
     /// The time.
@@ -39,6 +46,27 @@ pub struct AgentParts {
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
     /// Limits that the agent does not set itself.
     pub limits: AgentLimits,
+}
+
+impl AgentParts {
+    /// The same, with the tools by which it calls other agents, and those by which its successors do.
+    pub(crate) fn calling_others(mut self) -> Self {
+        let calls = !self.colleagues.switch.is_empty() || !self.colleagues.ask.is_empty();
+        if calls {
+            let (name, source) = (SOURCE.to_owned(), Arc::new(self.colleagues.clone()));
+            self.tools.push(ToolPart { name, origin: ToolOrigin::Agent, expose: Exposure::default(), source });
+        }
+        let successors = std::mem::take(&mut self.successors).into_iter();
+        self.successors = successors.map(|other| Arc::new(Self::clone(&other).calling_others())).collect();
+        self
+    }
+
+    /// The parts of the agent called `name`, to which a run of this one was handed over; its own where it was not.
+    pub(crate) fn of<'p>(self: &'p Arc<Self>, name: &str) -> &'p Arc<Self> {
+        let is_other = !name.is_empty() && name != self.agent.name;
+        let other = self.successors.iter().find(|other| is_other && other.agent.name == name);
+        other.unwrap_or(self)
+    }
 }
 
 impl fmt::Debug for AgentParts {
@@ -61,6 +89,8 @@ pub struct ModelPart {
     pub config: RuntimeConfig,
     /// What it costs.
     pub prices: Option<Prices>,
+    /// Tokens that a request and its answer may have together, where that is known.
+    pub context_window: Option<u64>,
     /// Time for one attempt.
     pub timeout: Duration,
 }

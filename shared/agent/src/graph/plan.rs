@@ -6,6 +6,7 @@ use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
 use serde_json::Value;
 
+use super::children::limit;
 use super::digest;
 use super::entries::{about, shown_arguments};
 use super::gates::before_tools;
@@ -21,6 +22,7 @@ const MOST_CALLS: usize = 25;
 pub(crate) async fn plan(
     parts: &AgentParts,
     tools: &Toolset<'_>,
+    run: &AgentRun,
     calls: &[ToolCall],
 ) -> Result<(Vec<PlannedCall>, Option<String>), NodeError> {
     let mut planned: Vec<PlannedCall> =
@@ -29,6 +31,7 @@ pub(crate) async fn plan(
         record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
     }
     let stop = before_tools(parts, tools, &mut planned).await?;
+    limit(parts, run, &mut planned);
     for call in &planned {
         match &call.status {
             CallStatus::NeedsApproval => record(about(EntryKind::ToolApprovalRequired, call))?,

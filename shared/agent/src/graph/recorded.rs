@@ -21,7 +21,8 @@ use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
 use super::parts::{AgentParts, DeltaSink, ModelPart, ToolPart};
-use super::{HookPart, graph};
+use super::{Colleagues, HookPart, graph};
+use crate::workspace::AgentMode;
 
 /// The graph of `parts` on `material`, with the conversation as the run found it.
 ///
@@ -31,6 +32,13 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     let past = Arc::new(Past::of(material.clone()));
     let clock = Arc::new(RecordedClock::at(material.began));
     let messages = past.messages_before().to_vec();
+    let twin = on_record(parts, &past, &clock);
+    let state = Map::from_iter([("messages".to_owned(), messages.into())]);
+    Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
+}
+
+/// The same parts, of which nothing reaches anything outside; also those of the agents to which a run may be handed over.
+fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -> AgentParts {
     let provider = Arc::new(RecordedModel::new(parts.model.provider.identity(), past.clone(), clock.clone()));
     let tools = parts.tools.iter().map(|part| ToolPart {
         source: Arc::new(RecordedTools { name: part.name.clone(), source: part.source.clone(), past: past.clone() }),
@@ -41,26 +49,29 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
         definition: part.definition.clone(),
     });
     let mut agent = parts.agent.clone();
+    // Nobody asked for the replay of an agent that others ask.
+    agent.mode = AgentMode::All;
     if !past.ended_by_time() {
         // How long calls took together was not recorded, and did not matter.
         agent.policy.run_timeout_seconds = None;
     }
     let streams = parts.deltas.is_some() && parts.model.background.is_none();
-    let twin = AgentParts {
+    AgentParts {
         agent,
         // Also what was answered in the background is there at once.
         model: ModelPart { provider, background: None, ..parts.model.clone() },
         tools: tools.collect(),
         hooks: hooks.collect(),
-        clock,
+        // The agents that were asked answer as the tool of them did.
+        colleagues: Colleagues::default(),
+        successors: parts.successors.iter().map(|other| Arc::new(on_record(other, past, clock))).collect(),
+        clock: clock.clone(),
         ids: Arc::new(Numbers::default()),
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
         ..parts.clone()
-    };
-    let state = Map::from_iter([("messages".to_owned(), messages.into())]);
-    Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
+    }
 }
 
 /// A clock that goes on by what calls took.

@@ -1,11 +1,12 @@
 use dormouse_engine::{Votes, state};
 use dormouse_ports::model::{BackgroundJob, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
-use dormouse_ports::{Map, SignalId};
+use dormouse_ports::{ChildLink, Map, ParentLink, SignalId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::compact::Compaction;
 use crate::workspace::ToolOrigin;
 
 state! {
@@ -14,8 +15,20 @@ state! {
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3.
         pub messages: Vec<Value>,
+        /// The older part of the conversation in short, as the model is shown it.
+        pub compaction: Option<Compaction>,
+        /// True for a run that makes the conversation shorter, and does nothing else.
+        pub compact: bool,
         /// The agent that runs.
         pub agent: String,
+        /// The agent to which the run is handed over before its next step; empty when it stays.
+        pub next_agent: String,
+        /// The run that asked for this one.
+        pub dormouse_parent: Option<ParentLink>,
+        /// The runs that this one asked for.
+        pub dormouse_children: Vec<ChildLink>,
+        /// True while nothing is left to do but to wait for agents that were asked.
+        pub awaits_children: bool,
         /// Digest of the definitions that it began with.
         pub bundle: String,
         /// Model calls so far.
@@ -311,6 +324,26 @@ impl AgentRun {
     pub(crate) fn conversation(&self) -> Vec<Message> {
         let read = |message: &Value| Message::deserialize(message);
         self.messages.iter().filter_map(|message| read(message).ok()).collect()
+    }
+
+    /// The agent of the next step.
+    pub(crate) fn acting(&self) -> &str {
+        if self.next_agent.is_empty() { &self.agent } else { &self.next_agent }
+    }
+
+    /// The agent that made the last step, whose calls these are.
+    pub(crate) fn planner(&self) -> &str {
+        &self.agent
+    }
+
+    /// Number of runs above this one.
+    pub(crate) fn depth(&self) -> u32 {
+        self.dormouse_parent.as_ref().map_or(0, |parent| parent.depth)
+    }
+
+    /// The runs in the background whose end is not known.
+    pub(crate) fn in_background(&self) -> impl Iterator<Item = &ChildLink> {
+        self.dormouse_children.iter().filter(|child| child.background && !child.ended)
     }
 
     /// True if `matching` holds for a call.

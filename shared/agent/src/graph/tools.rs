@@ -11,6 +11,8 @@ use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId};
 use futures::future::{Either, join_all, select};
 use serde_json::Value;
 
+use super::agents::facts;
+use super::children;
 use super::digest;
 use super::entries::about;
 use super::gates::{after_tool, at_end};
@@ -21,7 +23,7 @@ use super::plan::{give_up, invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall, TerminalReason};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
-use crate::workspace::HookEvent;
+use crate::workspace::{HookEvent, ToolOrigin};
 
 /// Bytes of whole outputs that a run keeps.
 const KEPT_IN_ALL: usize = 2 * 1024 * 1024;
@@ -51,7 +53,8 @@ pub(crate) async fn act(
     let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
     let step = run.steps;
     let work = runnable.into_iter().map(|(at, call)| {
-        let making = Making { parts, tools: &tools, invocation: &invocation, step, notes: &run.notes };
+        let making =
+            Making { parts, tools: &tools, invocation: &invocation, step, depth: run.depth(), notes: &run.notes };
         async move { making.make(at, call).await }
     });
     let began = parts.clock.monotonic();
@@ -67,8 +70,10 @@ pub(crate) async fn act(
             note(&mut notes, &source, patch);
             noted = true;
         }
+        run.calls[one.at].status = one.status;
+        let call = run.calls[one.at].clone();
+        children::note(parts, &invocation, &mut run, &call)?;
         let call = &mut run.calls[one.at];
-        call.status = one.status;
         if let Some(reason) = after_tool(parts, call).await? {
             stopped = Some(reason);
         }
@@ -93,6 +98,8 @@ pub(crate) async fn act(
         .append(AgentRun::outputs, kept)
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
+        .set(AgentRun::next_agent, run.next_agent)
+        .set(AgentRun::dormouse_children, run.dormouse_children)
         .then(if noted { AgentRun::notes.set(notes) } else { Update::none() }))
 }
 
@@ -127,6 +134,7 @@ struct Making<'m> {
     tools: &'m Toolset<'m>,
     invocation: &'m InvocationId,
     step: u64,
+    depth: u32,
     notes: &'m Map,
 }
 
@@ -201,8 +209,18 @@ impl Making<'_> {
             callback: url.map(|url| Callback { url, signal_id }),
             pending: (!call.polled.is_null()).then(|| call.polled.clone()),
             input: input.map(|given| InputAnswer { content: given.content.clone(), state: given.state.clone() }),
-            notes: self.notes.get(&tool.part.name).and_then(Value::as_object).cloned().unwrap_or_default(),
+            notes: self.notes_for(tool),
             deadline: Some(self.parts.clock.now() + limit),
+        }
+    }
+
+    /// What the source of `tool` noted before; that of agents is told of the run instead.
+    fn notes_for(self, tool: &OfferedTool<'_>) -> Map {
+        match tool.origin() {
+            ToolOrigin::Agent => facts(self.depth),
+            ToolOrigin::Native | ToolOrigin::Action | ToolOrigin::External | ToolOrigin::Skill => {
+                self.notes.get(&tool.part.name).and_then(Value::as_object).cloned().unwrap_or_default()
+            }
         }
     }
 
@@ -237,7 +255,7 @@ pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> (CallStatus, 
 }
 
 /// The output as the model is shown it.
-fn text_of(output: &ToolOutput) -> String {
+pub(crate) fn text_of(output: &ToolOutput) -> String {
     let block = |content: &ToolContent| match content {
         ToolContent::Text { text } => text.clone(),
         ToolContent::Image { media_type, data } => format!("[image, {media_type}, {} bytes of Base64]", data.len()),

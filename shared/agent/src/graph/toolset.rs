@@ -9,6 +9,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use wildmatch::WildMatch;
 
+use super::agents::{ASK, SWITCH};
 use super::parts::{AgentParts, ToolPart};
 use crate::names::nearest;
 use crate::skills::SKILL;
@@ -105,7 +106,8 @@ impl<'p> Toolset<'p> {
             return;
         }
         let wire = wire_name(&name);
-        if !matches!(part.origin, ToolOrigin::Native | ToolOrigin::Skill) && is_reserved(&wire) {
+        let is_own = matches!(part.origin, ToolOrigin::Native | ToolOrigin::Skill | ToolOrigin::Agent);
+        if !is_own && is_reserved(&wire) {
             let message = format!("`{name}` of `{}` has the name of a tool of Dormouse", part.name);
             tracing::warn!("{message}; it is left out: give its source a `tool_prefix`");
             self.missing.push((part.name.clone(), message));
@@ -186,7 +188,7 @@ fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
     match part.origin {
         // One by one.
         ToolOrigin::Native => !selection.native.is_empty(),
-        ToolOrigin::Action | ToolOrigin::Skill => true,
+        ToolOrigin::Action | ToolOrigin::Skill | ToolOrigin::Agent => true,
         ToolOrigin::External => selection.external.as_ref().is_none_or(|names| names.contains(&part.name)),
     }
 }
@@ -203,7 +205,7 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
         ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
         ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),
         // The agent's own skills are all that it has.
-        ToolOrigin::External | ToolOrigin::Skill => true,
+        ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => true,
     };
     let included = part.expose.include.is_empty() || matches(&part.expose.include);
     chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
@@ -211,7 +213,7 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
 
 /// True for the name of a native tool or one beside them, in whatever case.
 fn is_reserved(name: &str) -> bool {
-    NATIVE_TOOLS.iter().chain(&[SKILL, RUN_ACTION]).any(|native| native.eq_ignore_ascii_case(name))
+    NATIVE_TOOLS.iter().chain(&[SKILL, RUN_ACTION, SWITCH, ASK]).any(|native| native.eq_ignore_ascii_case(name))
 }
 
 /// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.

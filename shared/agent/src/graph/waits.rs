@@ -18,6 +18,8 @@ use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
 const LONGEST: usize = 16 * 1024;
 /// How long an outcome is waited for where its tool says nothing of it.
 const LONGEST_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
+/// Seconds after which a run looks whether an agent in the background has ended without its being told.
+const LOOKS: u32 = 15 * 60;
 
 /// Waits for the approval of calls.
 pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
@@ -133,6 +135,17 @@ pub(crate) fn think(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map
         .describe("The model thinks")
         .label("job", thinking.job.id.as_str())
         .or_default(Delay::seconds(background::pause(thinking)), Update::none()))
+}
+
+/// Waits for the first of the agents in the background, or for the time to look whether it has ended.
+pub(crate) fn agents(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+    let first = run.in_background().next().ok_or_else(|| NodeError::new("no agent works in the background"))?;
+    let names: Vec<&str> = run.in_background().map(|child| child.graph.as_str()).collect();
+    Ok(Wait::signal_into(first.signal_id.clone(), AgentRun::outcome, Answer::anything())
+        .kind("agents")
+        .describe("Agents work in the background")
+        .label("agents", json!(names))
+        .or_default(Delay::seconds(LOOKS), Update::none()))
 }
 
 /// Rests before the next attempt at asking the model.

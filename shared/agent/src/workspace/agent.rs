@@ -37,6 +37,8 @@ pub struct AgentDefinition {
     pub subagents: Vec<String>,
     /// Limits and approvals.
     pub policy: AgentPolicy,
+    /// True if an agent that asks it goes on meanwhile.
+    pub background: bool,
     /// True if lists for people leave it out.
     pub hidden: bool,
 }
@@ -97,6 +99,8 @@ pub struct AgentPolicy {
     pub max_total_tokens: Option<u64>,
     /// Money of all model calls of a run, in the currency of the model's prices.
     pub max_cost: Option<f64>,
+    /// Agents that it asked and that have not ended.
+    pub max_concurrent_subagents: Option<u64>,
     /// Calls that wait for a person.
     pub approval: ApprovalPolicy,
 }
@@ -137,9 +141,9 @@ impl AgentDefinition {
             switch: fields.texts("switch", problems).unwrap_or_default(),
             subagents: fields.texts("subagents", problems).unwrap_or_default(),
             policy,
+            background: fields.boolean("background", problems).unwrap_or_default(),
             hidden: fields.boolean("hidden", problems).unwrap_or_default(),
         };
-        fields.without_effect("background", "agents do not ask others yet", problems);
         // For tools that show agents.
         fields.get("color");
         fields.finish(problems);
@@ -205,9 +209,9 @@ fn policy_of(node: &Node, problems: &mut FileProblems<'_>) -> AgentPolicy {
         parallel_tool_calls: fields.boolean("parallel_tool_calls", problems),
         max_total_tokens: fields.whole("max_total_tokens", (1, u64::MAX), problems),
         max_cost: fields.number("max_cost", (0.0, f64::MAX), problems),
+        max_concurrent_subagents: fields.whole("max_concurrent_subagents", (1, 25), problems),
         approval: fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default(),
     };
-    fields.without_effect("max_concurrent_subagents", "agents do not ask others yet", problems);
     fields.finish(problems);
     policy
 }

@@ -35,6 +35,8 @@ pub enum ToolOrigin {
     External,
     /// Skills, which are only read.
     Skill,
+    /// Other agents.
+    Agent,
 }
 
 impl ApprovalPolicy {
@@ -44,7 +46,7 @@ impl ApprovalPolicy {
             ToolOrigin::Native => &self.native,
             ToolOrigin::Action => &self.actions,
             ToolOrigin::External => &self.external,
-            ToolOrigin::Skill => return false,
+            ToolOrigin::Skill | ToolOrigin::Agent => return false,
         };
         (self.manual && !is_safe) || patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
     }

@@ -3,8 +3,7 @@
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
 
-use super::agent::{AgentDefinition, ModelChoice};
-use super::hook::HookEvent;
+use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
 use super::settings::WorkspaceKind;
@@ -188,13 +187,25 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
             workspace.warn(&agent.file, None, message);
         }
     }
-    if !agent.switch.is_empty() || !agent.subagents.is_empty() {
-        let message = "`switch` and `subagents` have no effect yet: the agent works alone";
+    let mode = |name: &String| workspace.agents.get(name).map(|other| other.mode);
+    let cannot_lead = agent.switch.iter().filter(|name| mode(name) == Some(AgentMode::Subagent));
+    let cannot_lead = cannot_lead.map(|name| {
+        format!("`{name}` is a `subagent`, to which no conversation is handed over: its `mode` has to be `all`")
+    });
+    let cannot_be_asked = agent.subagents.iter().filter(|name| mode(name) == Some(AgentMode::Primary));
+    let cannot_be_asked = cannot_be_asked.map(|name| {
+        format!("`{name}` is `primary` and is not asked by agents: its `mode` has to be `all` or `subagent`")
+    });
+    for message in cannot_lead.chain(cannot_be_asked).collect::<Vec<_>>() {
+        workspace.warn(&agent.file, None, message);
+    }
+    if workspace.settings.kind == WorkspaceKind::Chat && !(agent.switch.is_empty() && agent.subagents.is_empty()) {
+        let message = "agents of a `chat` workspace only talk: they call no others";
         workspace.warn(&agent.file, None, message.to_owned());
     }
 }
 
-/// Agents that hooks ask, and events that do not happen.
+/// Agents that hooks ask.
 fn hooks(workspace: &mut Workspace) {
     let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
     for hook in hooks {
@@ -203,14 +214,6 @@ fn hooks(workspace: &mut Workspace) {
         {
             let message = missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str)));
             workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
-        }
-        if hook
-            .events
-            .iter()
-            .any(|event| matches!(event, HookEvent::BeforeContextCompact | HookEvent::AfterContextCompact))
-        {
-            let message = "conversations are not made shorter yet: hooks of `before_context_compact` and `after_context_compact` do not run";
-            workspace.warn(&hook.file, None, message.to_owned());
         }
     }
 }

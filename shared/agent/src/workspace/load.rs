@@ -1,6 +1,6 @@
 //! From the files of a workspace to its definitions, and everything that is wrong with them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -29,6 +29,7 @@ const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
 const ACTIONS: &str = ".openharness/actions/";
 const SKILLS: &str = ".openharness/skills/";
+const MEMORY: &str = ".openharness/memory/";
 const HOOKS: &str = ".openharness/hooks/";
 const PROMPTS: &str = ".openharness/prompts.yaml";
 const TOOLS: &str = ".openharness/tools/settings.yaml";
@@ -60,6 +61,7 @@ pub fn load(files: &Files, platform: &Platform) -> Workspace {
     loader.actions();
     loader.skills();
     loader.hooks();
+    loader.memory();
     loader.others();
     let mut workspace = loader.workspace;
     workspace.digest = digest(files);
@@ -288,6 +290,18 @@ impl<'f> Loader<'f> {
         self.files.keys().filter_map(|path| named(path)).collect()
     }
 
+    fn memory(&mut self) {
+        let mut found = self.inside(MEMORY, &[".md"]);
+        found.sort_by_key(|(_, name)| *name != "MEMORY");
+        for (path, name) in found {
+            let mut problems = FileProblems::new(path);
+            if let Some(text) = self.text(path, &mut problems) {
+                self.workspace.memory.insert(name.to_owned(), text.to_owned());
+            }
+            self.keep(problems);
+        }
+    }
+
     /// The files in the folder of a skill but the one at `path`, by their paths from that folder.
     fn beside(&self, path: &str, place: &str, problems: &mut FileProblems<'_>) -> BTreeMap<String, Vec<u8>> {
         let mut found = BTreeMap::new();
@@ -323,15 +337,11 @@ impl<'f> Loader<'f> {
 
     /// Files that look as if they were to be read, and are not.
     fn others(&mut self) {
-        let mut unsupported: BTreeSet<&str> = BTreeSet::new();
         for path in self.files.keys() {
             if let Some(inside) = path.strip_prefix(".openharness/") {
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
                     "agents" | "models" | "tools" | "actions" | "skills" | "hooks" | "settings.yaml"
-                    | "prompts.yaml" | "prompts" | "data" | "state" => {}
-                    part @ "memory" => {
-                        unsupported.insert(part);
-                    }
+                    | "prompts.yaml" | "prompts" | "memory" | "data" | "state" => {}
                     part => self.stray(path, part),
                 }
             } else if path != INSTRUCTIONS && path.eq_ignore_ascii_case(INSTRUCTIONS) {
@@ -339,12 +349,6 @@ impl<'f> Loader<'f> {
                 problems.warning(None, format!("the file is not read: call it `{INSTRUCTIONS}`"));
                 self.keep(problems);
             }
-        }
-        for part in unsupported {
-            let path = format!(".openharness/{part}");
-            let mut problems = FileProblems::new(&path);
-            problems.warning(None, "it is not read: this version does not have it yet");
-            self.keep(problems);
         }
     }
 

@@ -7,6 +7,9 @@ use super::fields::{Fields, text_of};
 use super::problem::FileProblems;
 use super::yaml::{Node, NodeValue};
 
+/// Bytes of memory that an agent is told.
+const LONGEST_MEMORY: usize = 32 * 1024;
+
 /// What `.openharness/prompts.yaml` says: the texts of which instructions are made, and their order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prompts {
@@ -161,8 +164,25 @@ impl Workspace {
                 Some(format!("<project_instructions>\n{text}\n</project_instructions>"))
             }
         };
-        let texts = self.prompts.order.iter().filter_map(text);
+        let texts = self.prompts.order.iter().filter_map(text).chain(self.remembered());
         texts.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// The memory of the workspace, where agents are told of it: the newest that fits is not known, so the first files
+    /// count.
+    fn remembered(&self) -> Option<String> {
+        let mut room = LONGEST_MEMORY;
+        let mut told = String::new();
+        for (name, text) in self.memory.iter().filter(|_| self.settings.engine.workspace_memory) {
+            let text = text.trim();
+            if text.len() > room {
+                told.push_str(&format!("\n[`{name}.md` is left out: it has {} bytes]", text.len()));
+                continue;
+            }
+            room -= text.len();
+            told.push_str(&format!("\n<memory file=\"{name}.md\">\n{text}\n</memory>"));
+        }
+        (!told.is_empty()).then(|| format!("<workspace_memory>{told}\n</workspace_memory>"))
     }
 
     /// The text for the model of `agent`: that of its alias, of its reference, or of its provider.

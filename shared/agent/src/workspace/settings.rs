@@ -1,5 +1,5 @@
 use indexmap::IndexMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::agent::ModelChoice;
 use super::approval::ApprovalPolicy;
@@ -20,12 +20,48 @@ pub struct Settings {
     pub system_prompt: Option<String>,
     /// Calls of all agents that wait for a person.
     pub approval: ApprovalPolicy,
+    /// What is done with conversations and memory.
+    pub engine: EngineSettings,
     #[serde(skip)]
     pub(crate) default_agent_line: Option<usize>,
 }
 
+/// What `engine` of the settings switches on and off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct EngineSettings {
+    /// Conversations that fill the window of their model are made shorter.
+    pub compact: bool,
+    /// Agents are told what stands in `.openharness/memory`.
+    pub workspace_memory: bool,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self { compact: true, workspace_memory: false }
+    }
+}
+
+impl EngineSettings {
+    fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+        let mut fields = Fields::of(node, "`engine` of the settings", problems);
+        let mut enabled = |name: &'static str, otherwise: bool, problems: &mut FileProblems<'_>| {
+            let Some(node) = fields.get(name) else { return otherwise };
+            let mut inner = Fields::of(node, format!("`engine.{name}`"), problems);
+            let enabled = inner.boolean("enabled", problems).unwrap_or(otherwise);
+            inner.finish(problems);
+            enabled
+        };
+        let default = Self::default();
+        let compact = enabled("compact", default.compact, problems);
+        let workspace_memory = enabled("workspace_memory", default.workspace_memory, problems);
+        fields.without_effect("session_memory", "a session keeps its conversation and its summary", problems);
+        fields.finish(problems);
+        Self { compact, workspace_memory }
+    }
+}
+
 /// Kind of a workspace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceKind {
     /// Everything.
@@ -33,6 +69,16 @@ pub enum WorkspaceKind {
     Project,
     /// Prompts, agents and models, and never any tool.
     Chat,
+}
+
+impl WorkspaceKind {
+    /// Its name in the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Chat => "chat",
+        }
+    }
 }
 
 impl Settings {
@@ -55,11 +101,11 @@ impl Settings {
             models: aliases(&mut fields, problems),
             system_prompt: fields.text("system_prompt", problems),
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
+            engine: fields.get("engine").map(|node| EngineSettings::read(node, problems)).unwrap_or_default(),
             default_agent_line,
         };
         fields.without_effect("skill_dirs", "skills are read from `.openharness/skills` only", problems);
         fields.without_effect("imports", "nothing is imported when a workspace runs", problems);
-        fields.without_effect("engine", "compaction and memory are not there yet", problems);
         fields.without_effect("history_mirror_enabled", "there is no history mirror yet", problems);
         fields.without_effect("runtime", "a template leaves no trace", problems);
         fields.finish(problems);

@@ -194,6 +194,7 @@ pub fn parts(
             background: None,
             config: RuntimeConfig::default(),
             prices: Some(Prices { prompt: 1.0, completion: 2.0 }),
+            context_window: None,
             timeout: Duration::from_secs(60),
         },
         tools: vec![ToolPart {
@@ -202,6 +203,9 @@ pub fn parts(
             expose: Default::default(),
             source: tools,
         }],
+        compacts: true,
+        colleagues: Default::default(),
+        successors: Vec::new(),
         hooks: Vec::new(),
         clock,
         ids: Arc::new(CountingIds::default()),

@@ -102,7 +102,7 @@ async fn converse(
     };
     let mut lines = Lines::start();
     screen.line(&format!(
-        "{BOLD}{agent}{PLAIN}  {DIM}Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation{PLAIN}"
+        "{BOLD}{agent}{PLAIN}  {DIM}Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation, /compact makes it shorter{PLAIN}"
     ));
     let mut talk = Conversation { client, session, agent: agent.to_owned(), screen: screen.clone() };
     loop {
@@ -116,7 +116,12 @@ async fn converse(
                 screen.line("a new conversation");
             }
             "/exit" | "/quit" => break,
-            text => talk.say(text, &mut lines).await?,
+            "/compact" => {
+                talk.send(SubmitInput::Payload(Map::from_iter([("compact".to_owned(), true.into())])), &mut lines)
+                    .await?;
+                screen.line("the model is shown a summary of what was said before");
+            }
+            text => talk.send(SubmitInput::Message(MessageInput::user(text)), &mut lines).await?,
         }
     }
     screen.line("");
@@ -139,15 +144,15 @@ enum Followed {
 }
 
 impl Conversation {
-    /// Sends `text`, shows what comes of it, and answers what is asked meanwhile.
-    async fn say(&mut self, text: &str, lines: &mut Lines) -> Result<(), TalkError> {
+    /// Sends `input`, shows what comes of it, and answers what is asked meanwhile.
+    async fn send(&mut self, input: SubmitInput, lines: &mut Lines) -> Result<(), TalkError> {
         let body = json!(SubmitTaskRequest {
             session_id: None,
             workspace_id: None,
             persona_id: Some(persona(&self.agent).into()),
             branch_id: None,
             parent_task_id: None,
-            input: SubmitInput::Message(MessageInput::user(text)),
+            input,
             metadata: Map::new(),
         });
         let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;

@@ -2,8 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, IdSource, InvocationLimits, InvocationWrite, Map,
-    PausePreparation, PausedInvocation, Spawner, StoreError, SubscriptionError, TurnStore, WakePlanner, limits,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, IdSource, InvocationLimits,
+    InvocationWrite, Map, PausePreparation, PausedInvocation, Spawner, StoreError, SubscriptionError, TurnStore,
+    WakePlanner, limits,
 };
 
 use crate::EngineError;
@@ -50,6 +51,13 @@ impl Engine {
     #[must_use]
     pub fn limited(self, limits: InvocationLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same on what `wrap` makes of the commits of its store.
+    #[must_use]
+    pub fn committing_through(self, wrap: impl FnOnce(Arc<dyn Commits>) -> Arc<dyn Commits>) -> Self {
+        let store = TurnStore { commits: wrap(self.ports.store.commits.clone()), ..self.ports.store };
+        Self { ports: Ports { store, ..self.ports }, ..self }
     }
 
     /// The same, with a hook that prepares what pauses need before they are written.

@@ -20,6 +20,7 @@ use crate::budget::Budget;
 use crate::chat::carry_of;
 use crate::error::TurnError;
 use crate::outcome::TurnOutcome;
+use crate::registry::VersionedGraph;
 use crate::transmission::FreshTurn;
 use crate::worker::Worker;
 
@@ -40,6 +41,18 @@ pub(super) enum WhenSessionBusy {
 /// `graph_unknown`, and the errors with which the turn would be refused before any node runs.
 pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
     let current = worker.graphs.current(&turn.graph).await?;
+    accept_in(worker, turn, current).await
+}
+
+/// The same in the graph `current`.
+///
+/// # Errors
+/// The errors with which the turn would be refused before any node runs.
+pub(crate) async fn accept_in(
+    worker: &Worker,
+    turn: FreshTurn,
+    current: VersionedGraph,
+) -> Result<PausedInvocation, TurnError> {
     let graph = &current.graph;
     graph.check_inputs(&turn.state)?;
     let session_id = session_of(worker, &turn);

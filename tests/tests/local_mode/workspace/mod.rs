@@ -1,7 +1,10 @@
 //! What a workspace declares, driven over the protocol with a scripted model: the real binary serves a folder, and each
 //! message says which tools the model is to call.
 
+mod agents;
+mod context;
 mod hooks;
+mod queue;
 mod world;
 
 use std::fs;

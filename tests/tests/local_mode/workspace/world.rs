@@ -65,6 +65,12 @@ impl Project {
         eventually(path, || self.exists(path)).await;
     }
 
+    /// Makes `text` a part of the declaration of the model.
+    pub(crate) fn describe_model(&self, text: &str) {
+        let models = self.read(".openharness/models/models.yaml");
+        self.write(".openharness/models/models.yaml", &format!("{models}{text}"));
+    }
+
     /// `dormouse dev --workspace`.
     pub(crate) fn serve(&self) -> Dormouse {
         Dormouse::start_with(self.place.path(), &["--workspace", &self.folder(), "--no-tour"])
@@ -124,9 +130,12 @@ fn since_last_message(request: &Value) -> impl Iterator<Item = &Value> {
 
 /// Makes the next call of the script in the last message, or says that it is done.
 fn played(request: &Value) -> ScriptedTurn {
+    if request["messages"][0]["content"].as_str().is_some_and(|text| text.starts_with("You write the summary")) {
+        return ScriptedTurn::saying("what was said before, in short");
+    }
     let said =
         since_last_message(request).next().map(|message| text(message, "content").to_owned()).unwrap_or_default();
-    let script = said.rsplit_once("script ").map(|(_, script)| script).unwrap_or("[]");
+    let script = said.split_once("script ").map(|(_, script)| script).unwrap_or("[]");
     let script: Vec<(String, Value)> = serde_json::from_str(script).unwrap_or_default();
     let made = since_last_message(request).filter(|message| message["role"] == "tool").count();
     match script.get(made) {

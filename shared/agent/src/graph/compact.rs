@@ -1,0 +1,244 @@
+//! Making a conversation shorter for its model: older messages become one summary, the newest stay as they are.
+//!
+//! The conversation itself stays whole in its session. What the model is shown begins with the summary, behind which
+//! stand the messages from the cut on; a call of a tool and its result are never parted.
+
+use dormouse_engine::{NodeError, Update, record};
+use dormouse_ports::model::{CallOptions, CompletionRequest, Content, Message, RuntimeConfig};
+use dormouse_ports::{EntryKind, JournalEntry};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::digest::of_value;
+use super::hooks::fire;
+use super::model::{conversational, millis};
+use super::parts::AgentParts;
+use super::run::AgentRun;
+use super::watch::unless_canceled;
+use crate::workspace::HookEvent;
+
+/// Bytes of JSON that count as a token.
+const BYTES_OF_TOKEN: u64 = 4;
+/// Groups of messages that stay as they are, at most.
+const KEPT_GROUPS: usize = 3;
+/// Tokens of a summary.
+const SUMMARY_TOKENS: u64 = 1200;
+/// Characters of one message that the summary is made of.
+const LONGEST_LINE: usize = 4000;
+
+const INSTRUCTIONS: &str = "You write the summary with which a conversation goes on after its older messages are taken \
+    away. Keep what was asked for and why, what was decided, what was done and with which outcome, names, numbers, paths \
+    and ids that are still needed, and what is still to be done. Leave out politeness. Write at most 700 words, in the \
+    language of the conversation, and nothing but the summary.";
+
+/// The older part of a conversation, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compaction {
+    /// Number of messages, from the first, that the summary stands for.
+    pub upto: usize,
+    /// Digest of the last of them: where it is another one, the conversation was cut meanwhile, and the summary does not
+    /// count.
+    pub last: String,
+    /// The summary.
+    pub summary: String,
+}
+
+/// The conversation of `run` as its model is shown it.
+pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
+    let Some(compaction) = current(run) else { return run.conversation() };
+    let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
+    let rest = run.messages[compaction.upto..].iter().filter_map(|message| Message::deserialize(message).ok());
+    std::iter::once(Message::user(summary)).chain(rest).collect()
+}
+
+/// The compaction of `run`, where it is of this conversation.
+fn current(run: &AgentRun) -> Option<&Compaction> {
+    let compaction = run.compaction.as_ref()?;
+    let last = run.messages.get(compaction.upto.checked_sub(1)?)?;
+    (of_value(last) == compaction.last).then_some(compaction)
+}
+
+/// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
+/// where nothing can be taken away.
+pub(crate) async fn if_due(
+    parts: &AgentParts,
+    run: &AgentRun,
+    request: &CompletionRequest,
+) -> Result<Option<Update<AgentRun>>, NodeError> {
+    let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
+    if size(request).saturating_mul(10) < window.saturating_mul(7) {
+        return Ok(None);
+    }
+    let room = window / 2;
+    let fits = |cut: usize| tokens(&run.messages[cut..]) <= room;
+    let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
+    compact(parts, run, cut, ("automatic", window)).await
+}
+
+/// Makes the conversation shorter because somebody asked for it: all but the newest group becomes the summary.
+pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<Update<AgentRun>>, NodeError> {
+    let Some(cut) = cuts(run).pop() else { return Ok(None) };
+    compact(parts, run, cut, ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await
+}
+
+/// Places at which the conversation may be cut, the one that keeps most first. A group begins with what a user or the
+/// model says, and holds the results of the calls in it.
+fn cuts(run: &AgentRun) -> Vec<usize> {
+    let from = current(run).map_or(0, |compaction| compaction.upto);
+    let is_beginning = |message: &Value| message["role"] != "tool";
+    let beginnings = run.messages.iter().enumerate().skip(from + 1).filter(|(_, message)| is_beginning(message));
+    let mut beginnings: Vec<usize> = beginnings.map(|(at, _)| at).collect();
+    let spare = beginnings.len().saturating_sub(KEPT_GROUPS);
+    beginnings.drain(..spare);
+    beginnings
+}
+
+async fn compact(
+    parts: &AgentParts,
+    run: &AgentRun,
+    cut: usize,
+    (trigger, window): (&str, u64),
+) -> Result<Option<Update<AgentRun>>, NodeError> {
+    let from = current(run).map_or(0, |compaction| compaction.upto);
+    let before = tokens(&run.messages[from..]);
+    let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": cut - from });
+    let verdict = fire(parts, HookEvent::BeforeContextCompact, "", facts).await?;
+    if let Some(reason) = verdict.stop.or(verdict.block) {
+        tracing::info!(reason, "a hook kept a conversation from being made shorter");
+        return Ok(None);
+    }
+    let mut instructions = INSTRUCTIONS.to_owned();
+    verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
+    let question = told(run, cut, usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX));
+    let mut request = CompletionRequest::new([Message::system(instructions), Message::user(question)]);
+    let short = RuntimeConfig { max_tokens: Some(SUMMARY_TOKENS), ..RuntimeConfig::default() };
+    request.config = parts.model.config.overridden_by(&short);
+    let options = CallOptions { timeout: Some(parts.model.timeout), ..CallOptions::default() };
+    let began = parts.clock.monotonic();
+    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
+    let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+    let response = match answer.map(|response| (text_of(&response.message.content), response)) {
+        Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
+        Ok(_) => {
+            tracing::warn!("the model gave no summary of its conversation; the run goes on with all of it");
+            return Ok(None);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a conversation could not be made shorter; the run goes on with all of it");
+            return Ok(None);
+        }
+    };
+    let (summary, response) = response;
+    let facts = json!({ "trigger_type": trigger, "summary": summary, "messages_taken": cut - from });
+    let verdict = fire(parts, HookEvent::AfterContextCompact, "", facts).await?;
+    let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
+    let summary = patched.unwrap_or(summary);
+    let kind = EntryKind::vendor("dormouse.context_compacted").map_err(|error| NodeError::new(error.to_string()))?;
+    let cost = super::model::cost(parts, &response);
+    record(
+        JournalEntry::new(kind)
+            .with("trigger", trigger)
+            .with("messages_taken", cut - from)
+            .with("tokens_before", before)
+            .with("tokens_after", tokens(&run.messages[cut..]) + summary.len() as u64 / BYTES_OF_TOKEN)
+            .with("request_digest", of_value(&request))
+            .with("response_digest", of_value(&summary))
+            .with("usage", json!(response.usage))
+            .with("cost", cost)
+            .with("duration_ms", duration_ms),
+    )?;
+    let compaction = Compaction { upto: cut, last: of_value(&run.messages[cut - 1]), summary };
+    Ok(Some(
+        AgentRun::compaction
+            .set(Some(compaction))
+            .set(AgentRun::usage, run.usage.and(response.usage, cost, duration_ms)),
+    ))
+}
+
+/// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are
+/// too many.
+fn told(run: &AgentRun, cut: usize, room: usize) -> String {
+    let before = current(run);
+    let from = before.map_or(0, |compaction| compaction.upto);
+    let mut lines: Vec<String> = Vec::new();
+    let mut length = 0;
+    for message in run.messages[from..cut].iter().rev() {
+        let line = line(message);
+        length += line.len();
+        if length > room {
+            lines.push("[older messages are left out]".to_owned());
+            break;
+        }
+        lines.push(line);
+    }
+    lines.extend(before.map(|compaction| format!("summary so far: {}", compaction.summary)));
+    lines.reverse();
+    lines.join("\n\n")
+}
+
+fn line(message: &Value) -> String {
+    let role = message["role"].as_str().unwrap_or_default();
+    let content = match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        blocks @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => blocks.to_string(),
+    };
+    let mut line = format!("{role}: {content}");
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        line.push_str(&format!(
+            "\n{role} calls {} with {}",
+            call["name"].as_str().unwrap_or_default(),
+            call["arguments"]
+        ));
+    }
+    conversational(&line, LONGEST_LINE)
+}
+
+fn text_of(content: &Content) -> String {
+    match serde_json::to_value(content) {
+        Ok(Value::String(text)) => text,
+        Ok(Value::Array(blocks)) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+/// Tokens of `request`, by its length.
+fn size(request: &CompletionRequest) -> u64 {
+    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN
+}
+
+fn tokens(messages: &[Value]) -> u64 {
+    messages.iter().map(length).sum::<u64>() / BYTES_OF_TOKEN
+}
+
+fn length(value: &impl Serialize) -> u64 {
+    dormouse_json::length(value).map_or(0, |length| u64::try_from(length).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(roles: &[&str]) -> AgentRun {
+        let messages = roles.iter().enumerate().map(|(at, role)| json!({ "role": role, "content": format!("{at}") }));
+        AgentRun { messages: messages.collect(), ..AgentRun::default() }
+    }
+
+    #[test]
+    fn a_result_stays_with_its_call() {
+        let run = run(&["user", "assistant", "tool", "tool", "assistant", "tool"]);
+        assert_eq!(cuts(&run), [1, 4]);
+    }
+
+    #[test]
+    fn a_summary_of_another_conversation_does_not_count() {
+        let mut run = run(&["user", "assistant", "user"]);
+        run.compaction =
+            Some(Compaction { upto: 2, last: of_value(&run.messages[1]), summary: "hello was said".to_owned() });
+        assert_eq!(shown(&run).len(), 2);
+        assert_eq!(cuts(&run), [0; 0], "there is nothing left to take away");
+        run.messages.remove(0);
+        assert_eq!(shown(&run).len(), 2, "the two that are left, word for word");
+        assert!(!serde_json::to_string(&shown(&run)).expect("JSON").contains("hello was said"));
+    }
+}

@@ -1,0 +1,198 @@
+//! Agents that call agents: hand-over, children that are waited for, children in the background, limits, cancellation.
+
+mod cast;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
+use dormouse::testing::{Invocation, TestBed};
+use dormouse::{Agents, Map, Outside, json};
+use dormouse_agent::graph::{self, AgentParts, Colleague, Colleagues};
+use dormouse_agent::workspace::AgentMode;
+use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory};
+use serde_json::Value;
+
+fn nothing() -> Arc<Toolbox> {
+    Toolbox::new(Vec::new(), |_| panic!("there is no tool"))
+}
+
+fn colleague(name: &str) -> Colleague {
+    Colleague { name: name.to_owned(), description: format!("{name}s"), background: false }
+}
+
+fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentParts {
+    let mut parts = parts("description: helps", model.clone(), nothing(), outside.clock.clone());
+    parts.agent.name = name.to_owned();
+    parts.name = name.to_owned();
+    parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
+    parts
+}
+
+/// `lead` may ask `scout`, and `scout` may ask `scout`.
+fn bed(lead: &Arc<ScriptedModel>, scout: &Arc<ScriptedModel>, change: fn(&mut AgentParts)) -> TestBed {
+    let (lead, scout) = (lead.clone(), scout.clone());
+    let agents = Agents::new().graph(move |outside| {
+        let mut parts = agent("lead", &lead, outside);
+        parts.colleagues.ask = vec![colleague("scout")];
+        change(&mut parts);
+        graph::graph(parts)
+    });
+    TestBed::new(&agents.graph(move |outside| {
+        let mut parts = agent("scout", &scout, outside);
+        parts.agent.mode = AgentMode::Subagent;
+        parts.colleagues.ask = vec![colleague("scout")];
+        graph::graph(parts)
+    }))
+}
+
+fn asks(count: usize, background: bool) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| {
+        let results = results(request);
+        let told = told(request);
+        if results.len() < count {
+            let prompt = |at: usize| json!({ "prompt": format!("look {at}"), "run_in_background": background });
+            let asked: Vec<_> = (0..count).map(|at| (format!("c{at}"), prompt(at))).collect();
+            let asked: Vec<(&str, &str, Value)> =
+                asked.iter().map(|(id, arguments)| (id.as_str(), "SubAgent", arguments.clone())).collect();
+            return Ok(calls(&asked));
+        }
+        Ok(says(&format!("heard {} and {told:?}", results.join("|"))))
+    })
+}
+
+/// The results of children in the background that a model is told.
+fn told(request: &CompletionRequest) -> Vec<String> {
+    let text = |message: &Message| serde_json::to_value(message).ok()?["content"].as_str().map(str::to_owned);
+    request.messages.iter().filter_map(text).filter(|text| text.starts_with("<agent_result")).collect()
+}
+
+fn answers() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| {
+        let asked = serde_json::to_value(request.messages.last()).expect("JSON")["content"]
+            .as_str()
+            .expect("a text")
+            .to_owned();
+        Ok(says(&format!("found for {asked}")))
+    })
+}
+
+fn last(bed: &TestBed, run: &Invocation) -> String {
+    contents(&bed.status(run).completed(), "assistant").last().cloned().expect("an answer")
+}
+
+#[test]
+fn an_agent_asks_another_one_and_sleeps_until_it_answers() {
+    let (lead, scout) = (asks(1, false), answers());
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(answer.starts_with("heard found for look 0\n[task_id: "), "{answer}");
+    assert_eq!((lead.calls(), scout.calls()), (2, 1));
+}
+
+#[test]
+fn agents_that_are_asked_together_work_side_by_side() {
+    let (lead, scout) = (asks(3, false), answers());
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    for at in 0..3 {
+        assert!(answer.contains(&format!("found for look {at}\n")), "{answer}");
+    }
+    assert_eq!((lead.calls(), scout.calls()), (2, 3));
+}
+
+#[test]
+fn more_agents_than_may_be_asked_at_a_time_are_refused_to_the_model() {
+    let (lead, scout) = (asks(3, false), answers());
+    let mut bed = bed(&lead, &scout, |parts| parts.agent.policy.max_concurrent_subagents = Some(2));
+    let run = bed.start("lead", message("go"));
+    assert!(last(&bed, &run).contains("2 agents are asked at a time at most"), "{}", last(&bed, &run));
+    assert_eq!(scout.calls(), 2);
+}
+
+#[test]
+fn an_agent_in_the_background_wakes_its_parent() {
+    let lead = asks(2, true);
+    // The first attempts fail, so that the children sleep while the parent has nothing to do any more.
+    let scout = ScriptedModel::playing(
+        [
+            Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")),
+            Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")),
+            Ok(says("one")),
+            Ok(says("two")),
+        ]
+        .into(),
+    );
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let waiting = bed.status(&run).waiting_for();
+    assert_eq!(waiting.metadata.as_ref().unwrap()["agents"], json!(["scout", "scout"]), "{waiting:?}");
+    assert_eq!(lead.calls(), 2, "it went on at once, and sleeps now");
+    bed.pass(Duration::from_secs(60));
+    let answer = last(&bed, &run);
+    assert!(answer.contains("one") && answer.contains("two"), "{answer}");
+    assert!(state_children(&bed.status(&run).completed()).iter().all(|child| child["ended"] == true));
+}
+
+fn state_children(state: &Map) -> Vec<Value> {
+    state["dormouse_children"].as_array().cloned().expect("children")
+}
+
+#[test]
+fn the_failure_of_an_agent_is_an_error_for_the_one_that_asked() {
+    let lead = asks(1, false);
+    let scout = ScriptedModel::new(|_| Err(ModelError::new(ModelErrorCategory::Authentication, "no key")));
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(answer.contains("the agent failed (provider_authentication): no key"), "{answer}");
+}
+
+#[test]
+fn agents_ask_agents_only_so_deep() {
+    let lead = asks(1, false);
+    // Every scout asks another one, and repeats what it hears.
+    let scout = asks(1, false);
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    assert!(last(&bed, &run).contains("at most 3 deep"), "{}", last(&bed, &run));
+}
+
+#[test]
+fn what_only_agents_may_ask_does_not_run_by_itself() {
+    let (lead, scout) = (asks(1, false), answers());
+    let mut bed = bed(&lead, &scout, |_| {});
+    let refused = bed.try_start("scout", message("go")).expect_err("it is refused");
+    assert_eq!(refused.category, "request_invalid");
+    assert_eq!(scout.calls(), 0);
+    let forged = json!({ "messages": message("go")["messages"], "dormouse_parent": { "invocation_id": "x", "signal_id": "y", "depth": 0 } });
+    bed.try_start("scout", forged).expect_err("nobody names a parent from outside");
+}
+
+#[test]
+fn a_run_is_handed_over_and_goes_on_with_the_other_agent() {
+    let first = ScriptedModel::new(|_| Ok(calls(&[("c", "AgentSwitch", json!({ "to": "second" }))])));
+    let second = ScriptedModel::new(|request| Ok(says(&results(request).join("|"))));
+    let models = (first.clone(), second.clone());
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = agent("first", &models.0, outside);
+        parts.colleagues.switch = vec![colleague("second")];
+        let mut other = agent("second", &models.1, outside);
+        other.name = "first".to_owned();
+        other.instructions = "You are the second.".to_owned();
+        other.agent.system_reminder = Some("Be brief.".to_owned());
+        other.colleagues = Colleagues::default();
+        parts.successors = vec![Arc::new(other)];
+        graph::graph(parts)
+    }));
+    let run = bed.start("first", message("go"));
+    assert_eq!(last(&bed, &run), "the agent `second` goes on from here");
+    assert_eq!(bed.status(&run).completed()["agent"], "second");
+    assert_eq!((first.calls(), second.calls()), (1, 1));
+    let request = serde_json::to_value(&second.last().messages).unwrap();
+    assert_eq!(request[0]["content"], "You are the second.");
+    assert_eq!(request[1]["content"], "<system_reminder>\nBe brief.\n</system_reminder>\ngo");
+    assert!(second.last().tools.is_empty(), "it has its own tools");
+}

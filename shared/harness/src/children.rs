@@ -1,0 +1,244 @@
+//! Invocations that begin others.
+//!
+//! A child is accepted like any other work, under an id that its parent derives from its own step: beginning it again
+//! finds it begun. Behind the commit that ends it, its parent is sent a signal over the bus, and the children that it
+//! has left are canceled. What a crash loses of that is found by those who look: a parent that waits looks now and then,
+//! a child looks at its parent before each step.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use dormouse_ports::{
+    ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, ClaimOutcome, ClaimRequest, Commit, CommitError,
+    Commits, Event, EventBus, FailureRecord, InvocationId, InvocationStatus, InvocationWrite, Map, PARENT, ParentLink,
+    PausedInvocation, StoreError,
+};
+use serde_json::{Value, json};
+
+use crate::bucket::Bucket;
+use crate::call::call_for_work;
+use crate::error::TurnError;
+use crate::transmission::FreshTurn;
+use crate::turn::accepted::accept_in;
+use crate::turn::cancel::cancel;
+use crate::worker::Worker;
+
+/// Detail type of the event that carries a signal.
+const SIGNAL: &str = "Dormouse Signal";
+/// Bytes of an answer that a parent is told; the child's session has the whole.
+const LONGEST_ANSWER: usize = 32 * 1024;
+
+/// Children of a harness that is made later than the graphs that begin them. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct HarnessChildren(Arc<OnceLock<Weak<Worker>>>);
+
+impl fmt::Debug for HarnessChildren {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HarnessChildren")
+    }
+}
+
+impl HarnessChildren {
+    /// Makes `worker` the one that runs them. The first one counts.
+    pub(crate) fn bind(&self, worker: &Arc<Worker>) {
+        if self.0.set(Arc::downgrade(worker)).is_err() {
+            tracing::debug!("these graphs are run by an earlier harness, which also runs what they begin");
+        }
+    }
+
+    fn worker(&self) -> Result<Arc<Worker>, ChildError> {
+        let worker = self.0.get().and_then(Weak::upgrade);
+        worker.ok_or_else(|| ChildError { message: "nobody runs other agents here".to_owned(), transient: false })
+    }
+}
+
+#[async_trait]
+impl ChildRuns for HarnessChildren {
+    async fn begin(&self, start: ChildStart) -> Result<(), ChildError> {
+        let worker = self.worker()?;
+        let id = start.invocation_id.clone();
+        let current = worker
+            .graphs
+            .beside(&start.metadata, &start.graph)
+            .await
+            .map_err(|error| ChildError { message: error.message().to_owned(), transient: error.is_transient() })?;
+        let turn = FreshTurn {
+            session_id: Some(start.session_id),
+            invocation_id: Some(id.clone()),
+            correlation_id: Some(start.parent.invocation_id.to_string()),
+            metadata: start.metadata,
+            ..FreshTurn::new(start.graph, start.state)
+        };
+        let mut paused = accept_in(&worker, turn, current).await.map_err(refused)?;
+        // Behind the check of what a caller may set.
+        paused.state.insert(PARENT.to_owned(), json!(start.parent));
+        match worker.records.commit(InvocationWrite::Accept { paused: Box::new(paused) }).await {
+            // It began in an earlier attempt.
+            Ok(()) | Err(CommitError::InvocationConflict) => {}
+            Err(error) => return Err(ChildError { message: error.to_string(), transient: true }),
+        }
+        if let Err(error) = call_for_work(&*worker.bus, &id).await {
+            tracing::warn!(%error, %id, "no worker was called for an agent that was asked; the sweep calls for one");
+        }
+        Ok(())
+    }
+
+    async fn look(&self, id: &InvocationId) -> Result<ChildStanding, ChildError> {
+        let worker = self.worker()?;
+        let Some(record) = worker.records.load(id).await.map_err(refused)? else { return Ok(ChildStanding::Missing) };
+        let paused = &record.paused;
+        Ok(match &record.status {
+            InvocationStatus::Completed { state, .. } => ChildStanding::Ended(completed(paused, state)),
+            InvocationStatus::Errored(failure) => ChildStanding::Ended(failed(failure)),
+            InvocationStatus::Canceled(cancellation) => {
+                ChildStanding::Canceled(canceled(cancellation.reason.as_deref()))
+            }
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) | InvocationStatus::Accepted { .. } => {
+                ChildStanding::Open
+            }
+        })
+    }
+
+    async fn cancel(&self, id: &InvocationId, reason: &str) -> Result<(), ChildError> {
+        let worker = self.worker()?;
+        match cancel(&worker, id, None, Some(reason.to_owned())).await {
+            Ok(_) => Ok(()),
+            // It ended by itself.
+            Err(error) if error.bucket != Bucket::RetryableTransient => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
+    }
+}
+
+fn refused(error: TurnError) -> ChildError {
+    ChildError { transient: error.bucket == Bucket::RetryableTransient, message: error.message }
+}
+
+/// Tells parents of the ends of their children, and ends the children of what has ended.
+pub(crate) struct EndsTold {
+    pub(crate) children: HarnessChildren,
+    pub(crate) bus: Arc<dyn EventBus>,
+}
+
+impl EndsTold {
+    /// The same commits, behind which parents and children are told.
+    pub(crate) fn over(self, commits: Arc<dyn Commits>) -> Arc<dyn Commits> {
+        Arc::new(TellingCommits { commits, told: self })
+    }
+
+    async fn tell(&self, end: End) {
+        if let Some((parent, payload)) = end.parent {
+            let fields = [("signal_id", Value::from(parent.signal_id.as_str())), ("payload", Value::Object(payload))];
+            let detail = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            let event = Event { source: "dormouse".to_owned(), detail_type: SIGNAL.to_owned(), detail };
+            if let Err(error) = self.bus.publish(event).await {
+                tracing::warn!(%error, parent = %parent.invocation_id, "an agent was not told that one that it asked has ended; it finds out when it looks");
+            }
+        }
+        for child in end.children {
+            if let Err(error) = self.children.cancel(&child.invocation_id, "the agent that asked has ended").await {
+                tracing::warn!(%error, child = %child.invocation_id, "an agent whose asker has ended was not canceled; it finds out before its next step");
+            }
+        }
+    }
+}
+
+/// The end of an invocation.
+struct End {
+    /// Who is told, and what.
+    parent: Option<(ParentLink, Map)>,
+    /// Whom it leaves.
+    children: Vec<ChildLink>,
+}
+
+impl End {
+    /// The end that `commit` writes, where anybody has to know of it.
+    fn of(commit: &Commit) -> Option<Self> {
+        let (paused, state, payload) = match commit.invocation.as_ref()? {
+            InvocationWrite::Complete { paused, state, .. } => (paused, state, completed(paused, state)),
+            InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. } => {
+                (paused, paused.outermost_state(), failed(failure))
+            }
+            InvocationWrite::Cancel { paused, cancellation } => {
+                (paused, paused.outermost_state(), canceled(cancellation.reason.as_deref()))
+            }
+            InvocationWrite::Suspend { .. }
+            | InvocationWrite::Accept { .. }
+            | InvocationWrite::Deliver { .. }
+            | InvocationWrite::Progress { .. }
+            | InvocationWrite::CancelBeforeStart { .. }
+            | InvocationWrite::Conclude { .. }
+            | InvocationWrite::Advance { .. }
+            | InvocationWrite::Answer { .. }
+            | InvocationWrite::Release { .. }
+            | InvocationWrite::Keep { .. }
+            | InvocationWrite::Retry { .. }
+            | InvocationWrite::AssertClaimed { .. } => return None,
+        };
+        let parent = ParentLink::of(paused.outermost_state()).map(|parent| (parent, payload));
+        let children = ChildLink::open_of(state);
+        (parent.is_some() || !children.is_empty()).then_some(Self { parent, children })
+    }
+}
+
+struct TellingCommits {
+    commits: Arc<dyn Commits>,
+    told: EndsTold,
+}
+
+#[async_trait]
+impl Commits for TellingCommits {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.commits.claim(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.commits.commit(commit).await?;
+        if let Some(end) = End::of(commit) {
+            Box::pin(self.told.tell(end)).await;
+        }
+        Ok(())
+    }
+}
+
+/// The payload of the end of `paused` in `state`: the last words of its conversation, and the session in which it can
+/// be asked again, as the output of a tool.
+fn completed(paused: &PausedInvocation, state: &Map) -> Map {
+    let reason = state.get("reason").and_then(Value::as_str).filter(|reason| !["", "completed"].contains(reason));
+    let mut texts = vec![cut(&last_words(state))];
+    texts.extend(reason.map(|reason| format!("[it ended before it was done: {reason}]")));
+    texts.extend(paused.session_id.iter().map(|session| format!("[task_id: {session}]")));
+    output(&texts, false)
+}
+
+fn failed(failure: &FailureRecord) -> Map {
+    output(&[format!("the agent failed ({}): {}", failure.category, cut(&failure.message))], true)
+}
+
+fn canceled(reason: Option<&str>) -> Map {
+    output(&[format!("the agent was canceled: {}", reason.unwrap_or("no reason was given"))], true)
+}
+
+fn output(texts: &[String], is_error: bool) -> Map {
+    let content = texts.iter().filter(|text| !text.is_empty()).map(|text| json!({ "type": "text", "text": text }));
+    Map::from_iter([("content".to_owned(), content.collect()), ("is_error".to_owned(), is_error.into())])
+}
+
+/// The text of the last message of an assistant.
+fn last_words(state: &Map) -> String {
+    let messages = state.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let last = messages.iter().rev().find(|message| message["role"] == "assistant");
+    match last.map(|message| &message["content"]) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(blocks)) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        Some(_) | None => String::new(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= LONGEST_ANSWER {
+        return text.to_owned();
+    }
+    format!("{}\n[cut: {} bytes in all]", &text[..text.floor_char_boundary(LONGEST_ANSWER)], text.len())
+}

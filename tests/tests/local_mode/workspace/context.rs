@@ -1,0 +1,91 @@
+//! Conversations that are made shorter, and the memory of a workspace, over the protocol.
+
+use dormouse_protocol::resource::TaskStatus;
+use serde_json::{Value, json};
+
+use super::world::Project;
+use crate::assistant::world::Wire;
+
+const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
+const HOOK: (&str, &str) = (
+    ".openharness/hooks/watch.yaml",
+    "name: watch\nevents: [before_context_compact, after_context_compact]\n\
+     handler: {type: command, command: 'cat >> seen; echo {}'}\n",
+);
+
+fn last_request(project: &Project) -> String {
+    project.model.requests().last().map(Value::to_string).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_that_fills_the_window_goes_on_with_a_summary() {
+    let project = Project::of(&[HOOK, ("big.txt", &"words ".repeat(600))]).await;
+    project.describe_model("  metadata: {context_window: 4000}\n");
+    let worker = "---\ntools: {native: [Read]}\n---\nWork.\n";
+    project.write(".openharness/agents/assistant.md", worker);
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let read = [("Read", json!({ "file_path": "big.txt" }))];
+    let task = project.say(&dormouse, &read);
+    let session = wire.task(&task, &DONE).await.session_id.to_string();
+    let mut kinds = Vec::new();
+    for _ in 0..4 {
+        let task = project.say_in(&dormouse, &session, &read);
+        wire.task(&task, &DONE).await;
+        kinds.extend(wire.events(&task).await.into_iter().map(|event| event.event.as_str().to_owned()));
+    }
+    assert!(last_request(&project).contains("<conversation_summary>"), "{}", last_request(&project));
+    assert!(kinds.iter().any(|kind| kind == "vendor.dormouse.context_compacted"), "{kinds:?}");
+    let seen = project.read("seen");
+    assert!(seen.contains("before_context_compact") && seen.contains("after_context_compact"), "{seen}");
+    let messages = wire.get(&format!("/v1/sessions/{session}/messages?limit=100")).await.to_string();
+    assert!(!messages.contains("in short"), "the transcript stays as it was");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_is_made_shorter_on_request() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[]);
+    let session = wire.task(&task, &DONE).await.session_id.to_string();
+    let next = project.say_in(&dormouse, &session, &[]);
+    wire.task(&next, &DONE).await;
+    let path = format!("/v1/sessions/{session}/tasks");
+    let (status, compacts) = wire.post(&path, "compact-1", &json!({ "input": { "compact": true } })).await;
+    assert_eq!(status, 202, "{compacts}");
+    wire.task(compacts["id"].as_str().expect("an id"), &DONE).await;
+    let before = project.model.requests().len();
+    let next = project.say_in(&dormouse, &session, &[]);
+    wire.task(&next, &DONE).await;
+    assert_eq!(project.model.requests().len(), before + 1);
+    assert!(last_request(&project).contains("what was said before, in short"), "{}", last_request(&project));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_are_told_the_memory_of_their_workspace_where_the_settings_say_so() {
+    let memory = (".openharness/memory/MEMORY.md", "The tests take an hour.\n");
+    for (settings, is_told) in [("engine: {workspace_memory: {enabled: true}}\n", true), ("{}\n", false)] {
+        let project = Project::of(&[memory, (".openharness/settings.yaml", settings)]).await;
+        let dormouse = project.serve();
+        let task = project.say(&dormouse, &[]);
+        Wire::of(&dormouse).task(&task, &DONE).await;
+        assert_eq!(project.instructions().contains("The tests take an hour."), is_told, "{}", project.instructions());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_workspace_stays_one() {
+    let project = Project::of(&[(".openharness/settings.yaml", "kind: chat\n")]).await;
+    let dormouse = project.serve();
+    let task = project.say(&dormouse, &[]);
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    project.write(".openharness/settings.yaml", "kind: project\n");
+    project.write(".openharness/agents/assistant.md", "---\ntools: {native: [Bash]}\n---\nWork.\n");
+    let dormouse = dormouse.kill_and_restart();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[("Bash", json!({ "command": "touch ran" }))]);
+    wire.task(&task, &DONE).await;
+    assert_eq!(project.offered(), [""; 0], "it has no tools");
+    assert!(!project.exists("ran"));
+}
