@@ -204,10 +204,6 @@ impl ToolSource for Colleagues {
         Ok(switch.into_iter().chain(ask).collect())
     }
 
-    fn lists_offline(&self) -> bool {
-        true
-    }
-
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         if call.name == SWITCH { self.switch(call) } else { self.ask(call).await }
     }

@@ -48,10 +48,10 @@ pub(crate) async fn think(
     }
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
-    if run.thinking.is_none() {
-        if let Some(shorter) = compact::if_due(parts, &run, &request).await? {
-            return Ok(shorter.then(identity(parts)));
-        }
+    if run.thinking.is_none()
+        && let Some(shorter) = compact::if_due(parts, &run, &request).await?
+    {
+        return Ok(shorter.then(identity(parts)));
     }
     if run.thinking.is_none()
         && let Some(reason) = gates::before_model(parts, &run, &mut request).await?

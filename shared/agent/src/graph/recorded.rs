@@ -45,7 +45,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         ..part.clone()
     });
     let hooks = parts.hooks.iter().map(|part| HookPart {
-        handler: part.handler.as_ref().map(|_| RecordedHook::handler(&part.definition.name, &past)),
+        handler: part.handler.as_ref().map(|_| RecordedHook::handler(&part.definition.name, past)),
         definition: part.definition.clone(),
     });
     let mut agent = parts.agent.clone();
