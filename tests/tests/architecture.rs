@@ -105,6 +105,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-declared",
             "dormouse-fetch",
             "dormouse-tools",
+            "dormouse-lambda",
             "dormouse-local",
             "dormouse-http",
             "dormouse-api",

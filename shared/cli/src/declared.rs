@@ -39,6 +39,8 @@ pub(crate) struct DeclaredAgents {
     pub(crate) agents: Agents,
     /// The names of those that can run now, the default one first.
     pub(crate) names: Vec<String>,
+    /// True if their history is kept beside the folder.
+    pub(crate) mirrored: bool,
 }
 
 /// The agents of `folder`, whose earlier definitions are kept in `data`; what is wrong with the others is told on the
@@ -70,7 +72,7 @@ pub(crate) async fn declared(
             refresh: Some(refresh.clone()),
         }))
     });
-    Ok(DeclaredAgents { agents: source, names: found.names })
+    Ok(DeclaredAgents { agents: source, names: found.names, mirrored: workspace.settings.mirrors_history() })
 }
 
 /// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests.

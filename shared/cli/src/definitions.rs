@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, Publication};
-use dormouse_agent::workspace::{load, read};
+use dormouse_agent::workspace::load;
 use dormouse_declared::Refresh;
-use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use tokio::sync::Mutex;
 
-use crate::workspace::platform;
+use crate::workspace::{definitions, platform};
 
 /// Name under which the definitions of the one folder that is served are kept.
 pub(crate) const NAME: &str = "workspace";
@@ -44,7 +43,7 @@ impl WorkspaceDefinitions {
     }
 
     async fn keep(&self, name: &str) -> Result<(), NotKept> {
-        let files = read(&WorkspaceFolder::open(&self.folder)?).await?;
+        let files = definitions(&self.folder).await?;
         let bundle = Bundle::of(&files)?;
         let current = self.store.current(name).await?;
         if current.as_ref().is_some_and(|current| current.digest == bundle.digest()) {

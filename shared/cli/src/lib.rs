@@ -10,9 +10,11 @@ mod demo;
 mod inspect;
 mod keys;
 mod letters;
+mod mirror;
 mod new;
 mod receipts;
 mod replay;
+mod serve;
 mod talk;
 mod target;
 mod terminal;
@@ -38,9 +40,11 @@ use crate::declared::{data_of, declared};
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
+use crate::mirror::{MirrorArgs, PLACE, follow_folder, mirror};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::receipts::{ReceiptsCommand, receipts};
 use crate::replay::{ReplayArgs, replay};
+use crate::serve::{ServeArgs, serve};
 use crate::talk::{ClientCommand, talk};
 use crate::workspace::{WorkspaceCommand, workspace};
 
@@ -69,6 +73,11 @@ enum Command {
     /// No account and no containers are needed. State, events and timers live in the data folder and survive a stop, a
     /// crash and `kill -9`; start again on the same folder to go on. Ctrl-C ends it after the running turns.
     Dev(Dev),
+    /// Serve a table on AWS from this machine: HTTP, the work, or both, beside the functions or instead of them.
+    ///
+    /// The environment is that of the functions (`DORMOUSE_CALLBACK_SECRET`, `DORMOUSE_SIGNAL_KEY` or `DORMOUSE_SECRETS`,
+    /// `AWS_REGION`, credentials; `DORMOUSE_BUS` and `DORMOUSE_SCHEDULER_GROUP` with what belongs to it are optional).
+    Serve(ServeArgs),
     /// Make a package for agents of your own: an agent with its test, a Makefile, the functions for AWS.
     New(New),
     /// Look at a folder of Markdown and YAML that is an agent.
@@ -94,6 +103,8 @@ enum Command {
         dormouse replay task_01J… --override llm:main:2=answer.json --diff\n  dormouse replay --since 24h --report\n\n\
         JSON: the task of the replay, or one verdict a line. Exit code 4: there is no such task.")]
     Replay(ReplayArgs),
+    /// Keep what a server tells of a workspace in a SQLite database, beside the workspace or anywhere.
+    Mirror(MirrorArgs),
     /// List the dead letters of a stack on AWS, with the reason and what helps, and hand them back.
     Letters(LettersArgs),
 }
@@ -164,6 +175,7 @@ pub fn dev(agents: &Agents) -> ExitCode {
 fn obey(cli: Cli, agents: &Agents) -> ExitCode {
     match cli.command {
         Command::Dev(arguments) => run(arguments, agents),
+        Command::Serve(ask) => serve(ask, agents),
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
         Command::Workspace(ask) => {
@@ -191,6 +203,10 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Replay(ask) => quietly(async {
             let code = |equal| if equal { ExitCode::SUCCESS } else { ExitCode::from(3) };
             replay(ask).await.map(code).map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Mirror(ask) => quietly(async {
+            let done = mirror(ask).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(ExitCode::FAILURE, &error))
         }),
         Command::Letters(ask) => quietly(async {
             let done = letters(ask).await.map(|()| ExitCode::SUCCESS);
@@ -256,7 +272,12 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
     };
     let found = match &arguments.workspace {
         Some(folder) => match runtime.block_on(declared(folder, &data, None)) {
-            Ok(found) => Some(found.agents),
+            Ok(found) => {
+                if found.mirrored {
+                    runtime.spawn(follow_folder(data.clone(), folder.join(PLACE)));
+                }
+                Some(found.agents)
+            }
             Err(error) => return complain(&error.to_string()),
         },
         None => None,

@@ -59,6 +59,10 @@ pub(crate) struct New {
 enum Template {
     /// An agent that answers and uses tools.
     Assistant,
+    /// An agent that prepares payments, each of which a person approves.
+    Approver,
+    /// Agents that review the code of a folder and explain it.
+    Reviewer,
 }
 
 /// Files of a workspace, by their place in it.
@@ -69,6 +73,27 @@ const ASSISTANT: [(&str, &str); 6] = [
     (".openharness/agents/assistant.md", include_str!("new/assistant/assistant.md")),
     (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
     (".openharness/tools/settings.yaml", include_str!("new/assistant/tools.yaml")),
+];
+
+const APPROVER: [(&str, &str); 7] = [
+    ("AGENTS.md", include_str!("new/approver/AGENTS.md")),
+    ("README.md", include_str!("new/approver/README.md")),
+    (".openharness/settings.yaml", include_str!("new/approver/settings.yaml")),
+    (".openharness/agents/approver.md", include_str!("new/approver/approver.md")),
+    (".openharness/actions/pay/ACTION.yaml", include_str!("new/approver/ACTION.yaml")),
+    (".openharness/actions/pay/pay.sh", include_str!("new/approver/pay.sh")),
+    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
+];
+
+const REVIEWER: [(&str, &str); 8] = [
+    ("AGENTS.md", include_str!("new/reviewer/AGENTS.md")),
+    ("README.md", include_str!("new/reviewer/README.md")),
+    (".openharness/settings.yaml", include_str!("new/reviewer/settings.yaml")),
+    (".openharness/agents/reviewer.md", include_str!("new/reviewer/reviewer.md")),
+    (".openharness/agents/explainer.md", include_str!("new/reviewer/explainer.md")),
+    (".openharness/skills/review/SKILL.md", include_str!("new/reviewer/SKILL.md")),
+    (".openharness/skills/review/references/list.md", include_str!("new/reviewer/list.md")),
+    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
 ];
 
 /// Writes what deploys the functions.
@@ -106,8 +131,10 @@ pub(crate) fn new(ask: &New) -> Result<(), NewError> {
 }
 
 fn new_workspace(folder: &Path, template: Template) -> Result<(), NewError> {
-    let files = match template {
+    let files: &[(&str, &str)] = match template {
         Template::Assistant => &ASSISTANT,
+        Template::Approver => &APPROVER,
+        Template::Reviewer => &REVIEWER,
     };
     // A folder with other files in it may become a workspace; no file is replaced.
     if let Some((place, _)) = files.iter().find(|(place, _)| folder.join(place).exists()) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_agent::workspace::{Platform, Severity, Workspace, load, read};
+use dormouse_agent::workspace::{Files, Platform, Severity, Workspace, load, read};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
@@ -55,10 +55,26 @@ pub(crate) fn platform() -> Platform {
     Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: true }
 }
 
+/// The variable with a folder whose agents are in every workspace.
+const PLATFORM: &str = "DORMOUSE_PLATFORM";
+/// The agents in it.
+const AGENTS: &str = ".openharness/agents/";
+
 /// Loads the definitions of `folder`.
 pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
-    let source = WorkspaceFolder::open(folder)?;
-    Ok(load(&read(&source).await?, &platform()))
+    Ok(load(&definitions(folder).await?, &platform()))
+}
+
+/// The files of `folder`, and each agent of the platform of whose name it has none.
+pub(crate) async fn definitions(folder: &Path) -> Result<Files, WorkspaceError> {
+    let mut files = read(&WorkspaceFolder::open(folder)?).await?;
+    let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };
+    for (path, content) in read(&WorkspaceFolder::open(Path::new(&platform))?).await? {
+        if path.starts_with(AGENTS) {
+            files.entry(path).or_insert(content);
+        }
+    }
+    Ok(files)
 }
 
 /// Executes `asked`.

@@ -12,12 +12,13 @@ use dormouse_http::{
     App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, Fetch, Records, SignalSubscriptions};
+use dormouse_ports::{Clock, EventBus, Fetch, Records, SignalSubscriptions, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
 use crate::Function;
 use crate::config::{Config, SecretsError};
+use crate::machine::LookedFor;
 use crate::workspaces::published;
 
 /// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
@@ -62,10 +63,28 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
+    let bus = Arc::new(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone()));
+    let shape = Shape { streams: streams(function), reads_only: function == Function::Stream, bus };
+    Ok(joined(shape, config, telemetry, agents).await?.0)
+}
+
+/// What differs between the functions, and between them and a machine of one's own.
+pub(crate) struct Shape {
+    pub(crate) streams: StreamLimits,
+    pub(crate) reads_only: bool,
+    pub(crate) bus: Arc<dyn EventBus>,
+}
+
+/// The server, and its store as one that knows what falls due.
+pub(crate) async fn joined(
+    Shape { streams, reads_only, bus }: Shape,
+    config: Config,
+    telemetry: Option<Telemetry>,
+    agents: &Agents,
+) -> Result<(Server, Arc<dyn Sleepers>), BootError> {
     let access = config.workspaces.is_some().then(|| config.access.clone());
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let outside = Outside::new(bus.clone(), clock.clone());
     let making = async { agents.compile(&outside) };
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
@@ -87,7 +106,9 @@ pub async fn compose(
         }
         (Some(_) | None, Some(_) | None) => agents,
     };
-    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
+    // Where the scheduler is not told of a wake-up, the table has to be able to tell.
+    let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
+    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
     let receipts = secrets.receipt_keys.as_ref().map(Receipts::of);
     let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts);
     let ids = Arc::new(RandomIds);
@@ -104,21 +125,23 @@ pub async fn compose(
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
     };
-    let subscriptions: Arc<dyn SignalSubscriptions> =
-        Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
+    let subscriptions: Arc<dyn SignalSubscriptions> = match config.registers {
+        true => Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock)),
+        false => Arc::new(LookedFor::default()),
+    };
     let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
-        streams: streams(function),
+        streams,
         origins: config.origins,
-        reads_only: function == Function::Stream,
+        reads_only,
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {
         engine: RecordingEngine::new(recording, ids, spawner, planner).limited(config.quotas.invocation),
         agents,
-        maintenance: store.into(),
+        maintenance: store.clone().into(),
         subscriptions,
         bus,
         callbacks,
@@ -133,7 +156,7 @@ pub async fn compose(
         },
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
-    Ok(Server::new(app, wire))
+    Ok((Server::new(app, wire), store))
 }
 
 /// Whose keys and tokens are taken.

@@ -17,6 +17,8 @@ use crate::Function;
 const RULE_SETTLING: u64 = 5;
 /// Number of seconds that Lambda lets a function run at most.
 const LONGEST: u64 = 900;
+/// Number of seconds that a turn may compute on a machine of one's own, where nothing is said.
+const ON_MACHINE: u64 = 60;
 
 /// Configuration of a function, from its environment.
 ///
@@ -46,6 +48,7 @@ const LONGEST: u64 = 900;
 /// | `DORMOUSE_WORKSPACES_BUCKET` | the bucket of their bundles; needed with them |
 /// | `DORMOUSE_WORKSPACES_PREFIX` | beginning of the keys of their bundles; optional, `workspaces/` |
 /// | `DORMOUSE_AGENT_SECRETS` | path of the parameters for `${secrets.NAME}` of them; optional, none without it |
+/// | `DORMOUSE_TOOLS_FUNCTION` | name of the function in which their native tools and actions work; optional, none of them without it |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them |
@@ -85,6 +88,8 @@ pub struct Config {
     pub wakeup_arn: String,
     /// The function that takes events.
     pub signal_arn: String,
+    /// True if wake-ups and rules are registered with the services of AWS; otherwise workers look for what falls due.
+    pub registers: bool,
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
     /// Published workspaces whose agents are served.
@@ -114,7 +119,30 @@ impl Config {
     /// [`ConfigError`] names all variables that are missing or malformed.
     pub fn from_variables(function: Function, look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut reader = VariableReader(Variables::new(look_up));
-        let config = Self {
+        let config = reader.config(function, true);
+        reader.runtime();
+        reader.0.complete(config)
+    }
+
+    /// Reads the variables of a process on a machine of one's own. The bus, the scheduler and the functions are optional
+    /// there: without `DORMOUSE_SCHEDULER_GROUP` nothing is registered elsewhere, and workers look at the table for what
+    /// falls due. `DORMOUSE_TURN` is 60 where nothing is said.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names all variables that are missing or malformed.
+    pub fn of_machine(look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut reader = VariableReader(Variables::new(look_up));
+        let config = reader.config(Function::Signal, false);
+        reader.0.complete(config)
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
+    fn config(&mut self, function: Function, on_lambda: bool) -> Config {
+        let reader = self;
+        let registers = on_lambda || reader.0.optional("DORMOUSE_SCHEDULER_GROUP").is_some();
+        let usual_turn = if on_lambda { LONGEST } else { ON_MACHINE };
+        Config {
             table: reader.0.needed("DORMOUSE_TABLE"),
             secrets: reader.secrets(function),
             authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
@@ -122,20 +150,28 @@ impl Config {
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
-            bus: reader.0.needed("DORMOUSE_BUS"),
-            scheduler_group: reader.0.needed("DORMOUSE_SCHEDULER_GROUP"),
-            scheduler_role_arn: reader.arn("DORMOUSE_SCHEDULER_ROLE_ARN"),
-            wakeup_arn: reader.arn("DORMOUSE_WAKEUP_ARN"),
-            signal_arn: reader.arn("DORMOUSE_SIGNAL_ARN"),
+            bus: reader.text("DORMOUSE_BUS", registers),
+            scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
+            scheduler_role_arn: reader.arn_where("DORMOUSE_SCHEDULER_ROLE_ARN", registers),
+            wakeup_arn: reader.arn_where("DORMOUSE_WAKEUP_ARN", registers),
+            signal_arn: reader.arn_where("DORMOUSE_SIGNAL_ARN", registers),
+            registers,
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
             workspaces: reader.workspaces(),
             access: reader.access(),
             quotas: Quotas::read(&mut reader.0),
             rule_settling: Duration::from_secs(reader.0.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
-            turn: Duration::from_secs(reader.0.number("DORMOUSE_TURN", LONGEST, 1..=LONGEST)),
-        };
-        reader.runtime();
-        reader.0.complete(config)
+            turn: Duration::from_secs(reader.0.number("DORMOUSE_TURN", usual_turn, 1..=LONGEST)),
+        }
+    }
+
+    /// A text that is needed only where wake-ups are registered.
+    fn text(&mut self, name: &str, needed: bool) -> String {
+        if needed { self.0.needed(name) } else { self.0.optional(name).unwrap_or_default() }
+    }
+
+    fn arn_where(&mut self, name: &str, needed: bool) -> String {
+        if needed { self.arn(name) } else { self.optional_arn(name).unwrap_or_default() }
     }
 }
 
@@ -254,6 +290,26 @@ mod tests {
             _ => return None,
         };
         Some(value.to_owned())
+    }
+
+    #[test]
+    fn a_machine_needs_a_table_secrets_and_access_and_all_of_the_scheduler_or_nothing() {
+        let only = |names: &'static [&'static str]| {
+            Config::of_machine(move |name| names.contains(&name).then(|| variables(name))?)
+        };
+        const LEAST: &[&str] = &[
+            "DORMOUSE_TABLE",
+            "DORMOUSE_CALLBACK_SECRET",
+            "DORMOUSE_SIGNAL_KEY",
+            "AWS_REGION",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+        ];
+        let config = only(LEAST).expect("a configuration");
+        assert_eq!((config.registers, config.bus.as_str(), config.turn.as_secs()), (false, "", 60));
+        assert!(Config::of_machine(variables).expect("a configuration").registers);
+        let refused = only(&["DORMOUSE_SCHEDULER_GROUP"]).expect_err("the rest is missing").to_string();
+        assert!(refused.contains("DORMOUSE_WAKEUP_ARN is missing") && !refused.contains("LAMBDA"), "{refused}");
     }
 
     #[test]

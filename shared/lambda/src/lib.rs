@@ -13,6 +13,7 @@
 mod boot;
 mod config;
 mod gateway;
+mod machine;
 mod serve;
 mod streaming;
 pub mod telemetry;
@@ -20,4 +21,5 @@ mod workspaces;
 
 pub use boot::{BootError, boot, compose};
 pub use config::{Config, SecretSources, Secrets, SecretsError, WorkspaceConfig};
+pub use machine::{Machine, WorkQueue, machine};
 pub use serve::{Function, serve};

@@ -415,7 +415,7 @@ async fn forget(store: Arc<EmbeddedDynamoDb>, running: RunningGuard) {
 }
 
 /// Sends spans now and then: nothing freezes this process after a request.
-async fn send_spans(app: App, running: RunningGuard) {
+pub(crate) async fn send_spans(app: App, running: RunningGuard) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(SEND_SPANS_EVERY) => app.flush(SEND_SPANS_EVERY).await,
@@ -424,7 +424,7 @@ async fn send_spans(app: App, running: RunningGuard) {
     }
 }
 
-async fn asked_to_end() -> io::Result<()> {
+pub(crate) async fn asked_to_end() -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -434,7 +434,7 @@ async fn asked_to_end() -> io::Result<()> {
     Ok(())
 }
 
-async fn end_at_once() {
+pub(crate) async fn end_at_once() {
     if asked_to_end().await.is_ok() {
         tracing::warn!(
             "a second signal ended the process at once; the next start takes over the turns that were running"
@@ -445,7 +445,7 @@ async fn end_at_once() {
 
 /// The functions that are triggered by events and timers, served by the application.
 #[derive(Debug)]
-struct Served(App);
+pub(crate) struct Served(pub(crate) App);
 
 #[async_trait]
 impl Functions for Served {

@@ -88,8 +88,29 @@ pub(crate) async fn meant_for_us(State(hosts): State<Hosts>, request: Request<Bo
     }
 }
 
-/// Hands a request to the application. The turn goes on when the client leaves, as it does on AWS.
 async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Response {
+    let Gateway { server, body_limit, running, gate, .. } = gateway;
+    Front { server, body_limit, running, gate }.answer(request).await
+}
+
+/// The way of a request to the application.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    pub(crate) server: Server,
+    /// The largest body, in bytes.
+    pub(crate) body_limit: usize,
+    pub(crate) running: RunningGuard,
+    pub(crate) gate: Gate,
+}
+
+impl Front {
+    /// Hands a request to the application. The turn goes on when the client leaves, as it does on AWS.
+    pub(crate) async fn answer(self, request: Request<Body>) -> Response {
+        answered(self, request).await
+    }
+}
+
+async fn answered(gateway: Front, request: Request<Body>) -> Response {
     if socket::is_asked_for(&request) {
         return socket::open(&gateway.server, request, gateway.running).await;
     }

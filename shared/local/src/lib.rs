@@ -25,6 +25,7 @@ mod gateway;
 mod hosts;
 pub mod keys;
 mod listen;
+mod machine;
 mod opened;
 mod pattern;
 mod program;
@@ -47,6 +48,7 @@ pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve}
 pub use folder::FolderError;
 pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;
+pub use machine::{MachineError, MachineOptions, Role, serve_machine};
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;
 pub use receipts::{keep_receipt_ring, receipt_ring, seed};

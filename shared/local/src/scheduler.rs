@@ -32,6 +32,7 @@ struct SchedulerInner {
     agenda: Mutex<Agenda>,
     changed: Notify,
     clock: Arc<dyn Clock>,
+    read_every: Duration,
 }
 
 /// Wake-ups that come soon, in the order of time.
@@ -53,7 +54,12 @@ impl fmt::Debug for LocalScheduler {
 
 impl LocalScheduler {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock }))
+        Self::reading_every(READ_EVERY, clock)
+    }
+
+    /// One that also sees, within `read_every`, what other processes write.
+    pub(crate) fn reading_every(read_every: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock, read_every }))
     }
 
     /// Takes the hint that pause `generation` of `invocation_id` is to be woken when it falls due.
@@ -75,7 +81,7 @@ impl LocalScheduler {
         loop {
             if self.0.clock.monotonic() >= read_at {
                 let again = match self.read(&*store).await {
-                    Ok(()) => READ_EVERY,
+                    Ok(()) => self.0.read_every,
                     Err(error) => {
                         tracing::warn!(%error, "the scheduler could not read what falls due; deadlines may be late");
                         READ_AGAIN

@@ -6,6 +6,7 @@ mod answers;
 mod assistant;
 mod doctor;
 mod long;
+mod machine;
 mod overload;
 mod process;
 mod protocol;

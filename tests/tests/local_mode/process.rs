@@ -11,7 +11,7 @@ use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
 /// How long to wait for something that must happen. Nothing is proved by it being short.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary: what `DORMOUSE_BIN` names, or else what cargo builds now, in the folder and profile of this test.
 ///

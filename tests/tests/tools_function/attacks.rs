@@ -97,7 +97,10 @@ async fn without_end(desk: &impl ExecutionBackend) {
     let limits = CommandLimits { time: Duration::from_secs(1), ..CommandLimits::default() };
     assert_eq!(limited("trap '' TERM; while :; do sleep 1; done", limits).await, Ok(CommandEnd::TimedOut));
     let limits = CommandLimits { processes: 30, ..CommandLimits::default() };
-    assert_eq!(limited("b() { sleep 9 & b | b & }; b; sleep 20", limits).await, Ok(CommandEnd::TooManyProcesses));
+    assert_eq!(
+        limited("bomb() { sleep 9 & sleep 0.02; bomb | bomb & }; bomb; sleep 20", limits).await,
+        Ok(CommandEnd::TooManyProcesses)
+    );
     let flood = limited("head -c 100M /dev/zero > flood", CommandLimits::default()).await;
     let Err(ExecutionError::Denied { reason }) = flood else { panic!("{flood:?}") };
     assert!(reason.contains("nothing of what the command wrote was kept"), "{reason}");

@@ -22,6 +22,8 @@ pub struct Settings {
     pub approval: ApprovalPolicy,
     /// What is done with conversations and memory.
     pub engine: EngineSettings,
+    /// Whether the history of the workspace is kept beside it, where that is said.
+    pub history_mirror_enabled: Option<bool>,
     #[serde(skip)]
     pub(crate) default_agent_line: Option<usize>,
 }
@@ -82,6 +84,11 @@ impl WorkspaceKind {
 }
 
 impl Settings {
+    /// True if the history of the workspace is kept beside it: unless it says otherwise, or only talks.
+    pub fn mirrors_history(&self) -> bool {
+        self.kind == WorkspaceKind::Project && self.history_mirror_enabled.unwrap_or(true)
+    }
+
     /// The settings where the file cannot be read: no tool is called that it may have forbidden.
     pub(crate) fn unreadable() -> Self {
         Self { kind: WorkspaceKind::Chat, approval: ApprovalPolicy::everything(), ..Self::default() }
@@ -102,11 +109,11 @@ impl Settings {
             system_prompt: fields.text("system_prompt", problems),
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
             engine: fields.get("engine").map(|node| EngineSettings::read(node, problems)).unwrap_or_default(),
+            history_mirror_enabled: fields.boolean("history_mirror_enabled", problems),
             default_agent_line,
         };
         fields.without_effect("skill_dirs", "skills are read from `.openharness/skills` only", problems);
         fields.without_effect("imports", "nothing is imported when a workspace runs", problems);
-        fields.without_effect("history_mirror_enabled", "there is no history mirror yet", problems);
         fields.without_effect("runtime", "a template leaves no trace", problems);
         fields.finish(problems);
         settings

@@ -6,16 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
-use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load, read};
+use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefinition, Workspace, load};
 use dormouse_aws::S3Objects;
 use dormouse_fetch::NetworkFetch;
-use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use dormouse_ports::tool::NATIVE_TOOLS;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
-use super::tell_problems;
+use super::{definitions, tell_problems};
 use crate::target::{TargetError, access};
 use crate::terminal::plain;
 
@@ -62,7 +61,7 @@ pub(crate) enum PublishFailure {
 
 /// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
 pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailure> {
-    let files = read(&WorkspaceFolder::open(&asked.folder)?).await?;
+    let files = definitions(&asked.folder).await?;
     let platform =
         Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: false };
     let workspace = load(&files, &platform);

@@ -16,8 +16,11 @@ use super::capture::{Flood, Output};
 use super::place::Place;
 use super::processes::{MARK, Processes};
 
-/// Sets what a process cannot set for another one: no memory images, and the memory of each process.
-const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$2" 2>/dev/null; exec /bin/sh -c "$1""#;
+/// Sets what a process cannot set for another one: no memory images, and the memory of each process. It yields to this
+/// process, which could not end it otherwise while it starts others as fast as it can.
+const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$2" 2>/dev/null
+command -v nice >/dev/null 2>&1 && exec nice -n 15 /bin/sh -c "$1"
+exec /bin/sh -c "$1""#;
 /// Variables of this process that every command needs.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// Variables that change how programs are loaded: they are not for a declaration to set.

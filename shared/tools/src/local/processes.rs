@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 /// The variable by which a command's processes are known.
 pub(super) const MARK: &str = "DORMOUSE_COMMAND";
 /// Time between two looks at what a command does.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
 /// Time that a command gets to end by itself when it is told to.
 const GRACE: Duration = Duration::from_millis(500);
 /// Rounds in which processes are looked for that were started while others were ended.

@@ -2,9 +2,12 @@
 //! message says which tools the model is to call.
 
 mod agents;
+mod bad_input;
 mod context;
 mod hooks;
+mod mirror;
 mod queue;
+mod templates;
 mod world;
 
 use std::fs;

@@ -1,0 +1,192 @@
+//! The history mirror: a SQLite database beside a workspace that follows the events of its runs.
+//!
+//! The truth is the table of the server. The mirror reads the feed of events behind its cursor, in batches, applies each
+//! batch in one transaction together with the cursor, and is never in the way of a run: it is a client like any other.
+
+mod database;
+mod tables;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dormouse_protocol::List;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::talk::{Client, ServerArgs, TalkError};
+use crate::terminal::plain;
+use database::{Mirror, MirrorError};
+
+/// Place of the database in a workspace.
+pub(crate) const PLACE: &str = ".openharness/data/history.db";
+/// What a mirror of everything that a server has calls its workspace.
+const EVERYTHING: &str = "*";
+/// Events of a batch.
+const BATCH: usize = 200;
+/// Time between two looks at the database and after an error at the server, and the longest after more of them.
+const EVERY: Duration = Duration::from_secs(1);
+/// For how long the feed is listened to before it is read again in any case.
+const LISTENED: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Keeps what a server tells of a workspace in a SQLite database.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dormouse mirror --url https://agents.example.com --workspace workspace_01J… --into support.db\n  \
+    dormouse mirror --into .openharness/data/history.db --status\n\n\
+    The mirror goes on where it was. A missing or damaged one is made anew from the beginning; one of a newer version and a \
+    database of something else are left as they are."
+)]
+pub(crate) struct MirrorArgs {
+    /// Workspace that is followed, by its id; all that the key may see without it.
+    #[arg(long, value_name = "WORKSPACE_ID")]
+    workspace: Option<String>,
+    /// The database.
+    #[arg(long, value_name = "FILE", default_value = PLACE)]
+    into: PathBuf,
+    /// Read what there is, and end.
+    #[arg(long)]
+    once: bool,
+    /// Print how far it is, as JSON, and end; no server is asked.
+    #[arg(long, conflicts_with_all = ["once", "rebuild"])]
+    status: bool,
+    /// Empty it; whoever follows it begins anew. No server is asked.
+    #[arg(long, conflicts_with = "once")]
+    rebuild: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Reason for which nothing is mirrored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MirrorFailure {
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    #[error(transparent)]
+    Talk(#[from] TalkError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Executes `asked`.
+pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
+    let workspace = asked.workspace.as_deref();
+    if asked.status {
+        let state = Mirror::existing(&asked.into)?.state()?;
+        writeln!(io::stdout(), "{}", crate::terminal::json(&serde_json::json!(state), true))?;
+        return Ok(());
+    }
+    if asked.rebuild {
+        Mirror::existing(&asked.into)?.rebuild()?;
+        writeln!(io::stdout(), "{} is empty; whoever follows it begins anew", asked.into.display())?;
+        return Ok(());
+    }
+    let client = Client::open(&asked.server)?;
+    let mirror = Mirror::open(&asked.into, workspace.unwrap_or(EVERYTHING))?;
+    if asked.once {
+        while batch(&client, &mirror, workspace).await? {}
+        return Ok(());
+    }
+    drop(mirror);
+    follow(&client, &asked.into, workspace, false).await;
+    Ok(())
+}
+
+/// Follows the runs of the folder of a workspace in `into`, whose server keeps its state in `data`, until it is dropped.
+pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf) {
+    let server = ServerArgs { url: None, key: None, data };
+    loop {
+        // It serves when its address is noted; one that is not answered at is of an earlier start.
+        if let Ok(client) = Client::open(&server) {
+            follow(&client, &into, None, true).await;
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Follows for ever, or until nobody is there where it `ends` then. What goes wrong is noted in the mirror, and tried again.
+async fn follow(client: &Client, into: &Path, workspace: Option<&str>, ends: bool) {
+    let mut pause = EVERY;
+    let mut open: Option<Mirror> = None;
+    loop {
+        match round(client, into, workspace, &mut open).await {
+            Ok(()) => {
+                pause = EVERY;
+                if let Some(mirror) = &open {
+                    listen(client, mirror, workspace).await;
+                }
+            }
+            Err(MirrorFailure::Talk(TalkError::Unreachable { .. })) if ends => return,
+            Err(error) => {
+                let message = error.to_string();
+                tracing::warn!(error = message, again_in = ?pause, "the history mirror does not go on");
+                // Where it cannot be written to either, the log has said so.
+                let _ = open.take().map(|mirror| mirror.note(&plain(&message)));
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn round(
+    client: &Client,
+    into: &Path,
+    workspace: Option<&str>,
+    open: &mut Option<Mirror>,
+) -> Result<(), MirrorFailure> {
+    if open.as_ref().is_none_or(Mirror::is_gone) {
+        *open = Some(Mirror::open(into, workspace.unwrap_or(EVERYTHING))?);
+    }
+    if let Some(mirror) = open {
+        while batch(client, mirror, workspace).await? {}
+    }
+    Ok(())
+}
+
+/// Waits until there is something to do: an event in the feed, or a database that is gone or was emptied.
+async fn listen(client: &Client, mirror: &Mirror, workspace: Option<&str>) {
+    let Ok(cursor) = mirror.cursor() else { return };
+    let changed = async {
+        while !mirror.is_gone() && mirror.cursor().is_ok_and(|now| now == cursor) {
+            tokio::time::sleep(EVERY).await;
+        }
+    };
+    let path = workspace.map_or("/v1/events/stream".to_owned(), |id| format!("/v1/events/stream?workspace_id={id}"));
+    let told = async {
+        // Where it cannot be listened to, it is read again a little later.
+        let Ok(mut stream) = client.stream(&path, cursor.as_deref()).await else { return };
+        while let Ok(Some(piece)) = stream.chunk().await {
+            if String::from_utf8_lossy(&piece).contains("data:") {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = changed => {}
+        () = told => {}
+        () = tokio::time::sleep(LISTENED) => {}
+    }
+}
+
+/// One batch; false where there is nothing behind it.
+async fn batch(client: &Client, mirror: &Mirror, workspace: Option<&str>) -> Result<bool, MirrorFailure> {
+    let cursor = mirror.cursor()?;
+    let mut path = format!("/v1/events?limit={BATCH}");
+    for (name, value) in [("workspace_id", workspace), ("after_event_id", cursor.as_deref())] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={value}"));
+        }
+    }
+    let page: List<Value> = client.read(&path).await?;
+    let state = mirror.state()?;
+    let is_new = state.status != "idle" || state.last_synced_at.is_none();
+    if page.data.is_empty() && page.page.next_cursor.is_none() && !is_new {
+        return Ok(false);
+    }
+    // A page of one workspace may be empty and go on.
+    let last = page.page.next_cursor.as_deref().or_else(|| page.data.last().and_then(|event| event["id"].as_str()));
+    mirror.apply((cursor.as_deref(), last), &page.data, Timestamp::now())?;
+    Ok(page.page.has_more)
+}

@@ -1,0 +1,335 @@
+//! The database of a mirror: what was read of the feed, and how far, in one transaction each time.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::tables;
+
+/// `DORM` in ASCII: a database of ours says so in its header.
+const OURS: i32 = 0x444f_524d;
+/// The version of the tables.
+pub(crate) const VERSION: i32 = 1;
+/// For how long somebody else may hold the database.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reason for which there is no mirror. Each message contains the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MirrorError {
+    #[error("there is no mirror at {}: `dormouse dev --workspace` makes one, and so does `dormouse mirror`", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is damaged: it is made anew from the beginning by whoever follows, and nothing is lost by that", .0.display())]
+    Corrupt(PathBuf),
+    #[error(
+        "{} has tables of version {found}, and this program knows {VERSION}: it was written by a newer one and stays as it is; use that one, or \
+         name another file with --into", path.display()
+    )]
+    Newer { path: PathBuf, found: i32 },
+    #[error("{} is a database of something else and stays as it is: name another file with --into", .0.display())]
+    Foreign(PathBuf),
+    #[error("{} is held by another program: end what works in it; the next attempt goes on where this one was", .0.display())]
+    Locked(PathBuf),
+    #[error("{} belongs to the workspace {found}, not to {asked}: name another file with --into", path.display())]
+    Another { path: PathBuf, found: String, asked: String },
+    #[error("{} cannot be used: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{} cannot be used: {error}", path.display())]
+    Sql { path: PathBuf, error: rusqlite::Error },
+}
+
+/// How far a mirror is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct MirrorState {
+    pub(crate) workspace_id: String,
+    pub(crate) last_event_id: Option<String>,
+    pub(crate) last_synced_at: Option<String>,
+    /// `idle` or `error`.
+    pub(crate) status: String,
+    pub(crate) error_message: Option<String>,
+    /// Number of events in it.
+    pub(crate) events: u64,
+}
+
+/// An open mirror.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    path: PathBuf,
+    /// One statement at a time, whichever thread asks.
+    connection: Mutex<Connection>,
+}
+
+impl Mirror {
+    /// The mirror of `workspace` at `path`; a missing one is made, and a damaged one made anew.
+    pub(crate) fn open(path: &Path, workspace: &str) -> Result<Self, MirrorError> {
+        match Self::made(path, workspace) {
+            Err(MirrorError::Corrupt(_)) => {
+                tracing::warn!(path = %path.display(), "the history mirror is damaged and is made anew from the beginning");
+                remove(path)?;
+                Self::made(path, workspace)
+            }
+            made => made,
+        }
+    }
+
+    /// The mirror at `path`, which must be there; nothing is made.
+    pub(crate) fn existing(path: &Path) -> Result<Self, MirrorError> {
+        if !path.is_file() {
+            return Err(MirrorError::Missing(path.to_owned()));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mirror = Self::connected(path, Connection::open_with_flags(path, flags))?;
+        match mirror.header()? {
+            (OURS, VERSION) => Ok(mirror),
+            (OURS, found) if found > VERSION => Err(MirrorError::Newer { path: path.to_owned(), found }),
+            (_, _) => Err(MirrorError::Foreign(path.to_owned())),
+        }
+    }
+
+    fn made(path: &Path, workspace: &str) -> Result<Self, MirrorError> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|error| MirrorError::Io { path: path.to_owned(), error })?;
+        }
+        let mirror = Self::connected(path, Connection::open(path))?;
+        let (owner, version) = mirror.header()?;
+        let tables: i64 = mirror.ask("SELECT count(*) FROM sqlite_master")?;
+        match (owner, version, tables) {
+            (OURS, VERSION, _) => mirror.check()?,
+            (OURS, found, _) if found > VERSION => return Err(MirrorError::Newer { path: path.to_owned(), found }),
+            (0, 0, 0) => mirror.create(workspace)?,
+            (_, _, _) => return Err(MirrorError::Foreign(path.to_owned())),
+        }
+        let found: String = mirror.ask("SELECT workspace_id FROM mirror_state")?;
+        match found == workspace {
+            true => Ok(mirror),
+            false => Err(MirrorError::Another { path: path.to_owned(), found, asked: workspace.to_owned() }),
+        }
+    }
+
+    fn connected(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Self, MirrorError> {
+        let connection = opened.map_err(|error| told(path, error))?;
+        connection.busy_timeout(PATIENCE).map_err(|error| told(path, error))?;
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection) })
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose it is, and of which version.
+    fn header(&self) -> Result<(i32, i32), MirrorError> {
+        Ok((self.ask("PRAGMA application_id")?, self.ask("PRAGMA user_version")?))
+    }
+
+    fn check(&self) -> Result<(), MirrorError> {
+        let sound: String = self.ask("PRAGMA quick_check(1)")?;
+        if sound == "ok" { Ok(()) } else { Err(MirrorError::Corrupt(self.path.clone())) }
+    }
+
+    fn create(&self, workspace: &str) -> Result<(), MirrorError> {
+        let made = (|| {
+            let mut connection = self.connection();
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(tables::CREATE)?;
+            change.execute("INSERT INTO mirror_state (workspace_id, status) VALUES (?1, 'idle')", [workspace])?;
+            change.pragma_update(None, "application_id", OURS)?;
+            change.pragma_update(None, "user_version", VERSION)?;
+            change.commit()
+        })();
+        made.map_err(|error| told(&self.path, error))
+    }
+
+    fn ask<T: rusqlite::types::FromSql>(&self, sql: &str) -> Result<T, MirrorError> {
+        self.connection().query_row(sql, [], |row| row.get(0)).map_err(|error| told(&self.path, error))
+    }
+
+    /// The event behind which it goes on; none from the beginning.
+    pub(crate) fn cursor(&self) -> Result<Option<String>, MirrorError> {
+        self.ask("SELECT last_event_id FROM mirror_state")
+    }
+
+    /// How far it is.
+    pub(crate) fn state(&self) -> Result<MirrorState, MirrorError> {
+        let sql = "SELECT workspace_id, last_event_id, last_synced_at, status, error_message, (SELECT count(*) FROM events) \
+                   FROM mirror_state";
+        let read = self.connection().query_row(sql, [], |row| {
+            Ok(MirrorState {
+                workspace_id: row.get(0)?,
+                last_event_id: row.get(1)?,
+                last_synced_at: row.get(2)?,
+                status: row.get(3)?,
+                error_message: row.get(4)?,
+                events: row.get(5)?,
+            })
+        });
+        read.map_err(|error| told(&self.path, error))
+    }
+
+    /// Applies `events`, which come behind `cursor` and lead to `last`, all of them or none. False where somebody else went
+    /// on from there meanwhile: then nothing was done.
+    pub(crate) fn apply(
+        &self,
+        (cursor, last): (Option<&str>, Option<&str>),
+        events: &[Value],
+        now: Timestamp,
+    ) -> Result<bool, MirrorError> {
+        let applied = (|| {
+            let mut connection = self.connection();
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let found: Option<String> =
+                change.query_row("SELECT last_event_id FROM mirror_state", [], |row| row.get(0)).optional()?.flatten();
+            if found.as_deref() != cursor {
+                return Ok(false);
+            }
+            for event in events {
+                tables::apply(&change, event)?;
+            }
+            done(&change, last.or(cursor), now)?;
+            change.commit().map(|()| true)
+        })();
+        applied.map_err(|error| told(&self.path, error))
+    }
+
+    /// Notes why it does not go on.
+    pub(crate) fn note(&self, message: &str) -> Result<(), MirrorError> {
+        let sql = "UPDATE mirror_state SET status = 'error', error_message = ?1";
+        self.connection().execute(sql, [message]).map(drop).map_err(|error| told(&self.path, error))
+    }
+
+    /// Empties it; whoever follows begins anew.
+    pub(crate) fn rebuild(&self) -> Result<(), MirrorError> {
+        let emptied = (|| {
+            let mut connection = self.connection();
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(tables::EMPTY)?;
+            change.commit()
+        })();
+        emptied.map_err(|error| told(&self.path, error))
+    }
+
+    /// True if the file that it has open is not at its place any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.path.is_file()
+    }
+}
+
+fn done(change: &Transaction<'_>, last: Option<&str>, now: Timestamp) -> rusqlite::Result<()> {
+    let sql = "UPDATE mirror_state SET last_event_id = ?1, last_synced_at = ?2, status = 'idle', error_message = NULL";
+    change.execute(sql, params![last, now.to_string()]).map(drop)
+}
+
+fn remove(path: &Path) -> Result<(), MirrorError> {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(MirrorError::Io { path: path.to_owned(), error });
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn told(path: &Path, error: rusqlite::Error) -> MirrorError {
+    let path = path.to_owned();
+    let code = error.sqlite_error_code();
+    if matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
+        return MirrorError::Corrupt(path);
+    }
+    match code {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => MirrorError::Locked(path),
+        Some(_) | None => MirrorError::Sql { path, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(n: u64, kind: &str, payload: Value) -> Value {
+        json!({
+            "id": format!("event_{n}"), "object": "event", "event": kind, "created_at": "2027-01-15T08:00:00Z",
+            "resource": { "type": "task", "id": "task_1" }, "sequence": n, "payload": payload,
+            "session_id": "session_1", "task_id": "task_1", "workspace_id": "w",
+        })
+    }
+
+    fn count(path: &Path, table: &str) -> i64 {
+        let asked = Connection::open(path).expect("a database");
+        asked.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a number")
+    }
+
+    #[test]
+    fn a_batch_is_applied_whole_and_once() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join(".openharness/data/history.db");
+        let mirror = Mirror::open(&path, "w").expect("a mirror");
+        let events = [
+            event(1, "task.submitted", json!({})),
+            event(2, "user.message", json!({ "message": { "id": "message_1", "role": "user", "parts": [] } })),
+            event(3, "task.completed", json!({})),
+        ];
+        assert!(mirror.apply((None, Some("event_3")), &events, Timestamp::UNIX_EPOCH).expect("applied"));
+        assert!(
+            !mirror.apply((None, Some("event_3")), &events, Timestamp::UNIX_EPOCH).expect("looked at"),
+            "somebody was here before"
+        );
+        assert_eq!(mirror.cursor().expect("a cursor").as_deref(), Some("event_3"));
+        assert_eq!((count(&path, "events"), count(&path, "messages"), count(&path, "runs")), (3, 1, 1));
+        let broken = [event(4, "task.started", json!({})), json!({ "event": "task.failed" })];
+        assert!(mirror.apply((Some("event_3"), None), &broken, Timestamp::UNIX_EPOCH).is_err());
+        assert_eq!((mirror.state().expect("a state").events, count(&path, "events")), (3, 3), "all or nothing");
+        mirror.rebuild().expect("emptied");
+        assert_eq!((mirror.cursor().expect("a cursor"), count(&path, "events")), (None, 0));
+    }
+
+    #[test]
+    fn what_is_damaged_is_made_anew_and_nothing_else_is() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("history.db");
+        fs::write(&path, vec![7; 9000]).expect("a file");
+        assert!(matches!(Mirror::existing(&path), Err(MirrorError::Corrupt(_))));
+        let mirror = Mirror::open(&path, "w").expect("made anew");
+        mirror
+            .apply((None, Some("event_1")), &[event(1, "task.submitted", json!({}))], Timestamp::UNIX_EPOCH)
+            .expect("applied");
+        drop(mirror);
+        assert!(matches!(Mirror::open(&path, "other"), Err(MirrorError::Another { .. })));
+        Connection::open(&path).expect("a database").pragma_update(None, "user_version", VERSION + 1).expect("set");
+        assert!(matches!(Mirror::open(&path, "w"), Err(MirrorError::Newer { .. })));
+        assert_eq!(count(&path, "events"), 1, "it stays as it is");
+        let other = place.path().join("other.db");
+        Connection::open(&other).expect("a database").execute_batch("CREATE TABLE mine (x)").expect("made");
+        assert!(matches!(Mirror::open(&other, "w"), Err(MirrorError::Foreign(_))));
+        assert_eq!(count(&other, "mine"), 0, "it stays as it is");
+        assert!(matches!(Mirror::existing(&place.path().join("none")), Err(MirrorError::Missing(_))));
+    }
+
+    #[test]
+    fn one_that_is_held_is_waited_for_and_told() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("history.db");
+        let mirror = Mirror::open(&path, "w").expect("a mirror");
+        let holder = Connection::open(&path).expect("a database");
+        holder.execute_batch("BEGIN EXCLUSIVE").expect("held");
+        let refused =
+            mirror.apply((None, Some("event_1")), &[event(1, "task.submitted", json!({}))], Timestamp::UNIX_EPOCH);
+        assert!(matches!(refused, Err(MirrorError::Locked(_))), "{refused:?}");
+        holder.execute_batch("COMMIT").expect("let go");
+        assert!(
+            mirror
+                .apply((None, Some("event_1")), &[event(1, "task.submitted", json!({}))], Timestamp::UNIX_EPOCH)
+                .expect("applied")
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! The same on a machine of one's own: no Lambda, and as much of EventBridge and the Scheduler as is named.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use dormouse_api::{Agents, StreamLimits};
+use dormouse_aws::EventBridgeBus;
+use dormouse_harness::WORK;
+use dormouse_http::Server;
+use dormouse_otel::Telemetry;
+use dormouse_ports::{
+    BusError, Event, EventBus, EventRule, EventRules, ListedRule, Registration, RuleName, Sleepers, Subscription,
+    SubscriptionError, Timers,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::boot::{BootError, Shape, joined};
+use crate::config::Config;
+
+/// Calls for work that this process may take itself.
+pub type WorkQueue = mpsc::UnboundedReceiver<Value>;
+
+/// What a process on a machine of one's own serves.
+#[derive(Debug)]
+pub struct Machine {
+    /// The server.
+    pub server: Server,
+    /// The table, as one that knows what falls due.
+    pub sleepers: MachineStore,
+    /// Calls for work that were made in this process; for one that takes none they are dropped, and workers find the work
+    /// in the table.
+    pub work: WorkQueue,
+}
+
+/// A table that knows what falls due.
+#[derive(Clone)]
+pub struct MachineStore(pub Arc<dyn Sleepers>);
+
+impl std::fmt::Debug for MachineStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MachineStore")
+    }
+}
+
+/// The server of `agents` with `config`, and what a worker beside it needs.
+///
+/// # Errors
+/// If a secret cannot be had, or an agent is wrong.
+pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agents) -> Result<Machine, BootError> {
+    let (calls, work) = mpsc::unbounded_channel();
+    let elsewhere = match config.bus.is_empty() {
+        true => None,
+        false => Some(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone())),
+    };
+    let shape =
+        Shape { streams: StreamLimits::default(), reads_only: false, bus: Arc::new(MachineBus { elsewhere, calls }) };
+    let (server, sleepers) = joined(shape, config, telemetry, agents).await?;
+    Ok(Machine { server, sleepers: MachineStore(sleepers), work })
+}
+
+/// EventBridge, where there is a bus of it; calls for work also reach the worker of this process.
+struct MachineBus {
+    elsewhere: Option<EventBridgeBus>,
+    calls: mpsc::UnboundedSender<Value>,
+}
+
+#[async_trait]
+impl EventBus for MachineBus {
+    async fn publish(&self, event: Event) -> Result<(), BusError> {
+        let is_work = event.detail_type == WORK;
+        if is_work {
+            // Without a worker in this process others find the work in the table.
+            let _ = self.calls.send(json!(event));
+        }
+        match &self.elsewhere {
+            Some(bus) => bus.publish(event).await,
+            None if is_work => Ok(()),
+            None => Err(BusError::Rejected("there is no event bus: set DORMOUSE_BUS to its name".to_owned())),
+        }
+    }
+}
+
+/// Nothing is registered: workers look at the table for what falls due. Events of others do not come here, which is told
+/// once.
+#[derive(Debug, Default)]
+pub(crate) struct LookedFor {
+    was_told: AtomicBool,
+}
+
+#[async_trait]
+impl Timers for LookedFor {
+    async fn schedule(&self, _: &Subscription) -> Result<Registration, SubscriptionError> {
+        Ok(Registration::Known)
+    }
+
+    async fn cancel(&self, _: &Subscription) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl EventRules for LookedFor {
+    async fn put_rule(&self, _: &EventRule) -> Result<(), SubscriptionError> {
+        if !self.was_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "nobody takes events of the bus here, and pauses that wait for them go on by signals only: set \
+                 DORMOUSE_SCHEDULER_GROUP and the variables with it"
+            );
+        }
+        Ok(())
+    }
+
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_rule(&self, _: &RuleName) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! A process on a machine of one's own, on a table of AWS: the HTTP interface, the work, or both. Any number of them may run
+//! beside each other and beside the functions; the table keeps them from each other's turns.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use dormouse_http::Server;
+use dormouse_ports::{Clock, Sleepers};
+use dormouse_system::SystemClock;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::dev::{Served, asked_to_end, end_at_once, send_spans};
+use crate::dispatcher::{Dispatcher, Functions, Job};
+use crate::gate::Gate;
+use crate::gateway::Front;
+use crate::listen;
+use crate::scheduler::LocalScheduler;
+use crate::shutdown::{RunningGuard, Shutdown};
+use crate::sweeper;
+
+/// Interval at which a worker looks for work that other processes accepted.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Interval at which it looks for what falls due.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// Time that observers may take at the end.
+const TIME_TO_TELL: Duration = Duration::from_millis(500);
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It answers requests, and leaves accepted work and what falls due to workers.
+    Api,
+    /// It does the work, and answers only for its health.
+    Worker,
+    /// Both.
+    All,
+}
+
+/// Options of such a process.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineOptions {
+    /// What it does.
+    pub role: Role,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The largest body of a request, in bytes.
+    pub body_limit: usize,
+    /// After which time the claims of a killed process are free.
+    pub lease: Duration,
+    /// Time that turns and connections may take when it is asked to end.
+    pub grace: Duration,
+    /// True if spans are sent.
+    pub sends_spans: bool,
+}
+
+/// Reason for which it does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The address belongs to another process, or is none of this machine.
+    #[error("{0} cannot be listened at: {1}; choose another address with --listen")]
+    Listen(SocketAddr, io::Error),
+    /// The operating system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Serves `server` until SIGINT or SIGTERM, then ends in order: `/readyz` says 503, no new requests and no new work, running
+/// turns finished for as long as `grace`. What is cut then is taken over by another worker when its claim has ended.
+///
+/// `work` are calls for work that this process makes itself; `store` knows what falls due.
+///
+/// # Errors
+/// [`MachineError`] when it cannot start.
+pub async fn serve_machine(
+    server: Server,
+    store: Arc<dyn Sleepers>,
+    work: mpsc::UnboundedReceiver<Value>,
+    options: MachineOptions,
+) -> Result<(), MachineError> {
+    let listener = TcpListener::bind(options.listen).await;
+    let listener = listener.map_err(|error| MachineError::Listen(options.listen, error))?;
+    let address = listener.local_addr()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let shutdown = Shutdown::new();
+    let app = server.app().clone();
+    if options.role != Role::Api {
+        let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(functions.clone(), clock.clone(), shutdown.running()));
+        tokio::spawn(take_up(work, dispatcher.clone()));
+        tokio::spawn(LocalScheduler::reading_every(READ_EVERY, clock.clone()).run(store, dispatcher));
+        tokio::spawn(sweeper::run_every(LOOK_EVERY, functions, clock.clone(), options.lease, shutdown.running()));
+    } else {
+        // Calls that nobody takes here must not be kept.
+        drop(work);
+    }
+    if options.sends_spans {
+        tokio::spawn(send_spans(app.clone(), shutdown.running()));
+    }
+    let running = shutdown.running();
+    let health = Health(running.clone());
+    let routes = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready)).with_state(health);
+    let routes = match options.role {
+        Role::Worker => routes,
+        Role::Api | Role::All => {
+            let gate = Gate::new(clock);
+            let front = Front { server, body_limit: options.body_limit, running: running.clone(), gate };
+            routes.merge(Router::new().fallback(forward).with_state(front))
+        }
+    };
+    let serving = tokio::spawn(listen::serve(listener, routes, running));
+    tracing::info!(%address, role = ?options.role, "ready");
+    writeln!(io::stdout(), "dormouse is ready at http://{address}")?;
+    asked_to_end().await?;
+    tracing::info!("ending after the running turns; a second signal ends at once");
+    tokio::spawn(end_at_once());
+    match timeout(options.grace, shutdown.end()).await {
+        Ok(()) => serving.await.map_err(io::Error::other)??,
+        Err(_) => tracing::warn!("some turns and connections did not end and are cut; another worker takes them over"),
+    }
+    let drained = app.drain(Some(TIME_TO_TELL)).await;
+    if drained.undelivered_count > 0 {
+        tracing::warn!(undelivered = drained.undelivered_count, "observers did not take every event; the rest is lost");
+    }
+    Ok(())
+}
+
+/// Takes up the work that this process called for.
+async fn take_up(mut work: mpsc::UnboundedReceiver<Value>, dispatcher: Arc<Dispatcher>) {
+    loop {
+        let call = tokio::select! {
+            call = work.recv() => call,
+            () = dispatcher.running().stopping() => None,
+        };
+        let Some(call) = call else { return };
+        let dispatcher = dispatcher.clone();
+        tokio::spawn(async move { dispatcher.carry(&Job::Wakeup(call)).await });
+    }
+}
+
+async fn forward(State(front): State<Front>, request: Request<Body>) -> Response {
+    front.answer(request.map(listen::in_time)).await
+}
+
+#[derive(Clone)]
+struct Health(RunningGuard);
+
+async fn healthy() -> Response {
+    (StatusCode::OK, "ok\n").into_response()
+}
+
+async fn ready(State(health): State<Health>) -> Response {
+    match health.0.is_stopping() {
+        false => (StatusCode::OK, "ready\n").into_response(),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "ending\n").into_response(),
+    }
+}

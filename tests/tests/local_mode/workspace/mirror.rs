@@ -1,0 +1,130 @@
+//! The history mirror beside a workspace: it follows, it is made anew when it is missing or damaged, it leaves alone what is
+//! not its own, and it is never in the way.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::DONE;
+use super::world::Project;
+use crate::assistant::world::Wire;
+use crate::process::{Dormouse, PATIENCE, program};
+
+const MIRROR: &str = ".openharness/data/history.db";
+
+/// What `dormouse mirror --status` prints; nothing where it fails.
+fn state(project: &Project) -> Option<Value> {
+    let asked = program().args(["mirror", "--status", "--into"]).arg(project.path(MIRROR)).output().expect("it runs");
+    asked.status.success().then(|| serde_json::from_slice(&asked.stdout).expect("one JSON document"))
+}
+
+/// The state, once the mirror has everything that the server tells of.
+async fn whole(project: &Project, dormouse: &Dormouse, what: &str) -> Value {
+    let seen = async {
+        loop {
+            let (last, count) = told(dormouse).await;
+            let is_whole = |state: &Value| state["last_event_id"] == json!(last) && events(state) == count;
+            if let Some(state) = state(project).filter(is_whole) {
+                return state;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{what}: {:?}", state(project)))
+}
+
+fn events(state: &Value) -> u64 {
+    state["events"].as_u64().unwrap_or_default()
+}
+
+/// The id of the last event, and the number of all, that the server tells of.
+async fn told(dormouse: &Dormouse) -> (String, u64) {
+    let listed: Value = Wire::of(dormouse).get("/v1/events?limit=200").await;
+    let all = listed["data"].as_array().expect("events");
+    let last = all.last().and_then(|event| event["id"].as_str()).unwrap_or_default();
+    (last.to_owned(), all.len() as u64)
+}
+
+async fn work(project: &Project, dormouse: &Dormouse) {
+    let task = project.say(dormouse, &[]);
+    Wire::of(dormouse).task(&task, &DONE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_a_workspace_is_kept_beside_it() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let first = whole(&project, &dormouse, "it follows").await;
+    assert!(first["status"] == "idle" && first["last_synced_at"].is_string(), "{first}");
+
+    fs::remove_file(project.path(MIRROR)).expect("it is there");
+    whole(&project, &dormouse, "a missing one is made anew").await;
+    let asked = program().args(["mirror", "--rebuild", "--into"]).arg(project.path(MIRROR)).output().expect("it runs");
+    assert!(asked.status.success(), "{asked:?}");
+    whole(&project, &dormouse, "it is rebuilt while it is followed").await;
+
+    drop(dormouse);
+    fs::write(project.path(MIRROR), vec![b'x'; 20_000]).expect("a file");
+    let dormouse = project.serve();
+    whole(&project, &dormouse, "a damaged one is made anew").await;
+    work(&project, &dormouse).await;
+    let last = whole(&project, &dormouse, "and goes on").await;
+    assert!(events(&last) > events(&first), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_its_own_stays_and_work_goes_on() {
+    let project = Project::of(&[]).await;
+    // A database of SQLite with another application's mark: its header, and nothing else of interest.
+    let mut foreign = vec![0_u8; 4096];
+    foreign[..16].copy_from_slice(b"SQLite format 3\0");
+    foreign[16..24].copy_from_slice(&[16, 0, 1, 1, 0, 64, 32, 32]);
+    foreign[28..32].copy_from_slice(&1_u32.to_be_bytes());
+    foreign[44..48].copy_from_slice(&4_u32.to_be_bytes());
+    foreign[56..60].copy_from_slice(&1_u32.to_be_bytes());
+    foreign[68..72].copy_from_slice(&77_u32.to_be_bytes());
+    foreign[100..108].copy_from_slice(&[13, 0, 0, 0, 0, 16, 0, 0]);
+    fs::create_dir_all(project.path(".openharness/data")).expect("a folder");
+    fs::write(project.path(MIRROR), &foreign).expect("a file");
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let asked = program().args(["mirror", "--status", "--into"]).arg(project.path(MIRROR)).output().expect("it runs");
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert_eq!(asked.status.code(), Some(1), "{said}");
+    assert!(said.contains("is a database of something else and stays as it is"), "{said}");
+    assert_eq!(fs::read(project.path(MIRROR)).expect("a file"), foreign);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_it_is_switched_off_and_for_talk_alone_there_is_none() {
+    for settings in ["history_mirror_enabled: false\n", "kind: chat\n"] {
+        let project = Project::of(&[(".openharness/settings.yaml", settings)]).await;
+        let dormouse = project.serve();
+        work(&project, &dormouse).await;
+        work(&project, &dormouse).await;
+        assert!(!project.exists(MIRROR), "{settings}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_followed_from_anywhere() {
+    let project = Project::of(&[(".openharness/settings.yaml", "history_mirror_enabled: false\n")]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let other = project.path("../elsewhere.db");
+    let follow = |workspace: &str| {
+        let into = other.display().to_string();
+        let arguments = ["mirror", "--once", "--workspace", workspace, "--into", &into];
+        dormouse.command(&arguments).output().expect("it runs")
+    };
+    let listed: Value = Wire::of(&dormouse).get("/v1/workspaces").await;
+    let workspace = listed["data"][0]["id"].as_str().expect("a workspace").to_owned();
+    assert!(follow(&workspace).status.success());
+    let asked = program().args(["mirror", "--status", "--into"]).arg(&other).output().expect("it runs");
+    let state: Value = serde_json::from_slice(&asked.stdout).expect("one JSON document");
+    assert!(events(&state) > 3 && state["workspace_id"] == json!(workspace), "{state}");
+    let refused = follow("workspace_other");
+    assert_eq!(refused.status.code(), Some(1), "a mirror is of one workspace: {refused:?}");
+}

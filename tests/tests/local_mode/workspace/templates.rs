@@ -1,0 +1,95 @@
+//! Workspaces to begin with, and agents that a platform brings to every workspace.
+
+use std::fs;
+use std::path::Path;
+
+use dormouse_protocol::resource::TaskStatus;
+use serde_json::{Value, json};
+
+use super::world::Project;
+use super::{DONE, WAITING};
+use crate::assistant::world::Wire;
+use crate::process::{program, text};
+
+fn made(template: &str, folder: &Path) {
+    let made = program().args(["new", "--template", template]).arg(folder).output().expect("it runs");
+    assert!(made.status.success(), "{made:?}");
+    let checked = program().args(["workspace", "check"]).arg(folder).output().expect("it runs");
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && !said.contains("warning"), "{template}: {said}");
+}
+
+#[test]
+fn every_template_is_sound_and_replaces_nothing() {
+    let place = tempfile::tempdir().expect("a folder");
+    for template in ["assistant", "approver", "reviewer"] {
+        let folder = place.path().join(template);
+        made(template, &folder);
+        fs::write(folder.join("AGENTS.md"), "mine").expect("a file");
+        let again = program().args(["new", "--template", template]).arg(&folder).output().expect("it runs");
+        assert!(
+            !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("is there already"),
+            "{again:?}"
+        );
+        assert_eq!(fs::read_to_string(folder.join("AGENTS.md")).expect("a text"), "mine");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_approver_pays_what_was_approved_and_nothing_else() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("approver");
+    made("approver", &folder);
+    let paths = [
+        "AGENTS.md",
+        ".openharness/settings.yaml",
+        ".openharness/agents/approver.md",
+        ".openharness/actions/pay/ACTION.yaml",
+        ".openharness/actions/pay/pay.sh",
+    ];
+    let texts = paths.map(|path| (path, fs::read_to_string(folder.join(path)).expect("a text")));
+    let files: Vec<(&str, &str)> = texts.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let project = Project::of(&files).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let pay = |invoice: &str| {
+        let arguments = json!({ "invoice": invoice, "payee": "Example Ltd", "amount_cents": 12_000 });
+        let said = format!("script {}", json!([["pay", arguments]]));
+        let sent = dormouse.command(&["send", "--persona", "approver", "--json", &said]).output().expect("it runs");
+        assert!(sent.status.success(), "{sent:?}");
+        text(&serde_json::from_slice::<Value>(&sent.stdout).expect("a task"), "id").to_owned()
+    };
+    let (first, second) = (pay("4711"), pay("4712"));
+    for task in [&first, &second] {
+        assert_eq!(wire.task(task, &WAITING).await.status, TaskStatus::AuthRequired);
+    }
+    assert!(!project.exists("ledger.csv"), "nothing is paid before anybody approved");
+    assert_eq!(wire.answer(&first, None, json!({ "approved": true })).await.0, 201);
+    wire.task(&first, &DONE).await;
+    assert_eq!(wire.answer(&second, None, json!({ "approved": false, "reason": "twice" })).await.0, 201);
+    wire.task(&second, &DONE).await;
+    let ledger = project.read("ledger.csv");
+    assert!(ledger.contains("4711") && !ledger.contains("4712"), "{ledger}");
+}
+
+#[test]
+fn agents_of_a_platform_are_merged_one_by_one_and_the_workspace_wins() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (workspace, platform) = (place.path().join("workspace"), place.path().join("platform"));
+    made("assistant", &workspace);
+    made("reviewer", &platform);
+    let mine = "---\ndescription: Ours.\nmodel: default\n---\nOurs.\n";
+    fs::write(workspace.join(".openharness/agents/explainer.md"), mine).expect("a file");
+    let shown =
+        program().args(["workspace", "show", "--json"]).arg(&workspace).env("DORMOUSE_PLATFORM", &platform).output();
+    let shown: Value = serde_json::from_slice(&shown.expect("it runs").stdout).expect("one JSON document");
+    let told = |name: &str| {
+        let agents = shown["agents"].as_array().expect("agents");
+        let found = agents.iter().find(|agent| agent["name"] == name).unwrap_or_else(|| panic!("{name}: {shown}"));
+        found["description"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(told("explainer"), "Ours.", "the workspace wins");
+    assert!(told("reviewer").starts_with("Reviews changes") && told("assistant").starts_with("Answers"), "one by one");
+    let alone = program().args(["workspace", "show", "--json"]).arg(&workspace).output().expect("it runs");
+    assert!(!String::from_utf8_lossy(&alone.stdout).contains("reviewer"));
+}
