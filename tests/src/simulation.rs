@@ -25,6 +25,7 @@ mod planted;
 mod poison;
 mod process;
 mod quiescent;
+mod replays;
 mod requests;
 mod services;
 mod sim_ports;
@@ -98,6 +99,8 @@ pub struct Report {
     pub tasks: usize,
     /// How many invocations were put aside.
     pub aside: usize,
+    /// How many tasks were replayed at the end.
+    pub replayed: usize,
     /// The most calls that were under way at once.
     pub deepest: usize,
     /// How often each fault struck, in the order of [`Fault::ALL`].

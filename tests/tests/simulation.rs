@@ -42,6 +42,7 @@ fn every_invariant_holds_on_every_seed() {
         assert!(struck > 0, "in {SEEDS} seeds there was never this fault: {fault}");
     }
     assert!(reports.iter().map(|report| report.tasks).sum::<usize>() > 50, "hardly a task ended");
+    assert!(reports.iter().map(|report| report.replayed).sum::<usize>() > 20, "hardly a task was replayed");
     assert!(reports.iter().map(|report| report.aside).sum::<usize>() > 20, "hardly anything was put aside");
     assert!(reports.iter().any(|report| report.deepest > 5), "calls never overlapped");
 }

@@ -143,11 +143,13 @@ pub enum PlantedBug {
     EndUnproved,
     /// The session forgets which receipt was its last one.
     ForgetChain,
+    /// What is stored in events for replays gets lost.
+    DropMaterial,
 }
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 65] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -212,6 +214,7 @@ impl PlantedBug {
         Self::DoubleEntries,
         Self::EndUnproved,
         Self::ForgetChain,
+        Self::DropMaterial,
     ];
 
     /// Where it can be put in.

@@ -19,6 +19,7 @@ use super::outside::{Outside, at_once};
 use super::poison::Death;
 use super::process::{Message, Process, Reply};
 use super::quiescent::{AT_REST, Quiescent};
+use super::replays;
 use super::requests;
 use super::storage;
 use super::trace::Trace;
@@ -79,6 +80,8 @@ pub(crate) struct Simulator {
     stormy: bool,
     /// Whether the services refuse every other registration, as long as anything may fail.
     refuses: bool,
+    /// How many tasks were replayed.
+    replayed: usize,
 }
 
 impl Simulator {
@@ -103,6 +106,7 @@ impl Simulator {
             deepest: 0,
             stormy: true,
             refuses: false,
+            replayed: 0,
             world,
             graphs,
         };
@@ -136,9 +140,10 @@ impl Simulator {
         let tasks = self.outside.history.published.outcomes.len();
         let aside = self.outside.history.aside.len();
         let calls = self.calls;
+        let replayed = self.replayed;
         let deepest = self.deepest;
         let trace = self.trace.into_lines();
-        Report { seed, digest, steps, calls, pauses, tasks, aside, deepest, struck, violation, trace }
+        Report { seed, digest, steps, calls, pauses, tasks, aside, replayed, deepest, struck, violation, trace }
     }
 
     /// Everything may go wrong.
@@ -209,7 +214,11 @@ impl Simulator {
     fn check_storage(&mut self) -> Result<(), Violation> {
         let now = self.world.now();
         let invariant = "storage holds no orphans";
-        storage::holds_no_orphans(&mut self.outside, now).map_err(|how| Violation { invariant, how })
+        storage::holds_no_orphans(&mut self.outside, now).map_err(|how| Violation { invariant, how })?;
+        let invariant = "an exact replay ends as the task did";
+        let replayed = replays::ends_are_repeated(&self.outside, now).map_err(|how| Violation { invariant, how })?;
+        self.replayed = replayed;
+        Ok(())
     }
 
     fn is_idle(&self) -> bool {

@@ -3,7 +3,8 @@
 use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    EntryKind, InvocationId, InvocationRecord, InvocationStatus, Map, PastAnswer, PastEnd, PastEntry, ReplayMaterial,
+    Category, EntryKind, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, PastAnswer, PastEnd,
+    PastEntry, ReplayMaterial,
 };
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::replay::{ReplayMode, ReplayTaskRequest};
@@ -63,7 +64,7 @@ impl Api {
         let id = InvocationId::from(of.envelope.id.as_str());
         let invocations = &self.parts().harness.engine().ports().store.invocations;
         let record = invocations.load_invocation(&id).await.map_err(store)?;
-        let (state, end) = ended(record.as_ref(), of.status);
+        let (state, end) = ended(record.as_ref(), of);
         let began = of.started_at.unwrap_or(of.envelope.created_at);
         let mut source =
             Source { material: ReplayMaterial::new(began, state, end), record, events: Vec::new(), said: 0 };
@@ -119,16 +120,36 @@ fn object(value: Option<Value>) -> Map {
     }
 }
 
-fn ended(record: Option<&InvocationRecord>, status: TaskStatus) -> (Map, PastEnd) {
-    match record.map(|record| &record.status) {
-        Some(InvocationStatus::Completed { state }) => (state.clone(), PastEnd::Completed),
-        Some(InvocationStatus::Errored(failure)) => (Map::new(), PastEnd::Failed(failure.clone())),
-        Some(InvocationStatus::Canceled(_)) => (Map::new(), PastEnd::Canceled),
-        Some(InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
-        | None => {
-            let end = if status == TaskStatus::Canceled { PastEnd::Canceled } else { PastEnd::Completed };
-            (Map::new(), end)
+/// How the task ended for its clients: one that was put aside has failed, whatever an operator had its invocation do since.
+fn ended(record: Option<&InvocationRecord>, task: &Task) -> (Map, PastEnd) {
+    let status = record.map(|record| &record.status);
+    match task.status {
+        TaskStatus::Failed => {
+            let end = match (status, &task.failure) {
+                (Some(InvocationStatus::Errored(failure)), _) => failure.clone(),
+                (_, Some(failure)) => {
+                    FailureRecord { category: Category::from_name(&failure.code), message: failure.message.clone() }
+                }
+                (_, None) => FailureRecord { category: Category::OutcomeUnknown, message: String::new() },
+            };
+            (Map::new(), PastEnd::Failed(end))
         }
+        TaskStatus::Canceled => (Map::new(), PastEnd::Canceled),
+        TaskStatus::Completed
+        | TaskStatus::Submitted
+        | TaskStatus::Working
+        | TaskStatus::InputRequired
+        | TaskStatus::AuthRequired => match status {
+            Some(InvocationStatus::Completed { state }) => (state.clone(), PastEnd::Completed),
+            Some(
+                InvocationStatus::Suspended
+                | InvocationStatus::Accepted { .. }
+                | InvocationStatus::Resuming(_)
+                | InvocationStatus::Errored(_)
+                | InvocationStatus::Canceled(_),
+            )
+            | None => (Map::new(), PastEnd::Completed),
+        },
     }
 }
 

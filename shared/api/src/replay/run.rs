@@ -10,8 +10,8 @@ use dormouse_engine::{
 };
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    Claim, Clock, EntryKind, FailureRecord, IdSource, InvocationId, InvocationRecord, InvocationStatus, JournalEntry,
-    Map, PastEnd, PausedInvocation, ReplayMaterial, Unavailable,
+    Category, Claim, Clock, EntryKind, FailureRecord, IdSource, InvocationId, InvocationRecord, InvocationStatus,
+    JournalEntry, Map, PastEnd, PausedInvocation, ReplayMaterial, Unavailable,
 };
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::resource::Task;
@@ -191,6 +191,11 @@ fn judged(material: &ReplayMaterial, written: &[Written], played: Played, conver
         (Played::Failed(failure), PastEnd::Completed | PastEnd::Canceled) if !material.is_exact() => {
             RanEnd::Failed(failure)
         }
+        // It was canceled, or its workers died, when all that it did was done: the host ended it, and no node.
+        (_, PastEnd::Canceled) if material.is_exact() => RanEnd::Canceled,
+        (Played::Completed(_), PastEnd::Failed(past)) if material.is_exact() && is_of_the_host(past) => {
+            RanEnd::Failed(past.clone())
+        }
         (Played::Stuck, end) if ends_with_the_record(end) && went_all_the_way => match end {
             PastEnd::Failed(failure) => RanEnd::Failed(failure.clone()),
             PastEnd::Canceled | PastEnd::Completed => RanEnd::Canceled,
@@ -201,6 +206,11 @@ fn judged(material: &ReplayMaterial, written: &[Written], played: Played, conver
         }
         (Played::Stuck, _) => RanEnd::Diverged(Difference::of_end("the run waits for an answer that it did not need")),
     }
+}
+
+/// True for a failure that no node of the run had a part in.
+fn is_of_the_host(failure: &FailureRecord) -> bool {
+    matches!(failure.category, Category::AttemptsExhausted | Category::TurnDeadlineExceeded | Category::OutcomeUnknown)
 }
 
 fn played_state(played: &Played) -> Option<Map> {

@@ -99,6 +99,11 @@ impl LyingStore {
                 }
             }
         }
+        if self.has(PlantedBug::DropMaterial) {
+            for entry in journal.appends.iter_mut().flat_map(|append| &mut append.entries) {
+                entry.shift_remove("material");
+            }
+        }
         if self.has(PlantedBug::ForgetFeed) {
             journal.appends.iter_mut().for_each(|append| append.fed = None);
         }
