@@ -1,9 +1,11 @@
 """Clients that others wrote, against local mode: each function is a test, and prints its name when it holds."""
 
 import asyncio
+import http.server
 import json
 import os
 import sys
+import threading
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -11,7 +13,18 @@ import httpx
 import websockets
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
-from a2a.types import DataPart, Message, Part, Role, TaskIdParams, TaskQueryParams, TextPart
+from a2a.types import (
+    DataPart,
+    GetTaskPushNotificationConfigParams,
+    Message,
+    Part,
+    PushNotificationConfig,
+    Role,
+    TaskIdParams,
+    TaskPushNotificationConfig,
+    TaskQueryParams,
+    TextPart,
+)
 from standardwebhooks import Webhook
 
 BASE, KEY = os.environ["BASE"], os.environ["KEY"]
@@ -177,6 +190,61 @@ async def sockets_follow_and_steer(api):
                 assert closed.rcvd and closed.rcvd.code == code, closed
 
 
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """Takes webhooks; refuses the first of each with 500."""
+
+    taken = []
+    seen = set()
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        id = self.headers["webhook-id"]
+        status = 204 if id in self.seen else 500
+        self.seen.add(id)
+        self.taken.append((status, dict(self.headers), body))
+        self.send_response(status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+async def webhooks_go_out_and_are_tried_again(api):
+    receiver = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{receiver.server_port}/hook"
+    _, session = await api.session()
+    hook = await api.post(f"/v1/sessions/{session}/webhooks", {"url": url})
+    task = await api.post(f"/v1/sessions/{session}/tasks", {"persona_id": "persona_expense-approval", "input": EXPENSE})
+
+    client = await a2a_client(api.http, streaming=False)
+    task_of_a2a, _ = (await told(client, message(EXPENSE, metadata=EXPENSES)))[-1]
+    set = TaskPushNotificationConfig(
+        task_id=task_of_a2a.id, push_notification_config=PushNotificationConfig(url=url, token="t0k3n")
+    )
+    made = await client.set_task_callback(set)
+    assert made.task_id == task_of_a2a.id and made.push_notification_config.id, made
+    got = await client.get_task_callback(GetTaskPushNotificationConfigParams(id=task_of_a2a.id))
+    assert got.push_notification_config.url == url, got
+    await client.cancel_task(TaskIdParams(id=task_of_a2a.id))
+
+    def delivered():
+        return [(headers, json.loads(body), body) for status, headers, body in Receiver.taken if status == 204]
+
+    for _ in range(600):
+        if len(delivered()) == 2:
+            break
+        await asyncio.sleep(0.1)
+    both = {("type" in body): (headers, body, raw) for headers, body, raw in delivered()}
+    headers, body, raw = both[True]
+    assert Webhook(hook["secret"]).verify(raw, headers) == body, "signed by the key of the webhook"
+    assert body["data"]["task_id"] == task["id"] and body["type"].endswith("_required"), body
+    headers, body, _ = both[False]
+    assert headers["x-a2a-notification-token"] == "t0k3n", headers
+    assert (body["kind"], body["id"], body["status"]["state"]) == ("task", task_of_a2a.id, "canceled"), body
+    receiver.shutdown()
+
+
 def memory():
     with open(f"/proc/{os.environ['SERVER']}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -281,6 +349,7 @@ TESTS = [
     a2a_cancels_and_repeats_nothing,
     sockets_follow_and_steer,
     webhooks_come_in_once,
+    webhooks_go_out_and_are_tried_again,
     quotas_refuse_and_say_which,
     a_thousand_sockets_are_held,
 ]

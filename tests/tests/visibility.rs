@@ -14,14 +14,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore, StreamLimits, WebhookKeys};
 use dormouse_engine::{Answer, CompiledGraph, END, Graph, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Response,
     Server,
 };
-use dormouse_ports::{Clock, Commit, Commits};
+use dormouse_ports::{Clock, Commit, Commits, Secret};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
@@ -266,6 +266,15 @@ const TABLE: &[(Operation, Row)] = &[
         )]),
     ),
     (UpdateConnector, Writes(&[("/v1/connectors/{CONN}", r#"{"status": "PAUSED"}"#)])),
+    (ListSessionWebhooks, Reads(&["/v1/sessions/{S}/webhooks"])),
+    (
+        CreateSessionWebhook,
+        Writes(&[(
+            "/v1/sessions/{S}/webhooks",
+            r#"{"url": "https://marker-hook.example.com", "events": ["task.failed"]}"#,
+        )]),
+    ),
+    (DeleteSessionWebhook, Writes(&[("/v1/sessions/{S}/webhooks/{HOOK}", "")])),
     (DeliverToConnector, OfTheServer("/v1/connectors/connector_none/deliveries")),
     (CreateQuota, Writes(&[("/v1/quotas", r#"{"scope": "workspace", "owner_id": "{W}", "limits": {"tasks": 1000}}"#)])),
     (UpdateQuota, Writes(&[("/v1/quotas/quota_none", "{}")])),
@@ -381,6 +390,7 @@ impl World {
         let wire = ProtocolConfig {
             // Streams end when they have told everything.
             streams: StreamLimits { life: Duration::from_secs(20), whole: Some(1 << 20), ..StreamLimits::default() },
+            webhooks: Some(WebhookKeys::new(vec![Secret::new("secret")], false)),
             ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret"))
         };
         Self { server: Server::new(app, wire), clock, store, bus, names: BTreeMap::new(), crowd: Vec::new() }
@@ -554,6 +564,8 @@ async fn furnished() -> (World, [String; 3]) {
     let connector = json!({ "provider": "marker-provider", "workspace_id": "{W}", "target_session_id": "{S}",
         "mapping": { "kind": "message" }, "auth": { "scheme": "github", "vault_id": "{VAULT}", "secrets": ["HOOK"] } });
     world.made("CONN", &ada, "/v1/connectors", connector).await;
+    let hook = json!({ "url": "https://marker-hook.example.com", "events": ["task.failed"] });
+    world.made("HOOK", &ada, "/v1/sessions/{S}/webhooks", hook).await;
     let file = r#"{"content": "marker-file"}"#;
     let target = world.named("/v1/workspaces/{W}/files?path=notes/a.txt");
     assert_eq!(world.ask(&ada, "PUT", &target, file).await.status, 200);

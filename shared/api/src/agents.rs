@@ -245,6 +245,15 @@ pub struct CompiledAgents {
     pub catalog: Vec<CatalogLine>,
 }
 
+impl CompiledAgents {
+    /// The same, whose workers also run `graph`, which is described to nobody: nothing is asked of it but what the server
+    /// itself accepts.
+    #[must_use]
+    pub fn with_inner(self, graph: CompiledGraph) -> Self {
+        Self { graphs: self.graphs.and(Arc::new(graph)), ..self }
+    }
+}
+
 /// A source of agents that come and go while a server runs.
 #[async_trait]
 pub trait AgentSource: GraphSource {

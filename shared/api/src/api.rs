@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::change::By;
 use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Call, CallAnswer, Personas, Receipts};
+use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys};
 
 /// Number of attempts at a change that others were faster than.
 pub(crate) const ATTEMPTS: u32 = 64;
@@ -46,6 +46,8 @@ pub struct ApiParts {
     pub personas: Personas,
     /// Issues receipts, where the recording store of the harness does too; without it there are none.
     pub receipts: Option<Receipts>,
+    /// Keys of webhooks, where the workers have the graph that delivers them; without them there are none.
+    pub webhooks: Option<WebhookKeys>,
     /// Providers of the secrets of vaults, by the names that vaults call them. A secret is asked for as `TENANT.NAME`.
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
 }
@@ -122,6 +124,7 @@ impl Api {
             Operation::GetPersona => self.get_persona(&call).await,
             Operation::ListWorkspaces => self.list_workspaces(&call).await,
             Operation::GetWorkspace => self.get_workspace(&call).await,
+            Operation::ListSessionWebhooks => self.list_webhooks(&call).await,
             Operation::ListSessions => self.list_sessions(&call).await,
             Operation::GetSession => self.get_session(&call).await,
             Operation::ListSessionMessages => self.list_messages(&call).await,
@@ -191,6 +194,8 @@ impl Api {
             Operation::CreateVault => self.create_vault(call).await,
             Operation::CreateQuota => self.create_quota(call).await,
             Operation::UpdateQuota => self.update_quota(call).await,
+            Operation::CreateSessionWebhook => self.create_webhook(call).await,
+            Operation::DeleteSessionWebhook => self.delete_webhook(call).await,
             Operation::CreateConnector => self.create_connector(call).await,
             Operation::UpdateConnector => self.update_connector(call).await,
             Operation::WriteWorkspaceFile => self.write_file(call).await,
@@ -237,6 +242,8 @@ impl Api {
         let ports = self.0.harness.engine().ports();
         let id = ports.ids.fresh();
         let now = call.now;
+        let accepted = journal.accepts.iter().map(|paused| paused.invocation_id.clone());
+        let called: Vec<InvocationId> = work.into_iter().chain(accepted).collect();
         let growing = GrowingLists::default();
         let canceled = match &invocation {
             Some(InvocationWrite::Cancel { paused, .. }) => Some(paused.clone()),
@@ -259,13 +266,13 @@ impl Api {
                 | CommitError::SignalTaken { .. },
             ) => return Ok(None),
         }
-        if let Some(invocation_id) = work
-            && let Err(error) = self.0.harness.call_for_work(&invocation_id).await
-        {
-            tracing::warn!(
-                %error, %invocation_id,
-                "no worker could be called for the new work; the next sweep calls one"
-            );
+        for invocation_id in called {
+            if let Err(error) = self.0.harness.call_for_work(&invocation_id).await {
+                tracing::warn!(
+                    %error, %invocation_id,
+                    "no worker could be called for the new work; the next sweep calls one"
+                );
+            }
         }
         if let Some(subscription) = ended
             && let Err(error) = self.0.timers.cancel(&subscription).await

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
 use crate::receipts::Receipts;
 use crate::refusal::internal;
-use crate::{feed, transcript};
+use crate::{feed, transcript, webhooks};
 
 /// The most open tasks whose progress is kept in the document of their session.
 const MOST_IN_SESSION: usize = 16;
@@ -309,6 +309,7 @@ impl SessionChange {
         let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
         let stream = self.stream().to_owned();
         let first = self.first;
+        self.journal.accepts.extend(webhooks::deliveries(&self.session, &self.events, self.now));
         self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
         if !self.session.is_split || !is_same(&self.before, &self.session.kept.resource) {
             self.journal.documents.push(self.session.write()?);

@@ -45,6 +45,7 @@ use crate::quotas::QuotaIndex;
 use crate::receipts::{ChainHead, ReceiptNotes};
 use crate::refusal::internal;
 use crate::replay::ReplayNote;
+use crate::webhooks::Subscriptions;
 
 /// Field of a document with the server's own part of it.
 const OWN: &str = "own";
@@ -272,6 +273,9 @@ pub(crate) struct SessionIndex {
     /// The last receipt of its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) receipts: Option<ChainHead>,
+    /// Its webhooks.
+    #[serde(default, skip_serializing_if = "Subscriptions::is_empty")]
+    pub(crate) webhooks: Subscriptions,
     /// Quotas of its workspace and its tenant when it was made.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,

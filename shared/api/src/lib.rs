@@ -54,6 +54,7 @@ mod stream;
 mod tasks;
 mod transcript;
 mod vaults;
+mod webhooks;
 mod workspaces;
 
 pub use agents::{Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside};
@@ -71,3 +72,4 @@ pub use recording_engine::RecordingEngine;
 pub use runtime::ToolInfo;
 pub use signature::{SignatureScheme, SignedBody};
 pub use stream::{AppendNotifier, AppendSignal, StreamItem, StreamLimits, StreamOptions, Streams};
+pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, webhook_graph};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_harness::WorkCall;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
-    FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict,
-    JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
+    EventBus, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal,
+    JournalConflict, JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -61,6 +62,7 @@ pub struct RecordingStore {
     recent: Arc<RecentDocuments>,
     tallies: Arc<RecentTallies>,
     receipts: Option<Receipts>,
+    bus: Option<Arc<dyn EventBus>>,
 }
 
 impl fmt::Debug for RecordingStore {
@@ -80,6 +82,7 @@ impl RecordingStore {
             recent: Arc::default(),
             tallies: Arc::default(),
             receipts: None,
+            bus: None,
         }
     }
 
@@ -88,6 +91,13 @@ impl RecordingStore {
     #[must_use]
     pub fn with_receipts(self, receipts: Option<Receipts>) -> Self {
         Self { receipts, ..self }
+    }
+
+    /// The same, which calls over `bus` for workers for what it accepts: deliveries of webhooks. Without it the sweep
+    /// calls.
+    #[must_use]
+    pub fn calling(self, bus: Arc<dyn EventBus>) -> Self {
+        Self { bus: Some(bus), ..self }
     }
 
     /// Who issues receipts.
@@ -109,7 +119,20 @@ impl RecordingStore {
     pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commits.commit(commit).await?;
         commit.journal.appends.iter().for_each(|append| self.notifier.notify(&append.stream));
+        self.call_for(&commit.journal.accepts).await;
         Ok(())
+    }
+
+    /// Calls for workers for what was accepted. A call that is lost is made by the sweep.
+    async fn call_for(&self, accepts: &[PausedInvocation]) {
+        let Some(bus) = self.bus.as_ref().filter(|_| !accepts.is_empty()) else { return };
+        for paused in accepts {
+            let call = WorkCall::new(paused.invocation_id.clone());
+            if let Err(error) = bus.publish(call.event()).await {
+                let invocation_id = &paused.invocation_id;
+                tracing::warn!(%error, %invocation_id, "no worker could be called for a webhook; the next sweep calls one");
+            }
+        }
     }
 
     /// Writes `commit`, without publishing anything.

@@ -45,7 +45,8 @@ impl WorkCall {
         Self { generation, due_at, ..Self::abandoned(row.invocation_id.clone()) }
     }
 
-    pub(crate) fn event(&self) -> Event {
+    /// The call as an event of the bus.
+    pub fn event(&self) -> Event {
         let fields = [
             ("invocation_id", Some(self.invocation_id.as_str().into())),
             ("generation", self.generation.map(Into::into)),

@@ -101,6 +101,13 @@ impl GraphRegistry {
         }
     }
 
+    /// Also `graph`, behind the others.
+    #[must_use]
+    pub fn and(mut self, graph: Arc<CompiledGraph>) -> Self {
+        self.linked.insert(graph.name().to_owned(), graph);
+        self
+    }
+
     /// The linked graphs in the order of their registration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<CompiledGraph>> {
         self.linked.values()

@@ -4,7 +4,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamItem, StreamLimits, Streams};
+use dormouse_api::{
+    Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
+};
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
 use dormouse_protocol::cursor::Cursors;
@@ -53,6 +55,8 @@ pub struct ProtocolConfig {
     pub sockets: bool,
     /// True if A2A is spoken at `/a2a`, and the cards say so: where a stream is not held back until it is whole.
     pub a2a: bool,
+    /// Keys of webhooks, where the workers have the graph that delivers them.
+    pub webhooks: Option<WebhookKeys>,
     /// Providers of the secrets of vaults, by the names that vaults call them.
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
 }
@@ -74,6 +78,7 @@ impl ProtocolConfig {
             may_repair: false,
             sockets: false,
             a2a: false,
+            webhooks: None,
             secrets: BTreeMap::new(),
         }
     }
@@ -114,6 +119,7 @@ impl Server {
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
             secrets: wire.secrets.clone(),
+            webhooks: wire.webhooks.clone(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)
@@ -133,6 +139,7 @@ impl Server {
             issues: app.receipts().is_some(),
             sockets: wire.sockets,
             a2a: wire.a2a,
+            webhooks: wire.webhooks.is_some(),
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {

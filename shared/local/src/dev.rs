@@ -10,7 +10,10 @@ use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore};
+use dormouse_api::{
+    Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, WebhookKeys,
+    WebhookParts, webhook_graph,
+};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
@@ -20,7 +23,7 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError};
+use dormouse_ports::{Clock, Commits, Fetch, Records, Secret, Secrets, SignalSubscriptions, Sleepers, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
@@ -200,7 +203,8 @@ async fn run(
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone())
         .with_notifier(notifier.clone())
-        .with_receipts(Some(receipts));
+        .with_receipts(Some(receipts))
+        .calling(Arc::new(bus.clone()));
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn Sleepers> = table.clone();
     let signer = CallbackSigner::new(secret.clone());
@@ -208,6 +212,14 @@ async fn run(
     let outside = Outside::new(Arc::new(bus.clone()), clock.clone()).with_callbacks(Arc::new(callbacks));
     let compiled = agents.compile(&outside)?;
     let tour = agents.tour().map_or_else(|| tour::plain(&compiled.graphs, &program()), str::to_owned);
+    let webhooks = WebhookKeys::new(vec![Secret::new(String::from_utf8_lossy(secret.as_bytes()))], true);
+    let delivery = WebhookParts {
+        records: table.clone(),
+        fetch: Arc::new(NetworkFetch::new()),
+        clock: clock.clone(),
+        keys: webhooks.clone(),
+    };
+    let compiled = compiled.with_inner(webhook_graph(delivery).map_err(AgentsError::from)?);
     let app = App::new(Parts {
         engine: engine(recording).limited(quotas.invocation),
         agents: compiled,
@@ -229,6 +241,7 @@ async fn run(
         may_repair: true,
         sockets: true,
         a2a: true,
+        webhooks: Some(webhooks),
         secrets: vaults(),
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };

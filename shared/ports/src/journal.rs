@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterWrite, Counters, Map, Page, RecordedEntries, StoreError};
+use crate::{CounterWrite, Counters, Map, Page, PausedInvocation, RecordedEntries, StoreError};
 
 /// Names a document: its kind and its id. Two kinds never share an id space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,6 +168,9 @@ pub struct Journal {
     pub appends: Vec<Append>,
     /// Counters that are taken from. Each key at most once.
     pub counters: Vec<CounterWrite>,
+    /// Work that is accepted beside, as by [`InvocationWrite::Accept`](crate::InvocationWrite::Accept): under ids of which
+    /// nothing is stored, and of which none is that of the commit's own invocation.
+    pub accepts: Vec<PausedInvocation>,
     /// Entries that nodes have recorded, which have no place in a stream yet. Only a layer that publishes tasks takes
     /// them; a store by itself refuses them.
     pub recorded: Option<RecordedEntries>,
@@ -176,7 +179,8 @@ pub struct Journal {
 impl Journal {
     /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.documents.is_empty() && self.appends.is_empty() && self.counters.is_empty() && self.recorded.is_none()
+        let writes_nothing = self.documents.is_empty() && self.appends.is_empty() && self.counters.is_empty();
+        writes_nothing && self.accepts.is_empty() && self.recorded.is_none()
     }
 
     /// A journal of `documents` and `appends`.
@@ -187,11 +191,12 @@ impl Journal {
     /// Everything that this one writes, and behind it everything that `other` does.
     #[must_use]
     pub fn merged_with(self, other: Self) -> Self {
-        let Self { mut documents, mut appends, mut counters, recorded } = self;
+        let Self { mut documents, mut appends, mut counters, mut accepts, recorded } = self;
         documents.extend(other.documents);
         appends.extend(other.appends);
         counters.extend(other.counters);
-        Self { documents, appends, counters, recorded: recorded.or(other.recorded) }
+        accepts.extend(other.accepts);
+        Self { documents, appends, counters, accepts, recorded: recorded.or(other.recorded) }
     }
 
     /// True if `conflict` is about a document or stream that this journal writes.

@@ -139,6 +139,8 @@ identifiers! {
     ToolId "tool";
     /// Names a vault.
     VaultId "vault";
+    /// Names a webhook of a session.
+    WebhookId "webhook";
     /// Names a workspace.
     WorkspaceId "workspace";
 }

@@ -28,7 +28,10 @@ pub use card::{
     A2aTransport, CardSignature, HarnAgentCard, HarnAgentInterface, HarnTransport,
 };
 pub use catalog::{Connector, ConnectorStatus, Quota, QuotaScope, Skill, Tool};
-pub use extension::{CreateConnectorRequest, CreateQuotaRequest, UpdateConnectorRequest, UpdateQuotaRequest};
+pub use extension::{
+    CreateConnectorRequest, CreateQuotaRequest, CreateWebhookRequest, UpdateConnectorRequest, UpdateQuotaRequest,
+    Webhook, WebhookFormat,
+};
 pub use memory::{CreateMemoryRequest, Memory, MemoryContent, MemoryScope};
 pub use message::{AppendMessageRequest, AppendTaskMessageRequest, Message, MessageInput, Role, TaskMessageKind};
 pub use outcome::{Outcome, OutcomeStatus};

@@ -27,8 +27,15 @@ use support::{RoundTrip, TYPES, lost, merged, resolve, samples, validator};
 const MORE: &[&str] = &["protocolVersion", "url", "preferredTransport", "additionalInterfaces", "interfaces"];
 
 /// Components of our own operations, which the contract does not have.
-const EXTENSIONS: &[&str] =
-    &["CreateConnectorRequest", "CreateQuotaRequest", "UpdateConnectorRequest", "UpdateQuotaRequest"];
+const EXTENSIONS: &[&str] = &[
+    "CreateConnectorRequest",
+    "CreateQuotaRequest",
+    "CreateWebhookRequest",
+    "UpdateConnectorRequest",
+    "UpdateQuotaRequest",
+    "Webhook",
+    "WebhookList",
+];
 
 /// Schemas of the contract that say nothing by themselves: each is compared inside of the types that use it.
 const INSIDE: &[&str] = &[

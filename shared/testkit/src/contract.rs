@@ -245,6 +245,7 @@ checks! {
     accept: [
         what_is_accepted_waits_for_whoever_comes_first,
         what_is_accepted_is_accepted_once,
+        a_journal_accepts_work_together_with_all_else_or_not_at_all,
         work_is_found_in_the_order_of_its_acceptance,
         what_began_ends_like_any_other,
         what_is_given_back_before_it_began_waits_again,

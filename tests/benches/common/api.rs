@@ -102,6 +102,7 @@ impl Deployment {
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             secrets: Default::default(),
+            webhooks: None,
             personas: ["chat", "expense-approval"].map(spec).to_vec().into(),
             receipts: None,
         });

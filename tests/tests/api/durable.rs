@@ -10,6 +10,7 @@ use crate::idempotency::twenty_submits;
 use crate::parts::{answers_at_once, two_of_three};
 use crate::quotas::{at_once, step_by_step};
 use crate::tasks::{approval, cancel_and_complete};
+use crate::webhooks::told_of;
 use crate::world::World;
 
 const TABLE: &str = "dormouse";
@@ -28,6 +29,7 @@ async fn what_holds_in_memory_holds_there() {
             approval(&world, &world.session().await).await;
             two_of_three(&world, &world.session().await).await;
             at_once(&world).await;
+            told_of(&world).await;
             step_by_step(&world).await;
             answers_at_once(&world, &world.session().await).await;
             for _ in 0..5 {

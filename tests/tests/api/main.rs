@@ -23,4 +23,5 @@ mod replays;
 mod resources;
 mod sessions;
 mod tasks;
+mod webhooks;
 mod world;

@@ -1,7 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore};
+use dormouse_api::{
+    Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore, WebhookKeys, WebhookParts,
+    webhook_graph,
+};
 use dormouse_engine::{CompiledGraph, Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, MaintenanceStore, Records, Secret, SecretError, Secrets, StateStore};
@@ -14,6 +17,8 @@ use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::{Value, json};
+
+use crate::webhooks::Posts;
 
 /// The name of an agent, and what makes its graph.
 pub(crate) type MakesAgent = (&'static str, Arc<dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync>);
@@ -32,6 +37,8 @@ pub(crate) struct World {
     records: Arc<dyn Records>,
     /// The store, where it is in memory.
     pub(crate) memory: Option<Arc<MemoryStore>>,
+    /// What webhooks were sent.
+    pub(crate) posts: Arc<Posts>,
     /// How many calls for work were taken.
     taken: Mutex<usize>,
 }
@@ -76,8 +83,17 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let recording =
-            RecordingStore::new(store.clone(), records.clone(), clock.clone()).with_receipts(receipts.clone());
+        let recording = RecordingStore::new(store.clone(), records.clone(), clock.clone())
+            .with_receipts(receipts.clone())
+            .calling(bus.clone());
+        let posts = Arc::new(Posts::default());
+        let webhooks = WebhookKeys::new(vec![Secret::new("secret"), Secret::new("the one before")], true);
+        let delivery = WebhookParts {
+            records: records.clone(),
+            fetch: posts.clone(),
+            clock: clock.clone(),
+            keys: webhooks.clone(),
+        };
         let ports = Ports {
             store: recording.into(),
             clock: clock.clone(),
@@ -95,7 +111,8 @@ impl World {
             let make = make.clone();
             agents.graph(move |outside| make(outside))
         });
-        let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
+        let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap();
+        let graphs = compiled.with_inner(webhook_graph(delivery).unwrap()).graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let mut personas =
             ["chat", "expense-approval", "export-job", "reminder", "purchase", "search", "steps"].map(spec).to_vec();
@@ -113,6 +130,7 @@ impl World {
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
             secrets: secrets(),
+            webhooks: Some(webhooks),
             harness: harness.clone(),
             records: records.clone(),
             timers: subscriptions.clone(),
@@ -131,6 +149,7 @@ impl World {
             records,
             memory,
             taken: Mutex::default(),
+            posts,
         })
     }
 

@@ -234,6 +234,11 @@ impl<'a> Plan<'a> {
             self.parts.push((PlanPart::Counters(&write.key), change));
             self.witness.get_or_insert_with(|| Key::document(&write.key));
         }
+        for paused in &commit.journal.accepts {
+            let change = invocation::accept_write(&mut self.encoder, paused, id_of(commit))?;
+            self.parts.push((PlanPart::Invocation, change));
+            self.witness.get_or_insert_with(|| Key::invocation(&paused.invocation_id));
+        }
         for append in &commit.journal.appends {
             let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;
             self.witness = Some(sending.witness());

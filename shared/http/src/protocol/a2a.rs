@@ -5,7 +5,7 @@
 //! | `message/send` | submits a task, or answers the one that the message names; waits for its end or its next question, unless the client polls |
 //! | `message/stream`, `tasks/resubscribe` | the same as server-sent events, which end when the task ends or asks |
 //! | `tasks/get`, `tasks/cancel` | the task |
-//! | `tasks/pushNotificationConfig/*` | not offered: -32003 |
+//! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
 //! | `agent/getAuthenticatedExtendedCard` | the card |
 //!
 //! A message that is sent again with the same `messageId` gets the task that it made. A message without a context begins
@@ -14,6 +14,7 @@
 //! asked of the operations of the protocol, with the key and the scopes of the caller.
 
 mod asked;
+mod push;
 mod shown;
 
 use std::time::Duration;
@@ -135,7 +136,10 @@ impl Protocol {
                 let about = self.about_now().await.map_err(|error| asked::refused(&error))?;
                 Ok(json!(card::a2a(&about)))
             }
-            push if push.starts_with("tasks/pushNotificationConfig/") => Err(RpcError::no_push()),
+            "tasks/pushNotificationConfig/set" => self.set_push(caller, params).await,
+            "tasks/pushNotificationConfig/get" => self.get_push(caller, params).await,
+            "tasks/pushNotificationConfig/list" => self.list_push(caller, params).await,
+            "tasks/pushNotificationConfig/delete" => self.delete_push(caller, params).await,
             _ => Err(RpcError::new(METHOD, "there is no such method")),
         }
     }

@@ -82,7 +82,11 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         provider: Some(A2aAgentProvider { organization: NAME.to_owned(), url: about.base_url.clone() }),
         version: about.version.clone(),
         documentation_url: Some(format!("{}/docs", about.base_url)),
-        capabilities: A2aAgentCapabilities { streaming: true, ..A2aAgentCapabilities::default() },
+        capabilities: A2aAgentCapabilities {
+            streaming: true,
+            push_notifications: about.a2a && about.webhooks,
+            ..A2aAgentCapabilities::default()
+        },
         security_schemes: BTreeMap::from([("bearerAuth".to_owned(), Map::from_iter(scheme))]),
         security: vec![BTreeMap::from([("bearerAuth".to_owned(), Vec::new())])],
         default_input_modes: modes(),

@@ -121,6 +121,8 @@ pub(crate) struct ServerInfo {
     pub(crate) sockets: bool,
     /// True if it speaks A2A.
     pub(crate) a2a: bool,
+    /// True if it sends webhooks.
+    pub(crate) webhooks: bool,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.

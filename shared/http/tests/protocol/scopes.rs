@@ -31,7 +31,18 @@ const NEEDED: [(Scope, &[Operation]); 21] = [
     (PersonasWrite, &[CreatePersona, UpdatePersona]),
     (WorkspacesRead, &[ListWorkspaces, GetWorkspace, ReadWorkspaceFile, ListQuotas, GetQuota]),
     (WorkspacesWrite, &[CreateWorkspace, UpdateWorkspace, WriteWorkspaceFile]),
-    (SessionsRead, &[ListSessions, GetSession, ListSessionMessages, ListSessionBranches, GetBranch, GetMessage]),
+    (
+        SessionsRead,
+        &[
+            ListSessions,
+            ListSessionWebhooks,
+            GetSession,
+            ListSessionMessages,
+            ListSessionBranches,
+            GetBranch,
+            GetMessage,
+        ],
+    ),
     (
         SessionsWrite,
         &[
@@ -42,6 +53,8 @@ const NEEDED: [(Scope, &[Operation]); 21] = [
             TruncateSession,
             AppendSessionMessage,
             CreateSessionBranch,
+            CreateSessionWebhook,
+            DeleteSessionWebhook,
         ],
     ),
     (

@@ -223,6 +223,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         reads_only: serves == Serves::Protocol,
         sockets: true,
         a2a: true,
+        webhooks: None,
         secrets: BTreeMap::new(),
     }
 }

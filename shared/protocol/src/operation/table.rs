@@ -302,6 +302,15 @@ operations! {
     /// Changes a connector.
     UpdateConnector "updateConnector" Patch "/v1/connectors/{connector_id}" Connectors Extension Needs(ConnectorsWrite), Whole []
         (required UpdateConnectorRequest) -> (json 200 Connector);
+    /// Lists the webhooks of a session.
+    ListSessionWebhooks "listSessionWebhooks" Get "/v1/sessions/{session_id}/webhooks" Sessions Extension Needs(SessionsRead), Whole []
+        (none) -> (json 200 List<Webhook>);
+    /// Has events of a session sent by webhooks.
+    CreateSessionWebhook "createSessionWebhook" Post "/v1/sessions/{session_id}/webhooks" Sessions Extension Needs(SessionsWrite), Whole []
+        (required CreateWebhookRequest) -> (json 201 Webhook);
+    /// Deletes a webhook.
+    DeleteSessionWebhook "deleteSessionWebhook" Delete "/v1/sessions/{session_id}/webhooks/{webhook_id}" Sessions Extension Needs(SessionsWrite), Whole []
+        (none) -> (empty);
     /// Takes a webhook, which is proved by its signature.
     DeliverToConnector "deliverToConnector" Post "/v1/connectors/{connector_id}/deliveries" Connectors Extension Signed, Whole []
         (required Map) -> (json 200 Map);

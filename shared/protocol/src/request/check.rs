@@ -6,9 +6,9 @@ use crate::replay::{ReplayMode, ReplayTaskRequest};
 use crate::resource::{
     AppendMessageRequest, AppendTaskMessageRequest, CancelTaskRequest, CreateBranchRequest, CreateConnectorRequest,
     CreateMemoryRequest, CreatePersonaRequest, CreateQuotaRequest, CreateSessionRequest, CreateVaultRequest,
-    CreateWorkspaceRequest, ForkSessionRequest, PermissionResponseRequest, RegisterArtifactRequest, SubmitTaskRequest,
-    TruncateSessionRequest, UpdateConnectorRequest, UpdatePersonaRequest, UpdateQuotaRequest, UpdateSessionRequest,
-    UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
+    CreateWebhookRequest, CreateWorkspaceRequest, ForkSessionRequest, PermissionResponseRequest,
+    RegisterArtifactRequest, SubmitTaskRequest, TruncateSessionRequest, UpdateConnectorRequest, UpdatePersonaRequest,
+    UpdateQuotaRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
 };
 
 /// The most messages that a session is created with: they are written in one transaction.
@@ -28,6 +28,7 @@ pub trait OperationBody {
 impl OperationBody for AppendMessageRequest {}
 impl OperationBody for CreateConnectorRequest {}
 impl OperationBody for CreateQuotaRequest {}
+impl OperationBody for CreateWebhookRequest {}
 impl OperationBody for UpdateConnectorRequest {}
 impl OperationBody for UpdateQuotaRequest {}
 impl OperationBody for AppendTaskMessageRequest {}

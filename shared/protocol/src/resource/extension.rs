@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
 use super::{ConnectorStatus, QuotaScope};
-use crate::envelope::{Map, present};
-use crate::id::{PersonaId, SessionId, WorkspaceId};
+use crate::envelope::{Envelope, Map, present};
+use crate::id::{PersonaId, SessionId, TaskId, WebhookId, WorkspaceId};
 
 /// Creates a quota.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -89,6 +89,60 @@ pub struct UpdateConnectorRequest {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Map")]
     pub metadata: Option<Map>,
+}
+
+/// A webhook: where events of a session are sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Webhook {
+    /// Fields that all resources have.
+    #[serde(flatten)]
+    pub envelope: Envelope<WebhookId>,
+    /// Its session.
+    pub session_id: SessionId,
+    /// The task whose events are sent; those of all without one.
+    pub task_id: Option<TaskId>,
+    /// Address to which they are sent.
+    pub url: String,
+    /// Kinds of the events that are sent.
+    pub events: Vec<String>,
+    /// Form in which they are sent.
+    pub format: WebhookFormat,
+    /// The key of its signatures, `whsec_` and Base64. Only the answer that creates it has it.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub secret: Option<String>,
+}
+
+/// Form in which events are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookFormat {
+    /// `type`, `timestamp`, and the event as `data`.
+    #[default]
+    Standard,
+    /// A task of A2A 0.3.0 with its status.
+    A2a,
+}
+
+/// Creates a webhook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CreateWebhookRequest {
+    /// Address to which events are sent, `https`.
+    pub url: String,
+    /// The task whose events are sent; those of all of the session without one.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TaskId")]
+    pub task_id: Option<TaskId>,
+    /// Kinds of the events that are sent; without any, that a task asks or has ended.
+    #[serde(default)]
+    pub events: Vec<String>,
+    /// Form in which they are sent.
+    #[serde(default)]
+    pub format: WebhookFormat,
+    /// Is sent along as `x-a2a-notification-token`.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub token: Option<String>,
 }
 
 fn yes() -> bool {

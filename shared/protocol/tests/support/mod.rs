@@ -48,6 +48,7 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "CreateQuotaRequest" CreateQuotaRequest;
     "CreateSessionRequest" CreateSessionRequest;
     "CreateVaultRequest" CreateVaultRequest;
+    "CreateWebhookRequest" CreateWebhookRequest;
     "CreateWorkspaceRequest" CreateWorkspaceRequest;
     "Discovery" Discovery;
     "Error" dormouse_protocol::error::ErrorBody;
@@ -106,6 +107,8 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "Vault" Vault;
     "VaultList" List<Vault>;
     "VerifyReceiptRequest" VerifyReceiptRequest;
+    "Webhook" Webhook;
+    "WebhookList" List<Webhook>;
     "Workspace" Workspace;
     "WorkspaceFile" WorkspaceFile;
     "WorkspaceFileEntry" WorkspaceFileEntry;

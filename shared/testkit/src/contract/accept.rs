@@ -1,9 +1,9 @@
 //! Invocations that are accepted now and done later.
 
 use dormouse_ports::{
-    BEFORE_FIRST_PAUSE, Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord,
-    InvocationPhase, InvocationStatus, InvocationSummary, InvocationWrite, Map, Owner, PausedInvocation, SignalState,
-    WakePlan,
+    BEFORE_FIRST_PAUSE, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Due, DueAction, FailureRecord,
+    InvocationPhase, InvocationStatus, InvocationSummary, InvocationWrite, Journal, Map, Owner, PausedInvocation,
+    SignalState, WakePlan,
 };
 use serde_json::json;
 
@@ -63,6 +63,24 @@ pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store)
     let held = store.claim(&takeover("i1", "second")).await.expect("an answer");
     assert!(matches!(held, ClaimOutcome::Held { .. }), "{held:?}");
     assert_eq!(free(&store).await, [""; 0]);
+}
+
+pub(super) async fn a_journal_accepts_work_together_with_all_else_or_not_at_all(store: Store) {
+    let journal =
+        |ids: &[&str]| Journal { accepts: ids.iter().map(|id| beginning(id)).collect(), ..Journal::default() };
+    let both = Commit { journal: journal(&["b", "c"]), ..commit("both", None, Some(accept("a"))) };
+    for _ in 0..2 {
+        store.commit(&both).await.expect("it is written, and again is the same");
+    }
+    let all = async || free(&store).await.into_iter().collect::<std::collections::BTreeSet<_>>();
+    let three = ["a", "b", "c"].map(str::to_owned).into();
+    assert_eq!(all().await, three);
+    let again = Commit { journal: journal(&["d", "b"]), ..commit("again", None, None) };
+    let refused = store.commit(&again).await;
+    assert!(matches!(refused, Err(CommitError::InvocationConflict)), "{refused:?}");
+    assert_eq!(all().await, three);
+    let begun = granted(store.claim(&takeover("b", "worker")).await.expect("an answer"));
+    assert_eq!(begun.paused, beginning("b"));
 }
 
 pub(super) async fn work_is_found_in_the_order_of_its_acceptance(store: Store) {

@@ -28,6 +28,7 @@ impl Tables {
         if let Some(write) = &commit.invocation {
             self.check_invocation(write, commit.now)?;
         }
+        commit.journal.accepts.iter().try_for_each(|paused| self.check_absent(&paused.invocation_id))?;
         self.journal.check(&commit.journal, commit.now).map_err(CommitError::Journal)
     }
 
@@ -140,7 +141,13 @@ impl Tables {
         if same && self.aside.contains_key(id) { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
+    fn accept(&mut self, paused: &PausedInvocation) {
+        self.accepted.insert(paused.invocation_id.clone(), paused.suspended_at);
+        self.put(paused.clone(), InvocationStatus::Accepted { payload: Map::new() });
+    }
+
     fn apply(&mut self, commit: &Commit) {
+        commit.journal.accepts.iter().for_each(|paused| self.accept(paused));
         if let Some(write) = &commit.session {
             session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
         }
@@ -154,10 +161,7 @@ impl Tables {
                 let ahead = PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now);
                 self.put(ahead, InvocationStatus::Canceled(cancellation.clone()));
             }
-            Some(InvocationWrite::Accept { paused }) => {
-                self.accepted.insert(paused.invocation_id.clone(), paused.suspended_at);
-                self.put((**paused).clone(), InvocationStatus::Accepted { payload: Map::new() });
-            }
+            Some(InvocationWrite::Accept { paused }) => self.accept(paused),
             Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
                 self.accepted.insert(invocation_id.clone(), commit.now);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: payload.clone() });

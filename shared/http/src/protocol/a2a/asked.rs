@@ -52,7 +52,7 @@ struct TaskParams {
 }
 
 /// A request of the protocol that a caller of A2A makes.
-struct Ask<'a> {
+pub(super) struct Ask<'a> {
     method: &'a str,
     path: &'a str,
     query: &'a str,
@@ -61,12 +61,16 @@ struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    fn get(path: &'a str, query: &'a str) -> Self {
+    pub(super) fn get(path: &'a str, query: &'a str) -> Self {
         Self { method: "GET", path, query, body: Value::Null, key: None }
     }
 
-    fn post(path: &'a str, body: Value, key: Option<&'a str>) -> Self {
+    pub(super) fn post(path: &'a str, body: Value, key: Option<&'a str>) -> Self {
         Self { method: "POST", path, query: "", body, key }
+    }
+
+    pub(super) fn delete(path: &'a str) -> Self {
+        Self { method: "DELETE", path, query: "", body: Value::Null, key: None }
     }
 }
 
@@ -74,9 +78,6 @@ impl Protocol {
     /// The task that a message begins or answers.
     pub(super) async fn begun(&self, caller: &Caller, params: Value) -> Result<Snapshot, RpcError> {
         let SendParams { message, configuration, metadata } = read(params)?;
-        if configuration.push_notification_config.is_some() {
-            return Err(RpcError::no_push());
-        }
         let parts = message.parts.iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
         if parts.is_empty() {
             return Err(RpcError::new(PARAMS, "expected a message with at least one part"));
@@ -89,6 +90,7 @@ impl Protocol {
             let path = format!("/v1/tasks/{task}/messages");
             let body = json!({ "kind": "input", "message": said });
             self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| task_error(&error))?;
+            self.push_with(caller, &task, configuration.push_notification_config).await?;
             return self.snapshot(caller, &task, history).await;
         }
         let named = |name: &str| {
@@ -105,7 +107,9 @@ impl Protocol {
         let body = json!({ "input": said, "persona_id": named("persona_id") });
         let path = format!("/v1/sessions/{session}/tasks");
         let task = self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| refused(&error))?;
-        self.snapshot(caller, &id_in(&task), history).await
+        let task = id_in(&task);
+        self.push_with(caller, &task, configuration.push_notification_config).await?;
+        self.snapshot(caller, &task, history).await
     }
 
     /// A session for a message that has no context. The same message again finds the same.
@@ -207,7 +211,7 @@ impl Protocol {
         self.streams.open(&self.operations, call, resume).await
     }
 
-    async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
+    pub(super) async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
         match self.operations.serve(call_of(caller, &ask)?).await? {
             CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => Ok(value),
             CallAnswer::Bytes { bytes, .. } => Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null)),
@@ -237,8 +241,12 @@ fn id_in<I: Identifier>(resource: &Value) -> I {
     I::from(resource["id"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A refusal of the protocol as one of JSON-RPC, with its code, and with its details: which quota it was, say.
+/// A refusal of the protocol as one of JSON-RPC, with its code, and with its details: which quota it was, say. All that is
+/// asked here is offered everywhere, but webhooks.
 pub(super) fn refused(error: &ProtocolError) -> RpcError {
+    if error.status() == 501 {
+        return RpcError::no_push();
+    }
     let code = match error.status() {
         500.. => INTERNAL,
         400 | 404 | 409 | 422 => PARAMS,
@@ -250,11 +258,11 @@ pub(super) fn refused(error: &ProtocolError) -> RpcError {
     RpcError { code, message: error.message().to_owned(), data: Some(data) }
 }
 
-fn task_error(error: &ProtocolError) -> RpcError {
+pub(super) fn task_error(error: &ProtocolError) -> RpcError {
     if error.code() == ErrorCode::ResourceNotFound { RpcError::no_task() } else { refused(error) }
 }
 
-fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
+pub(super) fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params).map_err(|_| RpcError::new(PARAMS, "the params have not the form of the method"))
 }
 

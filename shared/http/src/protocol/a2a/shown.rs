@@ -1,6 +1,6 @@
 //! Tasks, messages and events as clients of A2A see them.
 
-use dormouse_api::StreamItem;
+use dormouse_api::{StreamItem, a2a_state as state_of};
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::TaskStatus;
 use dormouse_protocol::{Event, EventKind};
@@ -148,16 +148,4 @@ pub(super) fn artifact(artifact: &Value, content: Value) -> Option<Value> {
 
 pub(super) fn is_at_work(status: TaskStatus) -> bool {
     matches!(status, TaskStatus::Submitted | TaskStatus::Working)
-}
-
-fn state_of(status: TaskStatus) -> &'static str {
-    match status {
-        TaskStatus::Submitted => "submitted",
-        TaskStatus::Working => "working",
-        TaskStatus::InputRequired => "input-required",
-        TaskStatus::AuthRequired => "auth-required",
-        TaskStatus::Completed => "completed",
-        TaskStatus::Failed => "failed",
-        TaskStatus::Canceled => "canceled",
-    }
 }

@@ -1,0 +1,246 @@
+//! Webhooks: events of sessions, out.
+//!
+//! A session knows its webhooks. An event that one of them wants is accepted work in the transaction that publishes the
+//! event: an invocation of the graph [`WEBHOOK_GRAPH`] under an id that is made of the webhook and the event. It sends, sleeps
+//! before it tries again, and in the end waits for an operator: that is the dead letter.
+//!
+//! # Invariants
+//! - What is told is told at least once, under one id; a delivery is one transaction behind that of its event.
+//! - A delivery knows ids only. Address, token and event are read when it is sent: a webhook that is gone gets nothing, and
+//!   nobody can have something sent that did not happen.
+
+mod delivery;
+mod form;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use dormouse_ports::PausedInvocation;
+use dormouse_protocol::event::redact;
+use dormouse_protocol::id::{SessionId, TaskId, WebhookId};
+use dormouse_protocol::resource::{CreateWebhookRequest, Session, Task, Webhook, WebhookFormat};
+use dormouse_protocol::{Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, ProtocolError};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+pub use delivery::{GRAPH as WEBHOOK_GRAPH, WebhookKeys, WebhookParts, webhook_graph};
+pub use form::a2a_state;
+
+use crate::api::{Api, Change, NO_CONTENT, by, json};
+use crate::change::SessionChange;
+use crate::documents::Stored;
+use crate::refusal::conflict;
+use crate::{Call, CallAnswer};
+
+/// The most webhooks of one session, the longest address and the longest token, in bytes.
+const MOST: usize = 10;
+const LONGEST_URL: usize = 2048;
+const LONGEST_TOKEN: usize = 512;
+
+/// The most deliveries of one change: they share its transaction.
+const MOST_AT_ONCE: usize = 20;
+
+/// The events that a webhook gets that names none: a task asks, or has ended.
+const USUAL: [EventKind; 5] = [
+    EventKind::TaskInputRequired,
+    EventKind::TaskAuthRequired,
+    EventKind::TaskCompleted,
+    EventKind::TaskFailed,
+    EventKind::TaskCanceled,
+];
+
+/// The events that a client of A2A gets: all changes of the status of a task.
+const OF_A2A: [EventKind; 7] = [
+    EventKind::TaskStarted,
+    EventKind::TaskStatusChanged,
+    EventKind::TaskInputRequired,
+    EventKind::TaskAuthRequired,
+    EventKind::TaskCompleted,
+    EventKind::TaskFailed,
+    EventKind::TaskCanceled,
+];
+
+/// A webhook, as its session knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Subscription {
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task_id: Option<TaskId>,
+    events: BTreeSet<String>,
+    format: WebhookFormat,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<HookToken>,
+    made_at: Timestamp,
+}
+
+/// What a client wants to be shown with each delivery. Not printed.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct HookToken(String);
+
+impl fmt::Debug for HookToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HookToken(..)")
+    }
+}
+
+/// The webhooks of a session, by their ids.
+pub(crate) type Subscriptions = BTreeMap<WebhookId, Subscription>;
+
+impl Subscription {
+    fn wants(&self, event: &Event) -> bool {
+        let is_about = self.task_id.is_none() || self.task_id == event.task_id;
+        is_about && self.events.contains(event.event.as_str())
+    }
+
+    fn shown(&self, id: &WebhookId, session: &SessionId) -> Webhook {
+        Webhook {
+            envelope: Envelope::new(id.clone(), self.made_at),
+            session_id: session.clone(),
+            task_id: self.task_id.clone(),
+            url: self.url.clone(),
+            events: self.events.iter().cloned().collect(),
+            format: self.format,
+            secret: None,
+        }
+    }
+}
+
+/// The work that `events` of `session` make for its webhooks.
+pub(crate) fn deliveries(session: &Stored<Session>, events: &[Event], now: Timestamp) -> Vec<PausedInvocation> {
+    let stream = &session.kept.resource.envelope.id;
+    let webhooks = &session.kept.own.webhooks;
+    let wanted = events.iter().flat_map(|event| webhooks.iter().map(move |(id, webhook)| (event, id, webhook)));
+    let wanted = wanted.filter(|(event, _, webhook)| webhook.wants(event));
+    wanted.take(MOST_AT_ONCE).map(|(event, id, _)| delivery::accepted((stream, id), event, now)).collect()
+}
+
+impl Api {
+    pub(crate) async fn list_webhooks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let session = self.known_session(call).await?;
+        let id = &session.kept.resource.envelope.id;
+        let all = session.kept.own.webhooks.iter().map(|(webhook, kept)| kept.shown(webhook, id));
+        Ok(CallAnswer::Json(200, json(&List::page(all.collect::<Vec<_>>(), None))?))
+    }
+
+    pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let keys = self.parts().webhooks.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))?;
+        let request: CreateWebhookRequest = call.body.clone().decode()?;
+        keys.check_url(&request.url)?;
+        let session = self.known_session(call).await?;
+        let session_id = session.kept.resource.envelope.id.clone();
+        if let Some(task) = &request.task_id
+            && self.see::<Task>(call, task).await?.kept.resource.session_id != session_id
+        {
+            return Err(ProtocolError::not_found("task"));
+        }
+        if session.kept.own.webhooks.len() >= MOST {
+            return Err(conflict("the session has all the webhooks that it may have; delete one"));
+        }
+        let id: WebhookId = self.fresh(call.now);
+        let webhook = subscription(request, call.now)?;
+        let mut change = SessionChange::open(session, by(call), call.now);
+        change.thread_mut().webhooks.insert(id.clone(), webhook.clone());
+        told(&mut change, "vendor.dormouse.webhook_created", &id);
+        let shown = Webhook { secret: Some(keys.shown(&id)), ..webhook.shown(&id, &session_id) };
+        Change::new(change.close()?.1, 201, &shown)
+    }
+
+    pub(crate) async fn delete_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let session = self.known_session(call).await?;
+        let id = WebhookId::from(call.params.get("webhook_id"));
+        let mut change = SessionChange::open(session, by(call), call.now);
+        if change.thread_mut().webhooks.remove(&id).is_none() {
+            return Err(ProtocolError::not_found("webhook"));
+        }
+        told(&mut change, "vendor.dormouse.webhook_deleted", &id);
+        Change::new(change.close()?.1, NO_CONTENT, &json!({}))
+    }
+
+    async fn known_session(&self, call: &Call) -> Result<Stored<Session>, ProtocolError> {
+        self.named::<Session>(call, "session_id").await
+    }
+}
+
+fn told(change: &mut SessionChange, kind: &str, id: &WebhookId) {
+    let session = change.session();
+    let draft = Draft::new(EventKind::from(kind), session.envelope.id.pointer(), json!({ "webhook_id": id }));
+    let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
+    change.emit_for_session(draft);
+}
+
+fn subscription(request: CreateWebhookRequest, now: Timestamp) -> Result<Subscription, ProtocolError> {
+    let known = |kind: &String| !matches!(EventKind::from(kind.as_str()), EventKind::Other(_));
+    if let Some(unknown) = request.events.iter().find(|kind| !known(kind)) {
+        let shown = redact::value(unknown.as_str().into());
+        return Err(ProtocolError::invalid("events", format!("there is no event {shown}; task.completed is one")));
+    }
+    let is_plain =
+        |token: &String| (1..=LONGEST_TOKEN).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    if request.token.as_ref().is_some_and(|token| !is_plain(token)) {
+        let message = format!("expected 1 to {LONGEST_TOKEN} letters and digits without spaces");
+        return Err(ProtocolError::invalid("token", message));
+    }
+    let usual = match request.format {
+        WebhookFormat::Standard => USUAL.as_slice(),
+        WebhookFormat::A2a => OF_A2A.as_slice(),
+    };
+    let usual = usual.iter().map(|kind| kind.as_str().to_owned());
+    let events = if request.events.is_empty() { usual.collect() } else { request.events.into_iter().collect() };
+    let token = request.token.map(HookToken);
+    Ok(Subscription { url: request.url, task_id: request.task_id, events, format: request.format, token, made_at: now })
+}
+
+/// Checks that an address can be sent to: `https`, or `http` on this machine where `loopback` allows that.
+fn check_url(url: &str, loopback: bool) -> Result<(), ProtocolError> {
+    let refuse = |message: &str| Err(ProtocolError::invalid("url", message));
+    if url.len() > LONGEST_URL || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return refuse("expected an address of at most 2048 letters without spaces");
+    }
+    let authority = |rest: &str| rest.split(['/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+    match (url.strip_prefix("https://").map(authority), url.strip_prefix("http://").map(authority)) {
+        (Some(authority), _) if !authority.is_empty() && !authority.contains('@') => Ok(()),
+        (_, Some(authority)) if loopback && !authority.contains('@') && is_loopback(&authority) => Ok(()),
+        (_, _) => refuse("expected an https address without a user; in local mode also http on this machine"),
+    }
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// Error where a delivery is asked for by another way than an event.
+fn foreign() -> ProtocolError {
+    ProtocolError::new(ErrorCode::PermissionDenied, "deliveries are made by events, and cannot be begun")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lead_out_or_are_of_this_machine() {
+        for good in ["https://example.com/hook?x=1", "https://example.com:8443", "https://[2001:db8::1]/x"] {
+            assert!(check_url(good, false).is_ok(), "{good}");
+        }
+        for local in ["http://localhost:9/x", "http://127.0.0.1", "http://[::1]:8080/"] {
+            assert!(check_url(local, true).is_ok() && check_url(local, false).is_err(), "{local}");
+        }
+        let long = format!("https://{}", "x".repeat(LONGEST_URL));
+        for bad in
+            ["", "https://", "http://example.com", "ftp://x", "https://user@x", "https://a b", "file:///etc", &long]
+        {
+            assert!(check_url(bad, true).is_err(), "{bad}");
+        }
+        for sneaky in ["http://localhost@example.com", "http://127.0.0.1.example.com", "http://localhost:80@x/"] {
+            assert!(check_url(sneaky, true).is_err(), "{sneaky}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_printed() {
+        assert!(!format!("{:?}", HookToken("hush".to_owned())).contains("hush"));
+    }
+}

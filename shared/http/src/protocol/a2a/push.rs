@@ -1,0 +1,104 @@
+//! Push notifications of A2A: webhooks of the session of a task, which tell of that task alone.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::asked::{Ask, read, refused, task_error};
+use super::{Caller, PARAMS, Protocol, RpcError, known_task};
+use dormouse_protocol::Identifier;
+use dormouse_protocol::id::{TaskId, WebhookId};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SetParams {
+    task_id: String,
+    push_notification_config: PushConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PushConfig {
+    url: String,
+    token: Option<String>,
+    authentication: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfTask {
+    /// The task.
+    id: String,
+    push_notification_config_id: Option<String>,
+}
+
+impl Protocol {
+    /// Sets what a message brings along.
+    pub(super) async fn push_with(
+        &self,
+        caller: &Caller,
+        task: &TaskId,
+        config: Option<Value>,
+    ) -> Result<(), RpcError> {
+        let Some(config) = config else { return Ok(()) };
+        self.set_push(caller, json!({ "taskId": task, "pushNotificationConfig": config })).await.map(|_| ())
+    }
+
+    pub(super) async fn set_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
+        let SetParams { task_id, push_notification_config: config } = read(params)?;
+        if config.authentication.is_some_and(|given| !given.is_null()) {
+            let message =
+                "credentials are not kept: check the token, or the webhook-signature that each notification has";
+            return Err(RpcError::new(PARAMS, message));
+        }
+        let task = known_task(&task_id)?;
+        let path = self.webhooks_of(caller, &task).await?;
+        let body = json!({ "url": config.url, "task_id": task, "format": "a2a", "token": config.token });
+        let made = self.ask(caller, Ask::post(&path, body, None)).await.map_err(|error| refused(&error))?;
+        let mut shown = shown(&made);
+        shown["pushNotificationConfig"]["token"] = json!(config.token);
+        Ok(shown)
+    }
+
+    pub(super) async fn get_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
+        let wanted = params.get("pushNotificationConfigId").and_then(Value::as_str).map(str::to_owned);
+        let all = self.list_push(caller, params).await?;
+        let is_wanted =
+            |config: &&Value| wanted.as_ref().is_none_or(|id| config["pushNotificationConfig"]["id"] == *id);
+        let found = all.as_array().into_iter().flatten().find(is_wanted).cloned();
+        found.ok_or_else(|| RpcError::new(PARAMS, "there is no such configuration"))
+    }
+
+    pub(super) async fn list_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
+        let OfTask { id, .. } = read(params)?;
+        let task = known_task(&id)?;
+        let path = self.webhooks_of(caller, &task).await?;
+        let list = self.ask(caller, Ask::get(&path, "")).await.map_err(|error| refused(&error))?;
+        let all = list["data"].as_array().into_iter().flatten();
+        Ok(all.filter(|webhook| webhook["task_id"] == task.as_str()).map(shown).collect())
+    }
+
+    pub(super) async fn delete_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
+        let OfTask { id, push_notification_config_id } = read(params)?;
+        let webhook = WebhookId::from(push_notification_config_id.unwrap_or_default());
+        if !webhook.is_well_formed() {
+            return Err(RpcError::new(PARAMS, "there is no such configuration"));
+        }
+        let path = format!("{}/{webhook}", self.webhooks_of(caller, &known_task(&id)?).await?);
+        self.ask(caller, Ask::delete(&path)).await.map_err(|error| refused(&error))
+    }
+
+    /// The path of the webhooks of the session of `task`.
+    async fn webhooks_of(&self, caller: &Caller, task: &TaskId) -> Result<String, RpcError> {
+        let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{task}"), "")).await;
+        let task = task.map_err(|error| task_error(&error))?;
+        Ok(format!("/v1/sessions/{}/webhooks", task["session_id"].as_str().unwrap_or_default()))
+    }
+}
+
+/// A webhook as A2A shows it.
+fn shown(webhook: &Value) -> Value {
+    json!({
+        "taskId": webhook["task_id"],
+        "pushNotificationConfig": { "id": webhook["id"], "url": webhook["url"] },
+    })
+}

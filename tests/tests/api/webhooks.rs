@@ -1,0 +1,241 @@
+//! Webhooks: events go out once they are written, are tried again, and wait for an operator in the end.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_api::WEBHOOK_GRAPH;
+use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
+use dormouse_ports::{
+    Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map,
+};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::world::{World, actor, ada, text};
+
+/// Takes what is sent, and answers with the next status, or 204.
+#[derive(Default)]
+pub(crate) struct Posts {
+    taken: Mutex<Vec<FetchRequest>>,
+    statuses: Mutex<Vec<u16>>,
+}
+
+impl Posts {
+    fn answers(&self, statuses: &[u16]) {
+        *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses.iter().rev().copied().collect();
+    }
+
+    fn taken(&self) -> Vec<FetchRequest> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn bodies(&self) -> Vec<Value> {
+        self.taken().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
+    }
+}
+
+#[async_trait]
+impl Fetch for Posts {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        self.taken.lock().unwrap().push(request);
+        match self.statuses.lock().unwrap().pop().unwrap_or(204) {
+            0 => Err(FetchError::Connect("refused".to_owned())),
+            status => Ok(FetchResponse { status, headers: Vec::new(), body: stream::empty().boxed() }),
+        }
+    }
+}
+
+fn expense() -> Value {
+    json!({"persona_id": "persona_expense-approval",
+        "input": {"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}})
+}
+
+async fn hooked(world: &World, hook: Value) -> (String, Value) {
+    let session = world.session().await;
+    let made = world.post(&format!("{session}/webhooks"), hook).await;
+    (session, made)
+}
+
+/// A task that was submitted and has gone as far as it goes; deliveries too.
+async fn submitted(world: &World, session: &str) -> String {
+    let task = world.post(&format!("{session}/tasks"), expense()).await;
+    world.work().await;
+    text(&task["id"]).to_owned()
+}
+
+fn headers(request: &FetchRequest) -> Vec<(String, String)> {
+    request.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
+}
+
+/// The deliveries of a world in their order, by the ids with which they were sent.
+fn ids(world: &World) -> Vec<String> {
+    let id = |request: &FetchRequest| headers(request).into_iter().find(|(name, _)| name == "webhook-id").unwrap().1;
+    world.posts.taken().iter().map(id).collect()
+}
+
+async fn pause_of(world: &World, id: &str) -> dormouse_ports::PausedInvocation {
+    let memory = world.memory.clone().unwrap();
+    let record = memory.load_invocation(&InvocationId::from(id)).await.unwrap().unwrap();
+    assert!(matches!(record.status, InvocationStatus::Suspended), "{:?}", record.status);
+    record.paused
+}
+
+fn kind_of(paused: &dormouse_ports::PausedInvocation) -> &str {
+    paused.descriptor.metadata.as_ref().and_then(|metadata| metadata.get("kind")?.as_str()).unwrap_or_default()
+}
+
+/// A webhook gets what a task asks, and only then is something of it there.
+pub(crate) async fn told_of(world: &World) {
+    let (session, hook) = hooked(world, json!({"url": "https://example.com/hook"})).await;
+    let before = world.posts.taken().len();
+    let task = submitted(world, &session).await;
+    world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+    world.work().await;
+    let told: Vec<Value> = world.posts.bodies()[before..].iter().map(|body| body["type"].clone()).collect();
+    assert_eq!(told, ["task.auth_required", "task.canceled"], "{hook}");
+}
+
+#[tokio::test]
+async fn what_a_task_asks_and_how_it_ends_is_sent_once_and_signed() {
+    let world = World::new();
+    let (session, hook) = hooked(&world, json!({"url": "https://example.com/hook"})).await;
+    assert!(text(&hook["secret"]).starts_with("whsec_"));
+    let listed = world.get(&format!("{session}/webhooks")).await["data"].clone();
+    assert_eq!((&listed[0]["id"], listed[0].get("secret")), (&hook["id"], None), "the key is shown once");
+    let task = submitted(&world, &session).await;
+    world.callback(&task, json!({"decision": "approved"})).await;
+    world.work().await;
+    let sent = world.posts.taken();
+    let kinds: Vec<Value> = world.posts.bodies().iter().map(|body| body["type"].clone()).collect();
+    assert_eq!(kinds, ["task.auth_required", "task.completed"]);
+    for request in &sent {
+        let signed = headers(request).into_iter().find(|(name, _)| name == "webhook-signature").unwrap().1;
+        assert_eq!(signed.split(' ').filter(|code| code.starts_with("v1,")).count(), 2, "by both secrets: {signed}");
+        assert_eq!(request.url, "https://example.com/hook");
+        let event = &serde_json::from_slice::<Value>(&request.body).unwrap()["data"];
+        assert_eq!(world.get(&format!("/v1/events/{}", text(&event["id"]))).await, *event);
+    }
+    for id in ids(&world) {
+        let again = world.harness.take_up(&InvocationId::from(id.as_str()), None).await;
+        assert!(!matches!(again.outcome, TurnOutcome::Suspended { .. }), "{:?}", again.outcome);
+    }
+    assert_eq!(world.posts.taken().len(), 2, "a call that comes twice sends nothing");
+}
+
+#[tokio::test]
+async fn a_delivery_that_fails_sleeps_and_in_the_end_waits_for_an_operator() {
+    let world = World::new();
+    let (session, _) = hooked(&world, json!({"url": "https://example.com", "events": ["task.auth_required"]})).await;
+    world.posts.answers(&[0, 500, 302, 404, 503, 500, 500, 500, 500]);
+    submitted(&world, &session).await;
+    let id = ids(&world)[0].clone();
+    let mut rests = Vec::new();
+    for _ in 0..7 {
+        let paused = pause_of(&world, &id).await;
+        let due = paused.wake.due.clone().expect("it wakes by itself");
+        rests.push(due.at.duration_since(world.clock.now()).as_secs());
+        world.clock.advance(due.at.duration_since(world.clock.now()).unsigned_abs());
+        world.harness.turn(Transmission::due(paused.invocation_id, paused.generation, Some(due.at))).await;
+    }
+    assert_eq!(rests, [5, 300, 1800, 7200, 18_000, 36_000, 50_400]);
+    let stuck = pause_of(&world, &id).await;
+    assert_eq!((kind_of(&stuck), stuck.wake.due.is_none()), ("dead_letter", true));
+    assert_eq!(world.posts.taken().len(), 8);
+    world.callback(&id, json!({"again": true})).await;
+    let stuck = pause_of(&world, &id).await;
+    assert_eq!(kind_of(&stuck), "dead_letter", "it failed once more");
+    world.callback(&id, json!({"again": true})).await;
+    assert_eq!(world.posts.taken().len(), 10, "and was taken in the end");
+    let ids = ids(&world);
+    assert!(ids.iter().all(|other| *other == id), "all under one id: {ids:?}");
+}
+
+#[tokio::test]
+async fn who_has_gone_gets_nothing_more() {
+    let world = World::new();
+    let (session, hook) = hooked(&world, json!({"url": "https://example.com"})).await;
+    world.posts.answers(&[410]);
+    submitted(&world, &session).await;
+    assert_eq!(world.posts.taken().len(), 1, "gone is gone");
+    let task = world.post(&format!("{session}/tasks"), expense()).await;
+    world
+        .call(ada(), "DELETE", &format!("{session}/webhooks/{}", text(&hook["id"])), &Value::Null, None)
+        .await
+        .unwrap();
+    world.work().await;
+    world.post(&format!("/v1/tasks/{}/cancel", text(&task["id"])), json!({})).await;
+    world.work().await;
+    assert_eq!(world.posts.taken().len(), 1, "what was deleted gets nothing");
+    let gone = world.refusal(ada(), "DELETE", &format!("{session}/webhooks/{}", text(&hook["id"])), Value::Null).await;
+    assert_eq!(gone.status(), 404);
+}
+
+#[tokio::test]
+async fn a_webhook_of_one_task_tells_of_no_other_and_as_a2a_wants_it() {
+    let world = World::new();
+    let session = world.session().await;
+    let one = submitted(&world, &session).await;
+    let two = submitted(&world, &session).await;
+    let hook = json!({"url": "http://localhost:9/x", "task_id": one, "format": "a2a", "token": "t0k3n"});
+    world.post(&format!("{session}/webhooks"), hook).await;
+    for task in [&one, &two] {
+        world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+        world.work().await;
+    }
+    let bodies = world.posts.bodies();
+    assert_eq!(bodies.len(), 1);
+    assert_eq!((&bodies[0]["kind"], &bodies[0]["id"]), (&json!("task"), &json!(one)));
+    assert_eq!(bodies[0]["status"]["state"], "canceled");
+    let headers = headers(&world.posts.taken()[0]);
+    assert!(headers.contains(&("x-a2a-notification-token".to_owned(), "t0k3n".to_owned())));
+}
+
+#[tokio::test]
+async fn nobody_has_something_sent_that_did_not_happen() {
+    let world = World::new();
+    let (session, hook) = hooked(&world, json!({"url": "https://example.com"})).await;
+    submitted(&world, &session).await;
+    let sent = world.posts.taken().len();
+    let event = &world.posts.bodies()[0]["data"]["id"];
+    let session_id = session.rsplit('/').next().unwrap();
+    for id in [None, Some("delivery_00000000000000000000000000000000")] {
+        let state = json!({"session_id": session_id, "webhook_id": hook["id"], "event_id": event});
+        let state: Map = state.as_object().cloned().unwrap();
+        let turn = FreshTurn { invocation_id: id.map(InvocationId::from), ..FreshTurn::new(WEBHOOK_GRAPH, state) };
+        let turn = world.harness.turn(turn).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Errored(_)), "{:?}", turn.outcome);
+    }
+    assert_eq!(world.posts.taken().len(), sent);
+}
+
+#[tokio::test]
+async fn webhooks_that_make_no_sense_are_refused() {
+    let world = World::new();
+    let session = world.session().await;
+    let target = format!("{session}/webhooks");
+    for (bad, status) in [
+        (json!({}), 400),
+        (json!({"url": "http://example.com"}), 400),
+        (json!({"url": "http://169.254.169.254/latest"}), 400),
+        (json!({"url": "https://u:p@example.com"}), 400),
+        (json!({"url": 7}), 400),
+        (json!({"url": "https://example.com", "events": ["task.exploded"]}), 400),
+        (json!({"url": "https://example.com", "format": "xml"}), 400),
+        (json!({"url": "https://example.com", "token": "a b"}), 400),
+        (json!({"url": "https://example.com", "task_id": "task_none"}), 404),
+    ] {
+        assert_eq!(world.refusal(ada(), "POST", &target, bad.clone()).await.status(), status, "{bad}");
+    }
+    let other = submitted(&world, &world.session().await).await;
+    let foreign = json!({"url": "https://example.com", "task_id": other});
+    assert_eq!(world.refusal(ada(), "POST", &target, foreign).await.status(), 404);
+    let eve = || actor("eve", "other", None);
+    let good = json!({"url": "https://example.com"});
+    for (method, body) in [("POST", good.clone()), ("GET", Value::Null)] {
+        assert_eq!(world.refusal(eve(), method, &target, body).await.status(), 404);
+    }
+    for _ in 0..10 {
+        world.post(&target, good.clone()).await;
+    }
+    assert_eq!(world.refusal(ada(), "POST", &target, good).await.status(), 409);
+}
