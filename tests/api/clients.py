@@ -30,7 +30,7 @@ from standardwebhooks import Webhook
 BASE, KEY = os.environ["BASE"], os.environ["KEY"]
 VERSION = "agents-protocol-2026-04-25"
 HEADERS = {"authorization": f"Bearer {KEY}", "harn-agents-protocol-version": VERSION}
-SECRET = os.environ["DORMOUSE_VAULT_local_HOOK"]
+SECRET = os.environ["DORMOUSE_VAULT_default_HOOK"]
 # Sockets that are open at once, which the server has to hold with less memory than this, in bytes for each.
 SOCKETS, EACH = 1000, 100 * 1024 * 1024 // 1000
 

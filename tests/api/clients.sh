@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 
 tools=$(../../infra/venv.sh "$PWD/clients-requirements.txt")
 folder=$(mktemp -d)
-export DORMOUSE_VAULT_local_HOOK=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+export DORMOUSE_VAULT_default_HOOK=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 "$DORMOUSE_BIN" dev --port 0 --no-tour --data "$folder/data" >"$folder/said" 2>"$folder/log" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT

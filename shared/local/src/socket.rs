@@ -10,6 +10,9 @@ use futures::StreamExt;
 use crate::gateway::{encode, headed};
 use crate::shutdown::RunningGuard;
 
+/// Bytes that are read of a socket at once.
+const READ_BUFFER: usize = 4 * 1024;
+
 /// True if `request` asks for a WebSocket.
 pub(crate) fn is_asked_for(request: &Request) -> bool {
     let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
@@ -31,6 +34,8 @@ pub(crate) async fn open(server: &Server, request: Request, running: RunningGuar
     match server.socket(asked).await {
         Ok((socket, frames)) => {
             let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
+            // Most sockets are silent: a buffer for each is most of what they cost.
+            let upgrade = upgrade.read_buffer_size(READ_BUFFER);
             upgrade.on_upgrade(move |connection| carry(connection, socket, frames, running))
         }
         Err(refusal) => encode(refusal, running),
