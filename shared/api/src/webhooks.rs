@@ -91,7 +91,8 @@ pub(crate) type Subscriptions = BTreeMap<WebhookId, Subscription>;
 impl Subscription {
     fn wants(&self, event: &Event) -> bool {
         let is_about = self.task_id.is_none() || self.task_id == event.task_id;
-        is_about && self.events.contains(event.event.as_str())
+        // A replay has no effect outside.
+        is_about && event.replay.is_none() && self.events.contains(event.event.as_str())
     }
 
     fn shown(&self, id: &WebhookId, session: &SessionId) -> Webhook {
