@@ -13,7 +13,7 @@ mod public;
 mod receipt;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use dormouse_api::{Call, CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
@@ -21,11 +21,10 @@ use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use serde_json::Value;
 
 use crate::{Content, Request, Response};
 
-pub(crate) use public::{Beside, ServerInfo};
+pub(crate) use public::{Beside, Describe, Described, ServerInfo};
 
 /// Server of the protocol.
 pub(crate) struct Protocol {
@@ -43,8 +42,8 @@ pub(crate) struct Protocol {
     pub(crate) about: ServerInfo,
     /// Clock of the server.
     pub(crate) clock: Arc<dyn Clock>,
-    /// The OpenAPI document, made when it is first asked for.
-    pub(crate) document: OnceLock<Value>,
+    /// The server as its OpenAPI document has it, which takes longer to make than all else before the first answer.
+    pub(crate) described: LazyLock<Described, Describe>,
 }
 
 impl fmt::Debug for Protocol {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use dormouse_api::{
@@ -19,7 +19,7 @@ use tracing::{Instrument, field};
 use crate::conditional::ConditionalRead;
 use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
-use crate::protocol::{Protocol, ServerInfo};
+use crate::protocol::{Describe, Described, Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, Origins, Request, Response, console, log};
 
@@ -134,12 +134,17 @@ impl Server {
             base_url: wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned(),
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
             personas: app.personas().linked().to_vec(),
-            beside: if wire.reads_only { Vec::new() } else { vec![Extensions::described(), app.described()] },
             since: clock.now(),
             issues: app.receipts().is_some(),
             sockets: wire.sockets,
             a2a: wire.a2a,
             webhooks: wire.webhooks.is_some(),
+        };
+        let describe: Describe = {
+            let about = about.clone();
+            let turns = (!wire.reads_only).then(|| app.clone());
+            let beside = move || turns.map_or_else(Vec::new, |app| vec![Extensions::described(), app.described()]);
+            Box::new(move || Described::of(&about, beside()))
         };
         let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {
@@ -157,7 +162,7 @@ impl Server {
             streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,
             clock,
-            document: OnceLock::new(),
+            described: LazyLock::new(describe),
         };
         Self(Arc::new(ServerShared { app, protocol, extensions, origins, reads_only: wire.reads_only }))
     }

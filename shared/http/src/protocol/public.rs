@@ -33,8 +33,8 @@ fn options(methods: &[&str]) -> Response {
     Response::empty().header("allow", methods.join(", "))
 }
 
-/// The OpenAPI document of a server.
-fn document(about: &ServerInfo) -> Value {
+/// The OpenAPI document of a server that serves routes `beside` the protocol.
+fn document(about: &ServerInfo, beside: &[Beside]) -> Value {
     let mut document = openapi::document(openapi::DocumentInfo {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
@@ -49,7 +49,7 @@ fn document(about: &ServerInfo) -> Value {
     if about.issues {
         document["paths"][KEYS] = described_keys();
     }
-    for Beside { tag, description, paths, components } in &about.beside {
+    for Beside { tag, description, paths, components } in beside {
         if let Some(tags) = document["tags"].as_array_mut() {
             tags.push(json!({ "name": tag, "description": description }));
         }
@@ -111,8 +111,6 @@ pub(crate) struct ServerInfo {
     pub(crate) stream_url: Option<String>,
     /// Personas that can be given tasks; of a source of agents, none.
     pub(crate) personas: Vec<PersonaSpec>,
-    /// Routes that it serves beside the protocol.
-    pub(crate) beside: Vec<Beside>,
     /// Instant since which it is as it is.
     pub(crate) since: Timestamp,
     /// True if it issues receipts.
@@ -138,15 +136,32 @@ pub(crate) struct Beside {
     pub(crate) components: Map,
 }
 
+/// A server as it is described to who wants to use it.
+pub(crate) struct Described {
+    /// Its OpenAPI document.
+    pub(crate) document: Value,
+    /// Routes that it serves beside the protocol, which are in the document as well.
+    pub(crate) beside: Vec<Beside>,
+}
+
+/// Describes a server, when its description is first asked for.
+pub(crate) type Describe = Box<dyn FnOnce() -> Described + Send>;
+
+impl Described {
+    /// The server of `about`, which serves routes `beside` the protocol.
+    pub(crate) fn of(about: &ServerInfo, beside: Vec<Beside>) -> Self {
+        Self { document: document(about, &beside), beside }
+    }
+}
+
 impl Protocol {
     /// The answer to a request that needs no key; `None` if it needs one.
     ///
     /// # Errors
     /// For a method that a public path does not take.
     pub(super) async fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
-        let about = &self.about;
         match (request.path.as_str(), request.method.as_str()) {
-            (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), &about.beside)))),
+            (DOCS, "GET") => return Ok(Some(html(page::of(&self.described.document, &self.described.beside)))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
             (RESOURCE, "GET") => return Ok(Some(Response::json(200, &self.protected_resource()))),
             (KEYS, "GET") if self.receipts.is_some() => return Ok(Some(Response::json(200, &self.public_keys()))),
@@ -211,11 +226,6 @@ impl Protocol {
         Ok(HarnAgentCard { signature: Some(signature), ..card })
     }
 
-    /// The OpenAPI document, made once.
-    fn document(&self) -> &Value {
-        self.document.get_or_init(|| document(&self.about))
-    }
-
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
     async fn describe(&self, operation: Operation) -> Result<Value, ProtocolError> {
         let about = &self.about;
@@ -227,7 +237,7 @@ impl Protocol {
                 version: version(),
                 protocol_version: PROTOCOL_VERSION.to_owned(),
             })),
-            Operation::GetOpenApiDocument => Ok(self.document().clone()),
+            Operation::GetOpenApiDocument => Ok(self.described.document.clone()),
             Operation::GetProtocolDiscovery => Ok(json!(Discovery::new(TransportCapabilities {
                 rest: true,
                 sse: true,
