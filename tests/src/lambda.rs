@@ -247,20 +247,29 @@ fn folder() -> PathBuf {
     test.parent().and_then(Path::parent).expect("a test lies in deps").to_owned()
 }
 
-/// The function `name` of this build; [`build_functions`] makes it.
+/// The folder of functions that were built before, for example for another machine with programs that emulate it
+/// (`make test-arm64`); otherwise those of this build are used.
+fn built() -> Option<PathBuf> {
+    std::env::var_os("DORMOUSE_FUNCTIONS").map(PathBuf::from)
+}
+
+/// The function `name`; [`build_functions`] makes it.
 ///
 /// # Panics
 /// When this process lies nowhere.
 pub fn function_binary(name: &str) -> PathBuf {
-    folder().join(name)
+    built().unwrap_or_else(folder).join(name)
 }
 
-/// Builds the functions: testing one package does not build the binaries of others. The packages are named so that
-/// everything beneath them is shared with the build of the test.
+/// Builds the functions, unless they are given: testing one package does not build the binaries of others. The packages
+/// are named so that everything beneath them is shared with the build of the test.
 ///
 /// # Panics
 /// When they do not build.
 pub async fn build_functions() {
+    if built().is_some() {
+        return;
+    }
     let target = folder();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--bins", "-p", "dormouse-tests"]);

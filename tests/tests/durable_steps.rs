@@ -59,7 +59,7 @@ async fn cost_of_a_step(count: u64, session: bool) -> (f64, f64) {
             async move { Ok(Talk::messages.append([message(10_000 + talk.steps)]).set(Talk::steps, talk.steps + 1)) }
         })
         .durable("step")
-        .route("step", |talk| if talk.steps < STEPS { Target::from("step") } else { END })
+        .route("step", ["step"], |talk| if talk.steps < STEPS { Target::from("step") } else { END })
         .compile()
         .expect("a graph");
     let messages: Vec<Value> = (0..count).map(message).collect();
@@ -121,7 +121,7 @@ async fn only_the_step_that_was_lost_is_made_again() {
             }
         })
         .durable("step")
-        .route("step", |talk| if talk.steps < 6 { Target::from("step") } else { END })
+        .route("step", ["step"], |talk| if talk.steps < 6 { Target::from("step") } else { END })
         .compile()
         .expect("a graph");
     let engine = Engine::new(ports);

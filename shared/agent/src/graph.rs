@@ -115,10 +115,10 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .durable("decide")
         .durable("tools")
         .durable("gather")
-        .route("model", next)
-        .route("decide", next)
-        .route("tools", next)
-        .route("gather", next)
+        .route("model", NEXT, next)
+        .route("decide", NEXT, next)
+        .route("tools", NEXT, next)
+        .route("gather", NEXT, next)
         .edge("agents", "gather")
         .edge("approve", "decide")
         .edge("doubt", "decide")
@@ -145,6 +145,9 @@ fn step(
     let markers = markers.clone();
     move |run| work(parts.of(who(&run)).clone(), markers.clone(), run)
 }
+
+/// The nodes to which [`next`] may lead.
+const NEXT: [&str; 9] = ["rest", "think", "agents", "approve", "doubt", "tools", "ask", "pending", "model"];
 
 /// What is next. Questions come before runs, so that no call of a step runs while a person may end the whole of it; and
 /// runs before sleep, so that nothing waits that could be done.

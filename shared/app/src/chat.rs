@@ -92,7 +92,9 @@ pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineEr
             let model = model.clone();
             async move { Ok(says(&model.answer(&chat).await?)) }
         })
-        .route("listen", |chat| Target::from(if chat.needs_a_person() { "announce" } else { "answer" }))
+        .route("listen", ["announce", "answer"], |chat| {
+            Target::from(if chat.needs_a_person() { "announce" } else { "answer" })
+        })
         .edge("announce", "wait")
         .edge("wait", "answer")
         .edge("answer", END);

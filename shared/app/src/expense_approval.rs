@@ -72,7 +72,11 @@ pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
         .node("check", async |expense: Expense| check(&expense))
         .wait("ask", wait_for_decision)
         .node("settle", async |expense: Expense| Ok(Expense::result.set(verdict(&expense))))
-        .route("check", |expense| if expense.decision == ExpenseDecision::Open { Target::from("ask") } else { END })
+        .route(
+            "check",
+            ["ask"],
+            |expense| if expense.decision == ExpenseDecision::Open { Target::from("ask") } else { END },
+        )
         .edge("ask", "settle")
         .edge("settle", END)
         .pure()

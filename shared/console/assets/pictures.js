@@ -32,9 +32,9 @@ export function graphPicture(shape, { done = [], here = "" } = {}) {
     if (node.next !== null) edge(index, place.get(node.next) ?? nodes.length, "");
     else if (!node.decides) edge(index, nodes.length, "");
     else {
-      // A function of the state decides; what nothing else leads to is where it may lead.
-      const may = nodes.filter((other) => other.name !== shape.entry && !linked.has(other.name) && other !== node);
-      for (const other of may) edge(index, place.get(other.name), "may");
+      // A function of the state decides; where it does not say among what, it may lead to what nothing else leads to.
+      const may = node.among ?? nodes.filter((other) => other.name !== shape.entry && !linked.has(other.name) && other !== node).map((other) => other.name);
+      for (const name of may) edge(index, place.get(name) ?? nodes.length, "may");
       edge(index, nodes.length, "may");
     }
   });

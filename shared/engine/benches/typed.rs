@@ -67,7 +67,7 @@ fn usual_loop() -> Arc<CompiledGraph> {
     let graph = Graph::<Usual>::new("looping")
         .entry("n")
         .node("n", async |usual: Usual| Ok(Usual::n.set(usual.n + 1)))
-        .route("n", |usual| if usual.n < 1000 { Target::from("n") } else { END });
+        .route("n", ["n"], |usual| if usual.n < 1000 { Target::from("n") } else { END });
     Arc::new(graph.compile().unwrap())
 }
 
@@ -91,7 +91,7 @@ fn typed_loop() -> Arc<CompiledGraph> {
     let graph = Graph::<Counter>::new("looping")
         .entry("n")
         .node("n", async |counter: Counter| Ok(Counter::n.set(counter.n + 1)))
-        .route("n", |counter| if counter.n < 1000 { Target::from("n") } else { END });
+        .route("n", ["n"], |counter| if counter.n < 1000 { Target::from("n") } else { END });
     Arc::new(graph.compile().unwrap())
 }
 
@@ -117,7 +117,7 @@ fn heavy_loop<V: View<Heavy> + Send + 'static>(number: fn(&V) -> i64) -> Arc<Com
     let graph = Graph::<Heavy>::new("looping")
         .entry("n")
         .node("n", move |heavy: V| ready(Ok(Heavy::n.set(number(&heavy) + 1))))
-        .route("n", |heavy| if heavy.n < 1000 { Target::from("n") } else { END });
+        .route("n", ["n"], |heavy| if heavy.n < 1000 { Target::from("n") } else { END });
     Arc::new(graph.compile().unwrap())
 }
 

@@ -64,7 +64,8 @@ pub(super) struct GraphDraft {
 #[derive(Clone)]
 pub(super) enum DraftEdge {
     Static(Target),
-    Conditional(Route),
+    /// The function, and the nodes that it may choose where they are named.
+    Conditional(Route, Option<Arc<[Arc<str>]>>),
 }
 
 impl GraphBuilder {
@@ -168,7 +169,30 @@ impl GraphBuilder {
     where
         F: Fn(&State) -> Result<Target, NodeError> + Send + Sync + 'static,
     {
-        self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose))));
+        self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose), None)));
+        self
+    }
+
+    /// Adds a conditional edge that leads to one of `nodes`, or to END. That each of them is a node is checked when the
+    /// graph is compiled; to choose another one is an error of the edge.
+    pub fn route_among<F>(
+        mut self,
+        from: impl Into<Arc<str>>,
+        nodes: impl IntoIterator<Item = impl Into<Arc<str>>>,
+        choose: F,
+    ) -> Self
+    where
+        F: Fn(&State) -> Result<Target, NodeError> + Send + Sync + 'static,
+    {
+        let nodes: Arc<[Arc<str>]> = nodes.into_iter().map(Into::into).collect();
+        let among = nodes.clone();
+        let choose = move |state: &State| match choose(state)? {
+            Target::Node(node) if !among.contains(&node) => Err(NodeError::new(format!(
+                "it chose `{node}`, which is none of the nodes that it is declared to lead to: name that as well"
+            ))),
+            target => Ok(target),
+        };
+        self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose), Some(nodes))));
         self
     }
 

@@ -159,7 +159,7 @@ fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
     let mut edges = Edges::new();
     for (from, edge) in &draft.edges {
         declared(from, &|| "an edge leaves".to_owned())?;
-        if let DraftEdge::Static(Target::Node(to)) = edge {
+        for to in targets(edge) {
             declared(to, &|| format!("the edge of node `{from}` leads to"))?;
         }
         if edges.insert(from.clone(), edge.clone()).is_some() {
@@ -171,15 +171,23 @@ fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
     Ok(edges)
 }
 
-/// A conditional edge may lead anywhere, so from such a node every node counts as reachable.
+/// The nodes to which `edge` is known to lead.
+fn targets(edge: &DraftEdge) -> &[Arc<str>] {
+    match edge {
+        DraftEdge::Static(Target::Node(to)) => std::slice::from_ref(to),
+        DraftEdge::Conditional(_, Some(nodes)) => nodes,
+        DraftEdge::Static(Target::End) | DraftEdge::Conditional(_, None) => &[],
+    }
+}
+
+/// A conditional edge that names no nodes may lead anywhere, so from such a node every node counts as reachable.
 fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Result<(), EngineError> {
     let mut reached = HashSet::new();
     let mut open = vec![entry.clone()];
     while let Some(node) = open.pop() {
         let next = match edges.get(&node) {
-            Some(DraftEdge::Conditional(_)) => return Ok(()),
-            Some(DraftEdge::Static(Target::Node(next))) => Some(next.clone()),
-            Some(DraftEdge::Static(Target::End)) => None,
+            Some(DraftEdge::Conditional(_, None)) => return Ok(()),
+            Some(edge) => targets(edge),
             None => {
                 let graph = &draft.name;
                 let message =
@@ -188,7 +196,7 @@ fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Res
             }
         };
         reached.insert(node);
-        open.extend(next.filter(|next| !reached.contains(next)));
+        open.extend(next.iter().filter(|next| !reached.contains(*next)).cloned());
     }
     match draft.nodes.keys().find(|name| !reached.contains(*name)) {
         None => Ok(()),
@@ -243,7 +251,7 @@ fn assemble(
     let index: IndexMap<Arc<str>, ()> = drafts.keys().map(|name| (name.clone(), ())).collect();
     let edge_of = |name: &Arc<str>| match edges.get(name) {
         Some(DraftEdge::Static(Target::Node(to))) => index.get_index_of(to).map_or(Edge::End, Edge::To),
-        Some(DraftEdge::Conditional(route)) => Edge::Route(route.clone()),
+        Some(DraftEdge::Conditional(route, among)) => Edge::Route(route.clone(), among.clone()),
         Some(DraftEdge::Static(Target::End)) | None => Edge::End,
     };
     drafts
@@ -296,7 +304,7 @@ pub(super) fn digest(graph: &CompiledGraph) -> String {
         let inner: Vec<_> = node.work.inner().map(CompiledGraph::digest).collect();
         let target = match &node.edge {
             Edge::To(index) => graph.nodes().get_index(*index).map_or("END", |(name, _)| &**name),
-            Edge::Route(_) => "?",
+            Edge::Route(..) => "?",
             Edge::End => "END",
         };
         let _ = writeln!(text, "node {name:?} {kind} {inner:?} -> {target:?}");
@@ -359,6 +367,16 @@ mod tests {
                 sound().edge("pay", END),
                 "multiple_outgoing_edges",
                 "graph `shop`: node `pay` has more than one outgoing edge: use `route` to choose one",
+            ),
+            (
+                shop().entry("pay").route_among("pay", ["ship"], |_| Ok(END)),
+                "dangling_edge",
+                "graph `shop`: the edge of node `pay` leads to `ship`, which is no node of it: add it with `node`, or fix the name",
+            ),
+            (
+                again(shop(), "ship").entry("pay").route_among("pay", ["pay"], |_| Ok(END)).edge("ship", END),
+                "unreachable_node",
+                "graph `shop`: no path leads from `pay` to node `ship`: add an edge to it",
             ),
             (
                 again(sound(), "ship").edge("ship", END),

@@ -120,7 +120,8 @@ impl Work {
 pub(crate) enum Edge {
     To(usize),
     End,
-    Route(Route),
+    /// The function, and the nodes that it may choose where they are declared.
+    Route(Route, Option<Arc<[Arc<str>]>>),
 }
 
 impl fmt::Debug for CompiledGraph {

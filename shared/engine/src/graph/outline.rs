@@ -60,7 +60,10 @@ pub enum NextNode {
     /// The end of the graph.
     End,
     /// A function of the state decides.
-    Decided,
+    Decided {
+        /// The nodes that it may choose beside the end; `None` where they are not declared.
+        among: Option<Vec<String>>,
+    },
 }
 
 impl CompiledGraph {
@@ -74,7 +77,9 @@ impl CompiledGraph {
             next: match &node.edge {
                 Edge::To(index) => NextNode::Node(name_of(*index)),
                 Edge::End => NextNode::End,
-                Edge::Route(_) => NextNode::Decided,
+                Edge::Route(_, among) => NextNode::Decided {
+                    among: among.as_ref().map(|nodes| nodes.iter().map(ToString::to_string).collect()),
+                },
             },
             inner: node.work.inner().map(Self::outline).collect(),
         });
@@ -107,12 +112,13 @@ mod tests {
             .function("c", |_| async { Ok(Update::none()) })
             .durable("b")
             .edge("a", "b")
-            .route("b", |_| Ok(Target::from("c")))
+            .route_among("b", ["c"], |_| Ok(Target::from("c")))
             .edge("c", END);
         let outline = graph.compile().expect("a graph").outline();
         let told: Vec<_> = outline.nodes.iter().map(|node| (node.name.as_str(), node.next.clone())).collect();
         assert_eq!(outline.entry, "a");
-        let expected = [("a", NextNode::Node("b".to_owned())), ("b", NextNode::Decided), ("c", NextNode::End)];
+        let decided = NextNode::Decided { among: Some(vec!["c".to_owned()]) };
+        let expected = [("a", NextNode::Node("b".to_owned())), ("b", decided), ("c", NextNode::End)];
         assert_eq!(told, expected);
         assert!(outline.nodes[1].durable && outline.nodes[1].kind == NodeKind::Function);
     }

@@ -139,13 +139,15 @@ impl<S: GraphState> Graph<S> {
         self.part(|graph| graph.edge(from, to))
     }
 
-    /// Adds a conditional edge.
-    pub fn route<F>(self, from: &str, choose: F) -> Self
+    /// Adds a conditional edge that leads to one of `nodes`, or to END. That each of them is a node is checked when the
+    /// graph is compiled, and pictures of the graph show them.
+    pub fn route<'n, F>(self, from: &str, nodes: impl IntoIterator<Item = &'n str>, choose: F) -> Self
     where
         F: Fn(&S) -> Target + Send + Sync + 'static,
     {
         let from = from.to_owned();
-        self.part(|graph| graph.route(from, move |state| Ok(choose(&*read::<S, Arc<S>>(state)?))))
+        let nodes: Vec<Arc<str>> = nodes.into_iter().map(Arc::from).collect();
+        self.part(|graph| graph.route_among(from, nodes, move |state| Ok(choose(&*read::<S, Arc<S>>(state)?))))
     }
 
     /// Registers session persistence.

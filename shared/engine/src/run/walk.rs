@@ -344,7 +344,7 @@ impl<'r> Walk<'r> {
         let route = match &node.edge {
             Edge::To(index) => return Ok(Some(*index)),
             Edge::End => return Ok(None),
-            Edge::Route(route) => route,
+            Edge::Route(route, _) => route,
         };
         let target = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| route(state)))
             .unwrap_or_else(|_| Err(NodeError::new("the edge function panicked")));

@@ -470,6 +470,9 @@ pub(crate) struct NodeShape {
     pub(crate) next: Option<String>,
     /// True if a function of the state decides what follows.
     pub(crate) decides: bool,
+    /// The nodes that it may choose beside the end, where it decides and they are declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) among: Option<Vec<String>>,
     /// Names of the nodes of the graphs inside of it.
     pub(crate) inner: Vec<String>,
 }
@@ -479,12 +482,12 @@ impl GraphShape {
         let GraphOutline { name, entry, nodes } = outline;
         let nodes = nodes.into_iter().map(|node| {
             let inner = node.inner.iter().flat_map(|graph| &graph.nodes).map(|node| node.name.clone()).collect();
-            let (next, decides) = match node.next {
-                NextNode::Node(name) => (Some(name), false),
-                NextNode::End => (None, false),
-                NextNode::Decided => (None, true),
+            let (next, decides, among) = match node.next {
+                NextNode::Node(name) => (Some(name), false, None),
+                NextNode::End => (None, false, None),
+                NextNode::Decided { among } => (None, true, among),
             };
-            NodeShape { name: node.name, kind: node.kind.as_str(), durable: node.durable, next, decides, inner }
+            NodeShape { name: node.name, kind: node.kind.as_str(), durable: node.durable, next, decides, among, inner }
         });
         Self { name, entry, nodes: nodes.collect() }
     }

@@ -76,6 +76,17 @@ async fn a_failing_edge_is_told_by_the_node_before_it() {
     let (ended, told) = watched(&stage, &compiled(raising)).await;
     assert_eq!(ended.unwrap_err().category(), &Category::EdgeException);
     assert_eq!(told.lines(), ["started a 0", "completed a 0 edge_exception"]);
+
+    let astray = GraphBuilder::new("g", schema())
+        .entry("a")
+        .function("a", |_| async { Ok(says("a")) })
+        .function("b", |_| async { Ok(says("b")) })
+        .route_among("a", ["b"], |_| Ok(Target::Node("a".into())))
+        .edge("b", END);
+    let (ended, _) = watched(&stage, &compiled(astray)).await;
+    let error = ended.unwrap_err();
+    assert_eq!(error.category(), &Category::EdgeException);
+    assert!(error.to_string().contains("it chose `a`, which is none of the nodes"), "{error}");
 }
 
 #[tokio::test]
