@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -113,6 +113,9 @@ test-cdk: ## Deploy what the CDK makes of the construct to an emulator of AWS, a
 
 test-guest: ## Deploy a package of `dormouse new` to an emulator of AWS by its own Makefile, and have something approved there
 	@tests/aws/guest.sh
+
+test-arm64: ## Build the functions for arm64, as they are deployed, and run their tests on a machine that QEMU makes
+	@CARGO='$(CARGO)' tests/arm64/run.sh
 
 test-faults: ## Tell whole turns through a fault proxy on the wire; RULES=file.json adds rules of yours, ROUNDS=10 tells more
 	@RULES='$(if $(RULES),$(abspath $(RULES)))' ROUNDS='$(ROUNDS)' CARGO='$(CARGO)' tests/faults/run.sh $(ARGS)

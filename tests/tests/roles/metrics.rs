@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 
 use crate::template::Template;
 
+/// The events that are delivered here: turns, one of them refused, a message, sweeps, and a callback with its repetition.
+const EVENTS: usize = 7;
+/// The most bytes that a function logs for an event, on average; Lambda adds three lines of its own.
+const MOST_LOG: usize = 700;
+
 /// A function that writes its log into a file.
 struct Logging {
     api: RuntimeApi,
@@ -72,6 +77,12 @@ async fn patterns_count_the_lines_that_the_functions_write() {
     drop((inbound, wakeup, signal));
 
     let text = std::fs::read_to_string(&path).unwrap();
+    let each = text.len() / EVENTS;
+    println!("{each} bytes of log for each of {EVENTS} events");
+    assert!(
+        each < MOST_LOG,
+        "{each} bytes of log for each event, which the guide of costs counts as {MOST_LOG}\n{text}"
+    );
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let template = Template::read();
     let counted = |name: &str| {

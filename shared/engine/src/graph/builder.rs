@@ -190,7 +190,7 @@ impl GraphBuilder {
             Target::Node(node) if !among.contains(&node) => Err(NodeError::new(format!(
                 "it chose `{node}`, which is none of the nodes that it is declared to lead to: name that as well"
             ))),
-            target => Ok(target),
+            target @ (Target::Node(_) | Target::End) => Ok(target),
         };
         self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose), Some(nodes))));
         self
