@@ -169,8 +169,8 @@ impl Protocol {
             (KEYS, "OPTIONS") if self.receipts.is_some() => return Ok(Some(options(&READ_ONLY))),
             (KEYS, _) if self.receipts.is_some() => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (DOCS | A2A_CARD | RESOURCE, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
-            (a2a::PATH, "OPTIONS") if about.a2a => return Ok(Some(options(&a2a::METHODS))),
-            (a2a::PATH, _) if about.a2a => return Ok(None),
+            (a2a::PATH, "OPTIONS") if self.about.a2a => return Ok(Some(options(&a2a::METHODS))),
+            (a2a::PATH, _) if self.about.a2a => return Ok(None),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
         }
