@@ -6,7 +6,7 @@
 //! a child looks at its parent before each step.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use dormouse_ports::{
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::bucket::Bucket;
 use crate::call::call_for_work;
 use crate::error::TurnError;
+use crate::late_children::HarnessChildren;
 use crate::transmission::FreshTurn;
 use crate::turn::accepted::accept_in;
 use crate::turn::cancel::cancel;
@@ -29,32 +30,24 @@ const SIGNAL: &str = "Dormouse Signal";
 /// Bytes of an answer that a parent is told; the child's session has the whole.
 const LONGEST_ANSWER: usize = 32 * 1024;
 
-/// Children of a harness that is made later than the graphs that begin them. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct HarnessChildren(Arc<OnceLock<Weak<Worker>>>);
+/// Children that a worker runs, as long as it is there.
+pub(crate) struct WorkerChildren(pub(crate) Weak<Worker>);
 
-impl fmt::Debug for HarnessChildren {
+impl fmt::Debug for WorkerChildren {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HarnessChildren")
+        f.write_str("WorkerChildren")
     }
 }
 
-impl HarnessChildren {
-    /// Makes `worker` the one that runs them. The first one counts.
-    pub(crate) fn bind(&self, worker: &Arc<Worker>) {
-        if self.0.set(Arc::downgrade(worker)).is_err() {
-            tracing::debug!("these graphs are run by an earlier harness, which also runs what they begin");
-        }
-    }
-
+impl WorkerChildren {
     fn worker(&self) -> Result<Arc<Worker>, ChildError> {
-        let worker = self.0.get().and_then(Weak::upgrade);
-        worker.ok_or_else(|| ChildError { message: "nobody runs other agents here".to_owned(), transient: false })
+        let gone = || ChildError { message: "nobody runs other agents here any more".to_owned(), transient: false };
+        self.0.upgrade().ok_or_else(gone)
     }
 }
 
 #[async_trait]
-impl ChildRuns for HarnessChildren {
+impl ChildRuns for WorkerChildren {
     async fn begin(&self, start: ChildStart) -> Result<(), ChildError> {
         let worker = self.worker()?;
         let id = start.invocation_id.clone();

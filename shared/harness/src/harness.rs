@@ -9,7 +9,7 @@ use dormouse_ports::{
 
 use crate::call::{WorkCall, call_for_work};
 use crate::chat::Listeners;
-use crate::children::EndsTold;
+use crate::children::{EndsTold, WorkerChildren};
 use crate::config::HarnessConfig;
 use crate::error::TurnError;
 use crate::lines::Lines;
@@ -60,7 +60,7 @@ impl Harness {
             config,
             bus,
         });
-        children.bind(&worker);
+        children.bind(Arc::new(WorkerChildren(Arc::downgrade(&worker))));
         Self(worker)
     }
 

@@ -8,7 +8,7 @@ use dormouse_ports::{Category, EventShape, Map, PausedInvocation, ShapeId, Signa
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::children::HarnessChildren;
+use crate::late_children::HarnessChildren;
 
 /// Metadata of an invocation whose graph came from a [`GraphSource`]: the version that it began with.
 const VERSION: &str = "dormouse.graph_version";
