@@ -122,6 +122,7 @@ fn api(outside: &Outside, now: Timestamp) -> Result<Api, String> {
         cursors: Cursors::new(b"hush"),
         personas: graphs.personas,
         receipts,
+        webhooks: None,
         secrets: BTreeMap::new(),
     }))
 }

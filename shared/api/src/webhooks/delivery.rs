@@ -153,9 +153,9 @@ fn outline(send: impl Fn(Delivery) -> Sends + Send + Sync + 'static) -> Result<C
         .node("send", send)
         .wait("rest", rest)
         .wait("stuck", stuck)
-        .route("send", after_sending)
+        .route("send", ["rest", "stuck"], after_sending)
         .edge("rest", "send")
-        .route("stuck", |delivery: &Delivery| if delivery.again { Target::from("send") } else { END })
+        .route("stuck", ["send"], |delivery: &Delivery| if delivery.again { Target::from("send") } else { END })
         .compile()
 }
 
