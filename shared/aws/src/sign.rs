@@ -143,10 +143,9 @@ mod tests {
         assert!(signed.starts_with(url) && signed.contains("X-Amz-Expires=1200"), "{signed}");
         assert!(signed.contains("X-Amz-Security-Token=token%2Fhush%3D"), "{signed}");
         assert!(signed.contains("X-Amz-SignedHeaders=host&"), "{signed}");
-        assert!(
-            signed.ends_with("X-Amz-Signature=9cb2b8996273695bc0d738456b7f1e0637da7194fb3d446b994a2518875dd723"),
-            "{signed}"
-        );
+        let signature = "X-Amz-Signature=9cb2b8996273695bc0d738456b7f1e0637da7194fb3d446b994a2518875dd723";
+        // In whatever order its parts are: where the token stands differs between builds of the signing crate.
+        assert!(signed.split(['?', '&']).any(|part| part == signature), "{signed}");
     }
 
     #[tokio::test]

@@ -278,7 +278,7 @@ impl App {
         json!(Index {
             name: "dormouse",
             version: env!("CARGO_PKG_VERSION"),
-            graphs: self.graphs().iter().map(|graph| graph.name()).collect(),
+            graphs: self.offered().collect(),
             routes: LISTED.iter().map(line).collect(),
             protocol: "/v1",
             docs: "/docs",

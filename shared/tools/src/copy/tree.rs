@@ -229,7 +229,8 @@ pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &Tree) -> Re
     }
     for (path, entry) in &tree.0 {
         match make(&dir, path, entry) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // A definition stays as it is published, whatever a file of that name holds.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && definitions.contains_key(path) => {}
             made => made.map_err(|error| failed(&error))?,
         }
     }

@@ -181,9 +181,11 @@ pub(super) fn tasks_tell_what_is(sight: &Sight<'_>) -> Result<(), String> {
 fn agrees(record: &InvocationRecord, status: TaskStatus) -> bool {
     match &record.status {
         InvocationStatus::Suspended => status.is_suspended(),
-        // The wait may be over by another way than an answer to the task.
+        // The wait may be over by another way than an answer to the task. What has not begun may stand behind another
+        // task of its session, and works once it has committed something.
         InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => {
-            status == TaskStatus::Working || status.is_suspended()
+            let is_queued = status == TaskStatus::Submitted && !record.paused.has_paused();
+            is_queued || status == TaskStatus::Working || status.is_suspended()
         }
         InvocationStatus::Completed { .. } => status == TaskStatus::Completed,
         InvocationStatus::Errored(_) => status == TaskStatus::Failed,
@@ -209,7 +211,7 @@ pub(super) fn keys_count_once(sight: &Sight<'_>) -> Result<(), String> {
     published.tasks.keys().try_for_each(|id| {
         // What a cancellation is answered with names the task too.
         let accepts =
-            |(_, answer): &&(Option<Timestamp>, Value)| answer["id"] == id.as_str() && answer["status"] == "WORKING";
+            |(_, answer): &&(Option<Timestamp>, Value)| answer["id"] == id.as_str() && answer["status"] != "CANCELED";
         let keys = published.receipts.values().flatten().filter(accepts).count();
         ensure(keys == 1, || format!("task {id} was accepted, and {keys} keys know of it"))
     })?;

@@ -66,7 +66,8 @@ impl Oracle<'_> {
                 if first {
                     clients.watch(id, graph, now, self.chance);
                 }
-                published.task(id).is_some() && body["status"] == "WORKING"
+                // It stands behind another task of its session, or is worked on.
+                published.task(id).is_some() && (body["status"] == "SUBMITTED" || body["status"] == "WORKING")
             }
             ProtocolRequest::Say { key, .. }
             | ProtocolRequest::Interrupt { key, .. }
