@@ -250,7 +250,7 @@ impl CompiledAgents {
     /// itself accepts.
     #[must_use]
     pub fn with_inner(self, graph: CompiledGraph) -> Self {
-        Self { graphs: self.graphs.and(Arc::new(graph)), ..self }
+        Self { graphs: self.graphs.with_inner(Arc::new(graph)), ..self }
     }
 }
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,6 +62,8 @@ impl VersionedGraph {
 #[derive(Clone, Debug, Default)]
 pub struct GraphRegistry {
     linked: IndexMap<String, Arc<CompiledGraph>>,
+    /// Names of the linked graphs that no caller begins.
+    inner: BTreeSet<String>,
     source: Option<Arc<dyn GraphSource>>,
     children: HarnessChildren,
 }
@@ -70,7 +72,7 @@ impl GraphRegistry {
     /// A registry of `graphs`; of graphs with the same name the last one stays.
     pub fn new(graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
         let linked = graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect();
-        Self { linked, source: None, children: HarnessChildren::default() }
+        Self { linked, inner: BTreeSet::new(), source: None, children: HarnessChildren::default() }
     }
 
     /// Also the graphs of `source`, which come before linked ones of the same name.
@@ -101,11 +103,25 @@ impl GraphRegistry {
         }
     }
 
-    /// Also `graph`, behind the others.
+    /// Also `graph`, behind the others, which no caller begins.
     #[must_use]
-    pub fn and(mut self, graph: Arc<CompiledGraph>) -> Self {
+    pub fn with_inner(mut self, graph: Arc<CompiledGraph>) -> Self {
+        self.inner.insert(graph.name().to_owned());
         self.linked.insert(graph.name().to_owned(), graph);
         self
+    }
+
+    /// The names of the linked graphs that callers may begin.
+    pub fn offered_names(&self) -> impl Iterator<Item = &str> {
+        self.linked.keys().map(String::as_str).filter(|name| !self.inner.contains(*name))
+    }
+
+    /// The graph called `name` with which the invocations of callers begin now.
+    ///
+    /// # Errors
+    /// `graph_unknown`, also for one that no caller begins; the error of the source.
+    pub async fn offered(&self, name: &str) -> Result<VersionedGraph, EngineError> {
+        if self.inner.contains(name) { Err(unknown(name, self.offered_names())) } else { self.current(name).await }
     }
 
     /// The linked graphs in the order of their registration.
@@ -124,10 +140,7 @@ impl GraphRegistry {
     /// # Errors
     /// `graph_unknown`, with the names that there are.
     pub fn get(&self, name: &str) -> Result<&Arc<CompiledGraph>, EngineError> {
-        self.linked.get(name).ok_or_else(|| {
-            let known = self.linked.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
-        })
+        self.linked.get(name).ok_or_else(|| unknown(name, self.linked.keys().map(String::as_str)))
     }
 
     /// The graph called `name` with which invocations begin now.
@@ -169,6 +182,11 @@ impl GraphRegistry {
     pub fn declared_events(&self) -> BTreeMap<ShapeId, EventShape> {
         self.iter().flat_map(|graph| events_of(graph)).map(|shape| (shape.id(), shape)).collect()
     }
+}
+
+fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> EngineError {
+    let known = known.collect::<Vec<_>>().join(", ");
+    EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
 }
 
 /// The shapes of the events that `graph` declares. It was compiled only if all of them are some.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, Receipts, RecordingEngine, WEBHOOK_GRAPH};
+use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, Receipts, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
@@ -253,11 +253,6 @@ impl App {
         self.0.sessioned.graphs()
     }
 
-    /// The names of the graphs that callers may begin: all but that of deliveries, which events begin.
-    pub(crate) fn offered(&self) -> impl Iterator<Item = &str> {
-        self.graphs().iter().map(|graph| graph.name()).filter(|name| is_offered(name))
-    }
-
     /// Who issues the receipts of its tasks.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.0.receipts.as_ref()
@@ -317,9 +312,4 @@ impl App {
     pub(crate) fn base_url(&self) -> &str {
         &self.0.base_url
     }
-}
-
-/// True for a graph that callers may begin.
-pub(crate) fn is_offered(graph: &str) -> bool {
-    graph != WEBHOOK_GRAPH
 }

@@ -56,7 +56,7 @@ impl App {
     pub(crate) fn described(&self) -> Beside {
         let mut described = Described {
             authorization: self.doorkeeper().authorization,
-            graphs: self.offered().map(str::to_owned).collect(),
+            graphs: self.graphs().offered_names().map(str::to_owned).collect(),
             requests: openapi::settings().for_deserialize().into_generator(),
             answers: openapi::settings().for_serialize().into_generator(),
         };

@@ -278,7 +278,7 @@ impl App {
         json!(Index {
             name: "dormouse",
             version: env!("CARGO_PKG_VERSION"),
-            graphs: self.offered().collect(),
+            graphs: self.graphs().offered_names().collect(),
             routes: LISTED.iter().map(line).collect(),
             protocol: "/v1",
             docs: "/docs",

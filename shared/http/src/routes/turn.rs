@@ -1,12 +1,10 @@
 //! `POST /graphs/{graph}/turns`
 
-use dormouse_engine::EngineError;
 use dormouse_harness::{FreshTurn, Intent, Transmission, TurnOutcome};
-use dormouse_ports::{Category, Map};
+use dormouse_ports::Map;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::app::is_offered;
 use crate::encode::AnsweredCaller;
 use crate::refusal::RequestRefusal;
 use crate::repeat::{Repeatable, check_own_id};
@@ -43,12 +41,7 @@ enum TurnIntent {
 impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_TURNS).await?;
-        if !is_offered(graph) {
-            let known: Vec<&str> = self.offered().collect();
-            let message = format!("there is no graph `{graph}`; there are: {}", known.join(", "));
-            return Err(EngineError::new(Category::GraphUnknown, message).into());
-        }
-        let current = self.graphs().current(graph).await?;
+        let current = self.graphs().offered(graph).await?;
         let compiled = &*current.graph;
         let said = body::object(request, self.limits().body)?;
         let mut turn: TurnRequest = body::typed(said.clone())?;
