@@ -32,6 +32,7 @@ use dormouse_api::Agents;
 use dormouse_http::Authorization;
 use dormouse_local::{DevOptions, FOLDER};
 use dormouse_otel::Telemetry;
+use tokio::runtime::Runtime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -242,9 +243,9 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<Stri
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}")),
+        Err(code) => return code,
     };
     runtime.block_on(command).unwrap_or_else(|(code, complaint)| {
         if let Some(message) = complaint {
@@ -254,16 +255,24 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<Stri
     })
 }
 
-fn run(arguments: Dev, agents: &Agents) -> ExitCode {
+/// What runs a command; where there is nothing that could, its exit, with the reason told.
+fn runtime() -> Result<Runtime, ExitCode> {
+    let built = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build();
+    built.map_err(|error| complain(&format!("no runtime: {error}")))
+}
+
+/// Starts the log of a command that serves; its collector as the environment has it, and what runs it.
+fn begin(log: Log) -> Result<(Option<Telemetry>, Runtime), ExitCode> {
     let exporter = Telemetry::from_env();
-    start_log(arguments.log, exporter.as_ref().ok().and_then(Option::as_ref));
-    let exporter = match exporter {
-        Ok(exporter) => exporter,
-        Err(error) => return complain(&error.to_string()),
-    };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}")),
+    start_log(log, exporter.as_ref().ok().and_then(Option::as_ref));
+    let exporter = exporter.map_err(|error| complain(&error.to_string()))?;
+    Ok((exporter, runtime()?))
+}
+
+fn run(arguments: Dev, agents: &Agents) -> ExitCode {
+    let (exporter, runtime) = match begin(arguments.log) {
+        Ok(begun) => begun,
+        Err(code) => return code,
     };
     let data = match (arguments.data, &arguments.workspace) {
         (Some(data), _) => data,

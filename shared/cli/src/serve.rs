@@ -11,7 +11,7 @@ use dormouse_lambda::{BootError, Config, machine};
 use dormouse_local::{MachineError, MachineOptions, Role, serve_machine};
 use dormouse_otel::Telemetry;
 
-use crate::{Log, STACK, complain, start_log};
+use crate::{Log, begin, complain};
 
 /// Serves a table.
 #[derive(Debug, clap::Args)]
@@ -56,15 +56,9 @@ enum ServeError {
 }
 
 pub(crate) fn serve(asked: ServeArgs, agents: &Agents) -> ExitCode {
-    let exporter = Telemetry::from_env();
-    start_log(asked.log, exporter.as_ref().ok().and_then(Option::as_ref));
-    let exporter = match exporter {
-        Ok(exporter) => exporter,
-        Err(error) => return complain(&error.to_string()),
-    };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}")),
+    let (exporter, runtime) = match begin(asked.log) {
+        Ok(begun) => begun,
+        Err(code) => return code,
     };
     match runtime.block_on(served(asked, exporter, agents)) {
         Ok(()) => ExitCode::SUCCESS,
