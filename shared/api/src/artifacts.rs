@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, Document, EndOfStream, InvocationId, InvocationStatus, Journal, StreamEnd};
+use dormouse_ports::{Append, Document, EndOfStream, InvocationId, Journal, StreamEnd};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId};
@@ -164,19 +164,8 @@ impl Api {
         let id = InvocationId::from(task.as_str());
         let record =
             self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)?;
-        Ok(match record.map(|record| record.status) {
-            Some(InvocationStatus::Completed { state }) => {
-                Some(serde_json::Value::Object(redact::object(state)).to_string().into_bytes())
-            }
-            Some(
-                InvocationStatus::Suspended
-                | InvocationStatus::Accepted { .. }
-                | InvocationStatus::Resuming(_)
-                | InvocationStatus::Errored(_)
-                | InvocationStatus::Canceled(_),
-            )
-            | None => None,
-        })
+        let state = record.and_then(|record| record.status.into_final_state());
+        Ok(state.map(|state| serde_json::Value::Object(redact::object(state)).to_string().into_bytes()))
     }
 }
 

@@ -497,6 +497,16 @@ pub enum InvocationStatus {
     Canceled(Cancellation),
 }
 
+impl InvocationStatus {
+    /// The state with which it has completed; `None` if it has not.
+    pub fn into_final_state(self) -> Option<Map> {
+        match self {
+            Self::Completed { state } => Some(state),
+            Self::Suspended | Self::Accepted { .. } | Self::Resuming(_) | Self::Errored(_) | Self::Canceled(_) => None,
+        }
+    }
+}
+
 /// The stored record of an invocation that was accepted, suspended at least once, or canceled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvocationRecord {

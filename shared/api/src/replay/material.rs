@@ -139,17 +139,10 @@ fn ended(record: Option<&InvocationRecord>, task: &Task) -> (Map, PastEnd) {
         | TaskStatus::Submitted
         | TaskStatus::Working
         | TaskStatus::InputRequired
-        | TaskStatus::AuthRequired => match status {
-            Some(InvocationStatus::Completed { state }) => (state.clone(), PastEnd::Completed),
-            Some(
-                InvocationStatus::Suspended
-                | InvocationStatus::Accepted { .. }
-                | InvocationStatus::Resuming(_)
-                | InvocationStatus::Errored(_)
-                | InvocationStatus::Canceled(_),
-            )
-            | None => (Map::new(), PastEnd::Completed),
-        },
+        | TaskStatus::AuthRequired => {
+            let state = status.cloned().and_then(InvocationStatus::into_final_state);
+            (state.unwrap_or_default(), PastEnd::Completed)
+        }
     }
 }
 
