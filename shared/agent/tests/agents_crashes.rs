@@ -8,8 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use cast::{ScriptedModel, Toolbox, breathe, calls, contents, message, parts, results, says};
+use cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
 use dormouse::{Agents, Outside};
 use dormouse_agent::graph::{self, AgentParts, Colleague};
 use dormouse_agent::workspace::AgentMode;
@@ -17,10 +16,7 @@ use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, Signal, Transmission, TurnOutcome};
 use dormouse_ports::model::{CompletionRequest, Message};
-use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationId, InvocationWrite, Map, Sleepers, StoreError,
-    TurnStore,
-};
+use dormouse_ports::{Commit, CommitError, InvocationId, InvocationWrite, Map, Sleepers, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -28,32 +24,6 @@ use serde_json::{Value, json};
 const ID: &str = "run-1";
 /// Longer than any claim, and than the time after which a parent looks.
 const LATER: Duration = Duration::from_secs(30 * 60);
-
-/// A store on which every commit and claim takes two breaths, and that knows what was accepted.
-struct Breathing {
-    inner: Arc<dyn Commits>,
-    accepted: Arc<Mutex<Vec<InvocationId>>>,
-}
-
-#[async_trait]
-impl Commits for Breathing {
-    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        breathe().await;
-        let outcome = self.inner.claim(request).await;
-        breathe().await;
-        outcome
-    }
-
-    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        breathe().await;
-        let outcome = self.inner.commit(commit).await;
-        if let (Ok(()), Some(InvocationWrite::Accept { paused })) = (&outcome, &commit.invocation) {
-            self.accepted.lock().expect("not poisoned").push(paused.invocation_id.clone());
-        }
-        breathe().await;
-        outcome
-    }
-}
 
 /// Which signals arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +95,13 @@ impl World {
                 graph::graph(parts)
             });
         let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("agents");
-        let breathing = Breathing { inner: store.clone(), accepted: accepted.clone() };
+        let known = accepted.clone();
+        let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
+            if let (Ok(()), Some(InvocationWrite::Accept { paused })) = (outcome, &commit.invocation) {
+                known.lock().expect("not poisoned").push(paused.invocation_id.clone());
+            }
+        };
+        let breathing = Breathing { inner: store.clone(), seen };
         let turn_store = TurnStore { commits: Arc::new(breathing), ..TurnStore::from(store.clone()) };
         let ports = Ports {
             store: RecordingStore::new(turn_store, store.clone(), clock.clone()).into(),

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use cast::{ScriptedModel, Toolbox, breathe, calls, contents, message, parts, results, says, tool};
+use cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse_agent::graph;
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
@@ -18,9 +17,7 @@ use dormouse_harness::{
 };
 use dormouse_ports::model::{CompletionRequest, Message};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
-use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, Map, StoreError, TurnStore,
-};
+use dormouse_ports::{Commit, CommitError, InvocationWrite, Map, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -28,37 +25,6 @@ use serde_json::{Value, json};
 const ID: &str = "run-1";
 /// Longer than any claim.
 const LATER: Duration = Duration::from_secs(30 * 60);
-
-/// A store on which every commit and claim takes two breaths, and that knows how many model calls are recorded.
-struct Breathing {
-    inner: Arc<dyn Commits>,
-    recorded: Arc<AtomicUsize>,
-    commits: Arc<AtomicUsize>,
-}
-
-#[async_trait]
-impl Commits for Breathing {
-    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        breathe().await;
-        let outcome = self.inner.claim(request).await;
-        breathe().await;
-        outcome
-    }
-
-    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        breathe().await;
-        let outcome = self.inner.commit(commit).await;
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        if let (Ok(()), Some(InvocationWrite::Progress { paused, .. } | InvocationWrite::Suspend { paused, .. })) =
-            (&outcome, &commit.invocation)
-        {
-            let steps = paused.state["steps"].as_u64().unwrap_or_default();
-            self.recorded.fetch_max(usize::try_from(steps).unwrap_or_default(), Ordering::Relaxed);
-        }
-        breathe().await;
-        outcome
-    }
-}
 
 struct World {
     harness: Harness,
@@ -97,7 +63,17 @@ impl World {
             Ok(ToolReply::Done(ToolOutput::text(format!("{} to {}", call.name, call.arguments["to"]))))
         });
         let graph = graph::graph(parts(matter, model.clone(), tools.clone(), clock.clone())).expect("a graph");
-        let breathing = Breathing { inner: store.clone(), recorded, commits: commits.clone() };
+        let counted = commits.clone();
+        let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            if let (Ok(()), Some(InvocationWrite::Progress { paused, .. } | InvocationWrite::Suspend { paused, .. })) =
+                (outcome, &commit.invocation)
+            {
+                let steps = paused.state["steps"].as_u64().unwrap_or_default();
+                recorded.fetch_max(usize::try_from(steps).unwrap_or_default(), Ordering::Relaxed);
+            }
+        };
+        let breathing = Breathing { inner: store.clone(), seen };
         let turn_store = TurnStore { commits: Arc::new(breathing), ..TurnStore::from(store.clone()) };
         let ports = Ports {
             store: RecordingStore::new(turn_store, store.clone(), clock.clone()).into(),

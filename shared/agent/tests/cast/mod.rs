@@ -11,12 +11,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_agent::graph::{AgentLimits, AgentParts, ModelPart, ToolPart};
 use dormouse_agent::workspace::{FileContent, Files, Platform, Prices, ToolOrigin, Workspace, load};
-use dormouse_ports::Clock;
 use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, FinishReason, Message, ModelError, ModelIdentity, ModelProvider,
     Response, RuntimeConfig, ToolCall as AskedCall, Usage,
 };
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, StoreError};
 use dormouse_testkit::CountingIds;
 use serde_json::{Map, Value, json};
 
@@ -225,4 +225,29 @@ pub fn contents(state: &Map<String, Value>, role: &str) -> Vec<String> {
     let messages = state["messages"].as_array().expect("messages");
     let of_role = messages.iter().filter(|message| message["role"] == role);
     of_role.filter_map(|message| message["content"].as_str().map(str::to_owned)).collect()
+}
+
+/// A store on which every commit and claim takes two breaths. `seen` is told of each commit and its outcome, before who
+/// committed is.
+pub struct Breathing<F> {
+    pub inner: Arc<dyn Commits>,
+    pub seen: F,
+}
+
+#[async_trait]
+impl<F: Fn(&Commit, &Result<(), CommitError>) + Send + Sync> Commits for Breathing<F> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        breathe().await;
+        let outcome = self.inner.claim(request).await;
+        breathe().await;
+        outcome
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        breathe().await;
+        let outcome = self.inner.commit(commit).await;
+        (self.seen)(commit, &outcome);
+        breathe().await;
+        outcome
+    }
 }
