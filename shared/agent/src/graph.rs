@@ -13,6 +13,7 @@
 //! goes on behind the last of them. A tool that must not run twice is marked as begun in the commit before it runs: a
 //! worker that finds such a mark and did not set it asks a person.
 
+mod action;
 mod agents;
 mod asking;
 mod background;
@@ -48,8 +49,8 @@ pub use hooks::HookPart;
 use parts::Markers;
 pub use parts::{AgentLimits, AgentParts, DeltaSink, ModelPart, ToolPart};
 pub use run::{
-    AgentRun, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply, RunUsage, TerminalReason,
-    Thinking,
+    ActionProgress, AgentRun, AskedAction, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply,
+    RunUsage, TerminalReason, Thinking,
 };
 
 /// The graph of the agent of `parts`. A request sets `messages` to the new message; a session keeps the conversation.
@@ -70,9 +71,11 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
     let canceling = parts.clone();
     let again = parts.clone();
     let awaiting = parts.clone();
+    let admitting = parts.clone();
     Graph::<AgentRun>::new(name)
         .version("1")
-        .inputs((AgentRun::messages, AgentRun::compact))
+        .inputs((AgentRun::messages, AgentRun::compact, AgentRun::action))
+        .admits(move |state| action::admit(&admitting, state))
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)
         .sessions(

@@ -91,7 +91,7 @@ fn text<'a>(descriptor: &'a SignalDescriptor, name: &str) -> Option<&'a str> {
 
 impl Api {
     /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given
-    /// to the agent with the next task.
+    /// to the agent with the next task; a task that is queued comes first by it.
     pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
         let task = self.named::<Task>(call, "task_id").await?;
@@ -108,9 +108,12 @@ impl Api {
             TaskMessageKind::Interrupt => {
                 let mut change = SessionChange::open(session, by(call), call.now);
                 let id = task.kept.resource.envelope.id;
+                change.thread_mut().put_first(&id);
                 let said = NewMessage { message: unplaced(message, Some(id), call), heard: false };
                 let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
-                Change::new(change.close()?.1, 201, &message)
+                let work = change.freed().map(|next| InvocationId::from(next.as_str()));
+                let change = Change::new(change.close()?.1, 201, &message)?;
+                Ok(Change { work, ..change })
             }
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, PausedInvocation, StreamEnd};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
-use dormouse_protocol::id::{MessageId, ReceiptId};
+use dormouse_protocol::id::{MessageId, ReceiptId, TaskId};
 use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::replay::ReplayEventMetadata;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
@@ -30,6 +30,8 @@ pub(crate) struct SessionChange {
     session: Stored<Session>,
     /// The session before the change.
     before: Session,
+    /// The queued task that might begin before the change.
+    ready: Option<TaskId>,
     by: By,
     now: Timestamp,
     first: u64,
@@ -73,9 +75,11 @@ impl SessionChange {
     pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
         let first = session.kept.own.position + 1;
         let before = session.kept.resource.clone();
+        let ready = session.kept.own.ready().cloned();
         Self {
             session,
             before,
+            ready,
             by,
             now,
             first,
@@ -246,6 +250,9 @@ impl SessionChange {
     pub(crate) fn put_task(&mut self, task: &Stored<Task>) -> Result<(), ProtocolError> {
         let id = &task.kept.resource.envelope.id;
         let status = task.kept.resource.status;
+        if status != TaskStatus::Submitted {
+            self.session.kept.own.queue.retain(|queued| queued != id);
+        }
         let open = &mut self.session.kept.own.open;
         if status.is_terminal() {
             open.remove(id);
@@ -262,6 +269,16 @@ impl SessionChange {
         // What the session does not know is in the document, and only its version tells that it was read as it is.
         let is_known = matches!(before, Some(OpenTask::Progress(_)));
         if is_known && has_room { Ok(()) } else { self.put(task) }
+    }
+
+    /// True if `task` is queued and may begin.
+    pub(crate) fn is_ready(&self, task: &TaskId) -> bool {
+        self.session.kept.own.ready() == Some(task)
+    }
+
+    /// The queued task that may begin because of the change: a worker is to be called for it.
+    pub(crate) fn freed(&self) -> Option<TaskId> {
+        self.session.kept.own.ready().filter(|ready| self.ready.as_ref() != Some(ready)).cloned()
     }
 
     /// Changes counters. Two additions to the same ones are one.

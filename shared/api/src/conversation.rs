@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 /// Field of a payload that asks an agent to make its conversation shorter, and to do nothing else.
 const COMPACT: &str = "compact";
 
+/// Field of a payload that asks an agent to run one action, and to do nothing else.
+const ACTION: &str = "action";
+
 /// True if `graph` leads a conversation.
 pub(crate) fn converses(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
@@ -19,8 +22,8 @@ pub(crate) fn converses(graph: &CompiledGraph) -> bool {
 /// The state that `graph` is given for `input`, behind what its agent has not heard yet.
 ///
 /// A message goes to the conversation of the graph. A structured payload is the state itself; where the graph leads a
-/// conversation and the payload names none of its fields, it is the user's message; `{"compact": true}` says nothing to
-/// it. A graph without a conversation
+/// conversation and the payload names none of its fields, it is the user's message; `{"compact": true}` and
+/// `{"action": {"name": …}}` say nothing to it. A graph without a conversation
 /// takes a message whose parts are JSON objects as a payload.
 ///
 /// # Errors
@@ -36,7 +39,7 @@ pub(crate) fn first_state(
             let text = Value::Object(payload.clone()).to_string();
             said(undelivered_from, [ChatMessage::text("user", text).into_value()])
         }
-        (SubmitInput::Payload(payload), true) if payload.get(COMPACT) == Some(&Value::Bool(true)) => {
+        (SubmitInput::Payload(payload), true) if asks_for_no_answer(payload) => {
             let mut state = payload.clone();
             state.entry(MESSAGES).or_insert_with(|| Value::Array(Vec::new()));
             if !undelivered_from.is_empty() {
@@ -59,6 +62,11 @@ pub(crate) fn first_state(
             ProtocolError::invalid("input.parts", message)
         })?,
     })
+}
+
+/// True if `payload` asks for something else than an answer to a message.
+fn asks_for_no_answer(payload: &Map) -> bool {
+    payload.get(COMPACT) == Some(&Value::Bool(true)) || payload.get(ACTION).is_some_and(Value::is_object)
 }
 
 fn said(undelivered_from: &[Message], last: impl IntoIterator<Item = Value>) -> Map {

@@ -270,6 +270,9 @@ pub(crate) struct SessionIndex {
     pub(crate) undelivered_from: Option<u64>,
     /// The tasks that have not ended.
     pub(crate) open: BTreeMap<TaskId, OpenTask>,
+    /// Those of them that wait for their turn, in the order in which they will begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) queue: Vec<TaskId>,
     /// The last receipt of its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) receipts: Option<ChainHead>,

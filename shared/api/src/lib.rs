@@ -39,6 +39,7 @@ mod outcomes;
 mod page;
 mod permissions;
 mod personas;
+mod queue;
 mod quotas;
 mod receipts;
 mod recent;

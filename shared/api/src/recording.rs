@@ -32,7 +32,7 @@ use crate::recent::RecentDocuments;
 use crate::{AppendNotifier, Receipts};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
-const ATTEMPTS: u32 = 64;
+pub(crate) const ATTEMPTS: u32 = 64;
 
 /// After how many attempts there is a pause before each one, and how long it is.
 const HASTY_ATTEMPTS: u32 = 6;
@@ -93,8 +93,8 @@ impl RecordingStore {
         Self { receipts, ..self }
     }
 
-    /// The same, which calls over `bus` for workers for what it accepts: deliveries of webhooks. Without it the sweep
-    /// calls.
+    /// The same, which calls over `bus` for workers for what it accepts, deliveries of webhooks, and for the queued task
+    /// that may begin because another one has ended or sleeps. Without it the sweep calls.
     #[must_use]
     pub fn calling(self, bus: Arc<dyn EventBus>) -> Self {
         Self { bus: Some(bus), ..self }
@@ -111,6 +111,13 @@ impl RecordingStore {
         Self { notifier, ..self }
     }
 
+    /// Waits before an attempt that follows several others.
+    pub(crate) async fn rest_before(&self, attempt: u32) {
+        if attempt >= HASTY_ATTEMPTS {
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
     /// The time that it goes by.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
@@ -119,19 +126,17 @@ impl RecordingStore {
     pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commits.commit(commit).await?;
         commit.journal.appends.iter().for_each(|append| self.notifier.notify(&append.stream));
-        self.call_for(&commit.journal.accepts).await;
+        for accepted in &commit.journal.accepts {
+            self.call_for(accepted.invocation_id.clone()).await;
+        }
         Ok(())
     }
 
-    /// Calls for workers for what was accepted. A call that is lost is made by the sweep.
-    async fn call_for(&self, accepts: &[PausedInvocation]) {
-        let Some(bus) = self.bus.as_ref().filter(|_| !accepts.is_empty()) else { return };
-        for paused in accepts {
-            let call = WorkCall::new(paused.invocation_id.clone());
-            if let Err(error) = bus.publish(call.event()).await {
-                let invocation_id = &paused.invocation_id;
-                tracing::warn!(%error, %invocation_id, "no worker could be called for a webhook; the next sweep calls one");
-            }
+    /// Calls for a worker for `invocation_id`. A call that is lost is made by the sweep.
+    async fn call_for(&self, invocation_id: InvocationId) {
+        let Some(bus) = &self.bus else { return };
+        if let Err(error) = bus.publish(WorkCall::new(invocation_id.clone()).event()).await {
+            tracing::warn!(%error, %invocation_id, "no worker could be called for accepted work; the next sweep calls one");
         }
     }
 
@@ -166,7 +171,12 @@ impl RecordingStore {
 
     /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
     /// ended.
-    async fn open(&self, id: &TaskId, known: &[Document], now: Timestamp) -> Result<Option<OpenedTask>, StoreError> {
+    pub(crate) async fn open(
+        &self,
+        id: &TaskId,
+        known: &[Document],
+        now: Timestamp,
+    ) -> Result<Option<OpenedTask>, StoreError> {
         let Some(task) = self.load::<Task>(id, known, now).await? else { return Ok(None) };
         if task.kept.resource.status.is_terminal() {
             return Ok(None);
@@ -262,9 +272,11 @@ impl RecordingStore {
             )
             | None => return Ok(None),
         };
-        let journal = told.and_then(|()| change.close()).map_err(corrupt)?.1;
+        told.map_err(corrupt)?;
+        let freed = change.freed();
+        let journal = change.close().map_err(corrupt)?.1;
         let recorded = task.kept.own.receipts.recorded;
-        Ok(Some(Emitted { journal, as_stored, recorded, tally }))
+        Ok(Some(Emitted { journal, as_stored, freed, recorded, tally }))
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all
@@ -356,9 +368,9 @@ impl RecordingStore {
 }
 
 /// A task, and a change of its session that no other writer has written to.
-struct OpenedTask {
-    task: Stored<Task>,
-    change: SessionChange,
+pub(crate) struct OpenedTask {
+    pub(crate) task: Stored<Task>,
+    pub(crate) change: SessionChange,
     /// The document of the task, before what its session knows of it.
     as_stored: DocumentWrite,
 }
@@ -368,6 +380,8 @@ struct Emitted {
     journal: Journal,
     /// The document of the task as it was found.
     as_stored: DocumentWrite,
+    /// The queued task that may begin from now on.
+    freed: Option<TaskId>,
     /// Number of entries that the nodes have recorded by now.
     recorded: u64,
     /// Their tally, where it is known and goes on.
@@ -542,7 +556,7 @@ impl Commits for RecordingStore {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let outcome = self.store.commits.claim(request).await?;
+        let outcome = self.in_turn(self.store.commits.claim(request).await?, request).await?;
         if let (ClaimOutcome::Granted(record), Some(_), Some(task)) =
             (&outcome, &request.payload, task_called(&request.invocation_id))
             && let Err(error) = self.emit_woken(&task, record, request).await
@@ -585,9 +599,7 @@ impl RecordingStore {
         let mut told = untold(commit);
         let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {
-            if attempt >= HASTY_ATTEMPTS {
-                self.clock.sleep(PAUSE).await;
-            }
+            self.rest_before(attempt).await;
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(task);
             let Some(emitted) = self.emit(task, &known, commit).await? else {
@@ -612,6 +624,9 @@ impl RecordingStore {
                         None => self.tallies.forget(task),
                     }
                     self.recent.note(task.clone(), &told, &emitted.as_stored);
+                    if let Some(next) = emitted.freed {
+                        self.call_for(next.as_str().into()).await;
+                    }
                     return Ok(Published::Written);
                 }
                 Err(error) => return Err(error),

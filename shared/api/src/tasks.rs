@@ -3,7 +3,7 @@
 //!
 //! A submitted task is accepted, not run: one commit writes the invocation (generation 0, without an owner), the task,
 //! its message and its first events. It is answered as `WORKING` already, unless another task of the session works: then
-//! it is `SUBMITTED` until the first step of it is written. A worker that receives the work takes it up.
+//! it is `SUBMITTED` and waits in the [queue](crate::queue) of its session. A worker that receives the work takes it up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ use crate::personas::ChosenPersona;
 use crate::quotas;
 use crate::receipts::{ReceiptNotes, Recorded, Tally};
 use crate::refusal::{conflict, internal, refused, store};
-use crate::{Call, CallAnswer, PersonaSpec, transcript};
+use crate::{Call, CallAnswer, PersonaSpec, queue, transcript};
 
 /// Number of messages, the newest, that an agent is given that has received none of them.
 const HEARD_AT_ONCE: usize = 200;
@@ -149,12 +149,15 @@ impl Api {
             }
             SubmitInput::Payload(payload) => TaskInput::Payload(payload),
         };
-        if !is_queued {
+        if is_queued {
+            change.thread_mut().queue.push(id.clone());
+        } else {
             change.advance(&mut task, TaskStatus::Working, None, Map::new());
         }
         change.put_task(&task)?;
-        let invocation = self.accept(&spec.graph, &task.kept.resource, state).await?;
-        let work = Some(InvocationId::from(id.as_str()));
+        let metadata = if is_queued { queue::marked() } else { Map::new() };
+        let invocation = self.accept(&spec.graph, &task.kept.resource, (state, metadata)).await?;
+        let work = (!is_queued).then(|| InvocationId::from(id.as_str()));
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation: Some(invocation), work, ..change })
     }
@@ -193,8 +196,18 @@ impl Api {
 
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.
     pub(crate) async fn cancel(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let request: CancelTaskRequest = call.body.clone().decode()?;
+        let CancelTaskRequest { reason } = call.body.clone().decode()?;
         let task = self.named::<Task>(call, "task_id").await?;
+        self.call_off(call, task, reason).await
+    }
+
+    /// Ends `task` for good.
+    pub(crate) async fn call_off(
+        &self,
+        call: &Call,
+        task: Stored<Task>,
+        reason: Option<String>,
+    ) -> Result<Change, ProtocolError> {
         match task.kept.resource.status {
             TaskStatus::Canceled => return Change::nothing(200, &task.kept.resource),
             TaskStatus::Completed | TaskStatus::Failed => return Err(conflict("the task has ended already")),
@@ -212,12 +225,16 @@ impl Api {
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
         let session = self.session_of(&task, call).await?;
         // It has ended in the meantime.
-        let Some(mut task) = task.known_to(&session) else { return Box::pin(self.cancel(call)).await };
+        let id_of_task = task.kept.resource.envelope.id.clone();
+        let Some(mut task) = task.known_to(&session) else {
+            let task = self.see::<Task>(call, &id_of_task).await?;
+            return Box::pin(self.call_off(call, task, reason)).await;
+        };
         let tally = self.tally_of(&task).await?;
         let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
-        let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
+        let draft = Draft::cancel_requested(&task.kept.resource, reason.as_deref());
         change.emit_for_task(&mut task, draft);
-        end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() }, &tally)?;
+        end(&mut change, &mut task, TaskEnd::Canceled { reason: reason.as_deref() }, &tally)?;
         change.note_state(paused.outermost_state());
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
         let ended = (woken && paused.has_paused()).then(|| Subscription {
@@ -226,10 +243,11 @@ impl Api {
             descriptor: paused.descriptor.clone(),
             wake: paused.wake.clone(),
         });
-        let cancellation = Cancellation { reason: request.reason, at: call.now };
+        let cancellation = Cancellation { reason, at: call.now };
         let invocation = Some(InvocationWrite::Cancel { paused: Box::new(paused), cancellation });
+        let work = change.freed().map(|next| InvocationId::from(next.as_str()));
         let change = Change::new(change.close()?.1, 200, &task.kept.resource)?;
-        Ok(Change { invocation, ended, ..change })
+        Ok(Change { invocation, ended, work, ..change })
     }
 
     /// What the nodes of `task` have recorded, where a receipt is to tell of it.
@@ -268,9 +286,15 @@ impl Api {
         found.ok_or_else(|| internal(&"a task without a session"))
     }
 
-    /// The write that accepts `task` in `graph` with the first state `state`.
-    async fn accept(&self, graph: &str, task: &Task, state: Map) -> Result<InvocationWrite, ProtocolError> {
+    /// The write that accepts `task` in `graph` with its first state, and the metadata of its invocation.
+    async fn accept(
+        &self,
+        graph: &str,
+        task: &Task,
+        (state, metadata): (Map, Map),
+    ) -> Result<InvocationWrite, ProtocolError> {
         let turn = FreshTurn {
+            metadata,
             session_id: Some(task.session_id.as_str().into()),
             invocation_id: Some(task.envelope.id.as_str().into()),
             correlation_id: Some(task.envelope.id.to_string()),

@@ -127,6 +127,7 @@ fn parts_of(
         model,
         tools,
         compacts: workspace.settings.engine.compact,
+        actions: tools::runnable(workspace),
         colleagues: Colleagues::default(),
         successors: Vec::new(),
         hooks,

@@ -47,20 +47,35 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
     parts
 }
 
-/// The actions that models may run.
+/// The actions of `workspace` that can run.
+fn usable(workspace: &Workspace) -> Vec<ActionDefinition> {
+    let is_usable = |action: &&ActionDefinition| workspace.is_enabled(DefinitionKind::Action, &action.name);
+    workspace.actions.values().filter(is_usable).cloned().collect()
+}
+
+/// The actions of `workspace` that people and clients may run; none in a `chat` workspace.
+pub(crate) fn runnable(workspace: &Workspace) -> Vec<ActionDefinition> {
+    if workspace.settings.kind == WorkspaceKind::Chat {
+        return Vec::new();
+    }
+    let is_exposed = |action: &ActionDefinition| action.expose.callable_by_api || action.expose.callable_by_user;
+    usable(workspace).into_iter().filter(is_exposed).collect()
+}
+
+/// The source of all actions, of which models are offered those that they may run.
 fn actions(workspace: &Workspace, makes: &dyn ToolSources, left_out: &mut Vec<String>) -> Option<ToolPart> {
-    let is_usable =
-        |action: &&ActionDefinition| action.expose.to_llm && workspace.is_enabled(DefinitionKind::Action, &action.name);
-    let usable: Vec<_> = workspace.actions.values().filter(is_usable).cloned().collect();
+    let usable = usable(workspace);
     if usable.is_empty() {
         return None;
     }
+    let hidden = usable.iter().filter(|action| !action.expose.to_llm).map(|action| action.name.clone());
+    let expose = Exposure { exclude: hidden.collect(), ..Exposure::default() };
     let source = makes.actions(usable);
     if source.is_none() {
         left_out.push("the actions are left out: no command can be run here".to_owned());
     }
     let name = ACTIONS.to_owned();
-    source.map(|source| ToolPart { name, origin: ToolOrigin::Action, expose: Exposure::default(), source })
+    source.map(|source| ToolPart { name, origin: ToolOrigin::Action, expose, source })
 }
 
 /// The skills of `agent`.

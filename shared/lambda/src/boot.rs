@@ -110,7 +110,8 @@ pub(crate) async fn joined(
     let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
     let receipts = secrets.receipt_keys.as_ref().map(Receipts::of);
-    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts);
+    let recording =
+        RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts).calling(bus.clone());
     let ids = Arc::new(RandomIds);
     let spawner = Arc::new(TokioSpawner);
     let planner = Arc::new(DescriptorWakes);

@@ -29,8 +29,8 @@ pub use card::{
 };
 pub use catalog::{Connector, ConnectorStatus, Quota, QuotaScope, Skill, Tool};
 pub use extension::{
-    CreateConnectorRequest, CreateQuotaRequest, CreateWebhookRequest, UpdateConnectorRequest, UpdateQuotaRequest,
-    Webhook, WebhookFormat,
+    CreateConnectorRequest, CreateQuotaRequest, CreateWebhookRequest, ReorderQueueRequest, SessionQueue,
+    UpdateConnectorRequest, UpdateQuotaRequest, Webhook, WebhookFormat,
 };
 pub use memory::{CreateMemoryRequest, Memory, MemoryContent, MemoryScope};
 pub use message::{AppendMessageRequest, AppendTaskMessageRequest, Message, MessageInput, Role, TaskMessageKind};

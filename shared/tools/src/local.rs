@@ -4,11 +4,13 @@
 //! runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`) is not seen, and definitions of
 //! agents are not changed; `.openharness/memory` may be.
 //!
-//! Commands: a process group of its own, an environment of its own, limits on time, output, memory and processes. A
-//! command can reach what its user can reach: this tier is for the author's own machine.
+//! Commands: a process group of its own, and where the machine has it a process namespace; an environment of its own; limits
+//! on time, output, memory and processes. A command can reach the files and the network that its user can reach: this tier is
+//! for the author's own machine.
 
 mod capture;
 mod command;
+mod confinement;
 mod files;
 mod place;
 mod processes;

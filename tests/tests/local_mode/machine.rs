@@ -171,6 +171,47 @@ async fn one_process_answers_and_another_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_workers_keep_the_order_of_a_queue() {
+    let place = Place::make().await;
+    let api = place.serve("api");
+    let caller = Caller { client: Client::new(), address: api.address.clone(), key: place.key() };
+    let workspace = caller.post("/v1/workspaces", &json!({ "name": "desk", "root": "/" })).await;
+    let session = caller.post("/v1/sessions", &json!({ "workspace_id": workspace["id"] })).await;
+    let session = format!("/v1/sessions/{}", text(&session, "id"));
+    let mut tasks = Vec::new();
+    for number in 0..5 {
+        let input = json!({ "role": "user", "parts": [{ "type": "text", "text": format!("say {number}") }] });
+        let body = json!({ "persona_id": "persona_chat", "input": input });
+        let task = caller.post(&format!("{session}/tasks?{number}"), &body).await;
+        tasks.push(text(&task, "id").to_owned());
+    }
+    let asked = caller.client.put(format!("{}{session}/queue", caller.address)).bearer_auth(&caller.key);
+    let asked = asked.header(VERSION_HEADER, PROTOCOL_VERSION).header("idempotency-key", "order");
+    tasks[1..].reverse();
+    let answer = asked.json(&json!({ "task_ids": tasks[1..] })).send().await.expect("an answer");
+    assert_eq!(answer.status(), 200, "{}", answer.text().await.expect("text"));
+    let workers = [place.serve("worker"), place.serve("worker")];
+    for task in &tasks {
+        caller.task_is(&json!({ "id": task }), "COMPLETED").await;
+    }
+    let events = caller.get(&format!("{session}/events?limit=200")).await;
+    let of_tasks = events["data"].as_array().expect("a list").iter().filter_map(|event| {
+        let moved = ["task.started", "task.completed"].into_iter().find(|kind| event["event"] == *kind)?;
+        Some((text(event, "task_id").to_owned(), moved))
+    });
+    // The first one counted as working when it was accepted.
+    let expected = tasks.iter().flat_map(|task| ["task.started", "task.completed"].map(|kind| (task.clone(), kind)));
+    assert_eq!(
+        of_tasks.collect::<Vec<_>>(),
+        expected.collect::<Vec<_>>(),
+        "one after the other, in the order of the queue"
+    );
+    for worker in workers {
+        assert_eq!(worker.ended().await, Some(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_is_said_in_one_line() {
     let mut command = program();
     command.env_remove("AWS_REGION").env_remove("AWS_DEFAULT_REGION").env("DORMOUSE_SCHEDULER_GROUP", "dormouse");

@@ -25,7 +25,7 @@ pub(crate) async fn decide(
     markers: &Markers,
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let tools = Toolset::of(parts).await;
+    let tools = Toolset::of_run(parts, &run).await;
     let replies = Replies::of(&run);
     let mut calls = std::mem::take(&mut run.calls);
     let mut stops = false;
@@ -49,6 +49,7 @@ pub(crate) async fn decide(
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::action, run.action)
         .set(AgentRun::reply, Reply::default())
         .set(AgentRun::replies, Votes::default())
         .set(AgentRun::outcome, Map::new())

@@ -11,6 +11,7 @@ use dormouse_ports::model::{
 use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map};
 use serde_json::{Value, json};
 
+use super::action;
 use super::background::{self, Asked};
 use super::children::wanted;
 use super::compact;
@@ -45,6 +46,9 @@ pub(crate) async fn think(
     }
     if run.compact {
         return made_shorter(parts, run).await;
+    }
+    if let Some(action) = run.action.clone() {
+        return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);

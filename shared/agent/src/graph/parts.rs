@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
-use dormouse_ports::tool::{CallbackAddresses, ToolSource};
+use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, InvocationId};
 
 use super::agents::{Colleagues, SOURCE};
@@ -30,6 +30,8 @@ pub struct AgentParts {
     pub model: ModelPart,
     /// Its tools, in the order in which names are given.
     pub tools: Vec<ToolPart>,
+    /// The actions that people and clients may run.
+    pub actions: Vec<ActionDefinition>,
     /// The agents that it may call.
     pub colleagues: Colleagues,
     /// The agents to which its runs may be handed over, by whatever way, with their own parts.

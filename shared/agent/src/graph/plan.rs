@@ -6,6 +6,7 @@ use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
 use serde_json::Value;
 
+use super::action;
 use super::children::limit;
 use super::digest;
 use super::entries::{about, shown_arguments};
@@ -109,6 +110,7 @@ pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatu
 /// marked as begun, before the commit that this node ends with.
 pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) -> Vec<Message> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
+        action::note(run);
         return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));

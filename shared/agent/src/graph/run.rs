@@ -19,6 +19,8 @@ state! {
         pub compaction: Option<Compaction>,
         /// True for a run that makes the conversation shorter, and does nothing else.
         pub compact: bool,
+        /// The action that this run runs; it does nothing else.
+        pub action: Option<AskedAction>,
         /// The agent that runs.
         pub agent: String,
         /// The agent to which the run is handed over before its next step; empty when it stays.
@@ -58,6 +60,35 @@ state! {
         /// How the last pause ended.
         pub dormouse_resolution: String,
     }
+}
+
+/// An action that a person or a client runs, without asking the model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AskedAction {
+    /// The action.
+    pub name: String,
+    /// Its input.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub input: Map,
+    /// True if a person runs it by hand, and not a client by itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
+    /// What became of it; absent before it is begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ActionProgress>,
+}
+
+/// What became of an action that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionProgress {
+    /// It is under way.
+    Begun,
+    /// It has ended well.
+    Done,
+    /// It has failed, or was not run, as this says.
+    Failed(String),
 }
 
 /// Why a run ended, as its state and its events say.

@@ -47,7 +47,7 @@ pub(crate) async fn act(
 ) -> Result<Update<AgentRun>, NodeError> {
     let invocation = invocation()?;
     doubt(markers, &mut run);
-    let tools = Toolset::of(parts).await;
+    let tools = Toolset::of_run(parts, &run).await;
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
     let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
     let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
@@ -95,6 +95,7 @@ pub(crate) async fn act(
     Ok(AgentRun::messages
         .append(said.collect::<Result<Vec<_>, _>>()?)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, kept)
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)

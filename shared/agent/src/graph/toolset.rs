@@ -11,6 +11,7 @@ use wildmatch::WildMatch;
 
 use super::agents::{ASK, SWITCH};
 use super::parts::{AgentParts, ToolPart};
+use super::run::AgentRun;
 use crate::names::nearest;
 use crate::skills::SKILL;
 use crate::workspace::ToolOrigin;
@@ -97,6 +98,26 @@ impl<'p> Toolset<'p> {
         toolset
     }
 
+    /// The tools of `run`: those of its agent, or the action that it runs.
+    pub(crate) async fn of_run(parts: &'p AgentParts, run: &AgentRun) -> Self {
+        match &run.action {
+            Some(action) => Self::of_action(parts, &action.name).await,
+            None => Self::of(parts).await,
+        }
+    }
+
+    /// The action `name` alone, whether models may run it or not.
+    async fn of_action(parts: &'p AgentParts, name: &str) -> Self {
+        let mut toolset = Self::default();
+        for part in parts.tools.iter().filter(|part| part.origin == ToolOrigin::Action) {
+            let specs = part.source.list().await.unwrap_or_default();
+            for spec in specs.into_iter().filter(|spec| spec.name == name) {
+                toolset.insert((spec.name.clone(), wire_name(name)), part, spec);
+            }
+        }
+        toolset
+    }
+
     fn add(&mut self, parts: &AgentParts, part: &'p ToolPart, spec: ToolSpec) {
         let name = match part.expose.tool_prefix.as_deref() {
             Some(prefix) if !prefix.is_empty() => format!("{prefix}.{}", spec.name),
@@ -120,6 +141,11 @@ impl<'p> Toolset<'p> {
             self.missing.push((part.name.clone(), message));
             return;
         }
+        self.insert((name, wire), part, spec);
+    }
+
+    /// Adds a tool under its name, and the one under which it is called.
+    fn insert(&mut self, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
         match jsonschema::validator_for(&Value::Object(spec.input_schema.clone())) {
             Ok(validator) => {
                 self.tools.insert(wire, OfferedTool { name, spec, part, validator });

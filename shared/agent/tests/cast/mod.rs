@@ -206,6 +206,7 @@ pub fn parts(
         compacts: true,
         colleagues: Default::default(),
         successors: Vec::new(),
+        actions: Vec::new(),
         hooks: Vec::new(),
         clock,
         ids: Arc::new(CountingIds::default()),

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use dormouse_ports::{Checkpointer, EventWait};
+use dormouse_ports::{Checkpointer, EventWait, Map};
 use indexmap::IndexMap;
 
 use super::compile;
@@ -233,6 +233,13 @@ impl GraphBuilder {
     /// every field, those among them that only nodes and answers should write.
     pub fn inputs(mut self, fields: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         self.policies.inputs = Some(fields.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Declares a check of the state that a request gives, before anything of the turn is written: what is wrong with it, in a
+    /// sentence for the caller.
+    pub fn admits(mut self, check: impl Fn(&Map) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.policies.admits = Some(Box::new(check));
         self
     }
 

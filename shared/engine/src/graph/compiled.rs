@@ -36,6 +36,8 @@ pub(super) struct Policies {
     pub(super) upgrade: UpgradePolicy,
     /// The fields that a request may set; every field when absent.
     pub(super) inputs: Option<Vec<Arc<str>>>,
+    /// What else is checked of the state that a request gives.
+    pub(super) admits: Option<Admits>,
     /// The events that its pauses wait for, as far as they are declared.
     pub(super) events: Vec<EventWait>,
     /// What is undone outside when an invocation is canceled.
@@ -43,6 +45,9 @@ pub(super) struct Policies {
     /// How it runs again on what a run of it recorded.
     pub(super) replay: Replayable,
 }
+
+/// Says what is wrong with the state that a request gives.
+pub(super) type Admits = Box<dyn Fn(&Map) -> Result<(), String> + Send + Sync>;
 
 /// How a graph runs again on what a run of it recorded.
 #[derive(Clone, Default)]
@@ -189,8 +194,14 @@ impl CompiledGraph {
     ///
     /// # Errors
     /// `state_validation_error`, when it sets a field that the graph does not declare as an
-    /// [input](super::GraphBuilder::inputs).
+    /// [input](super::GraphBuilder::inputs), or the graph does not [admit](super::GraphBuilder::admits) it.
     pub fn check_inputs(&self, state: &Map) -> Result<(), EngineError> {
+        self.check_fields(state)?;
+        let refused = self.policies.admits.as_ref().and_then(|admits| admits(state).err());
+        refused.map_or(Ok(()), |reason| Err(EngineError::new(Category::StateValidationError, reason)))
+    }
+
+    fn check_fields(&self, state: &Map) -> Result<(), EngineError> {
         let Some(inputs) = &self.policies.inputs else { return Ok(()) };
         let is_input = |field: &str| inputs.iter().any(|input| **input == *field);
         let Some(field) = state.keys().find(|field| !is_input(field)) else { return Ok(()) };

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Category, Checkpointer, EventWait};
+use dormouse_ports::{Category, Checkpointer, EventWait, Map};
 
 use super::{CompiledGraph, GraphBuilder, MakeTwin, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
@@ -186,6 +186,11 @@ impl<S: GraphState> Graph<S> {
     pub fn inputs(self, fields: impl FieldKeys<S>) -> Self {
         let fields = fields.names();
         self.part(move |graph| graph.inputs(fields))
+    }
+
+    /// Declares a check of the state that a request gives; see [`GraphBuilder::admits`].
+    pub fn admits(self, check: impl Fn(&Map) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.part(move |graph| graph.admits(check))
     }
 
     /// Declares what is to be undone outside when an invocation is canceled; see [`GraphBuilder::on_cancel`]. A state that

@@ -67,9 +67,22 @@ const NEEDED: [(Scope, &[Operation]); 21] = [
             ListTaskPermissionRequests,
             ListOutcomes,
             GetOutcome,
+            GetSessionQueue,
         ],
     ),
-    (TasksWrite, &[SubmitSessionTask, SubmitTask, CancelTask, RespondPermissionRequest, ReplayTask, AppendTaskMessage]),
+    (
+        TasksWrite,
+        &[
+            SubmitSessionTask,
+            SubmitTask,
+            CancelTask,
+            RespondPermissionRequest,
+            ReplayTask,
+            AppendTaskMessage,
+            ReorderSessionQueue,
+            EmptySessionQueue,
+        ],
+    ),
     (
         EventsRead,
         &[ListSessionEvents, StreamSessionEvents, ListTaskEvents, StreamTaskEvents, ListEvents, GetEvent, StreamEvents],

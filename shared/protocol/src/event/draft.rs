@@ -74,6 +74,12 @@ impl Draft {
         Self::of_session(EventKind::SessionTruncated, session, payload)
     }
 
+    /// What is queued in `session` begins in another order from now on.
+    pub fn queue_changed(session: &Session, queue: &[TaskId]) -> Self {
+        let kind = EventKind::from("vendor.dormouse.queue_changed");
+        Self::of_session(kind, session, json!({"task_ids": queue}))
+    }
+
     /// `fork` was made of `session`, and takes its history over up to `at`.
     pub fn session_forked(session: &Session, fork: &SessionId, at: Option<&EventId>) -> Self {
         let payload = json!({"forked_session_id": fork, "at_event_id": at});

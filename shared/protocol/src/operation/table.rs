@@ -311,6 +311,15 @@ operations! {
     /// Deletes a webhook.
     DeleteSessionWebhook "deleteSessionWebhook" Delete "/v1/sessions/{session_id}/webhooks/{webhook_id}" Sessions Extension Needs(SessionsWrite), Whole []
         (none) -> (empty);
+    /// Reads the queue of a session.
+    GetSessionQueue "getSessionQueue" Get "/v1/sessions/{session_id}/queue" Sessions Extension Needs(TasksRead), Whole []
+        (none) -> (json 200 SessionQueue);
+    /// Puts the queue of a session in another order.
+    ReorderSessionQueue "reorderSessionQueue" Put "/v1/sessions/{session_id}/queue" Sessions Extension Needs(TasksWrite), Whole []
+        (required ReorderQueueRequest) -> (json 200 SessionQueue);
+    /// Cancels everything that is queued in a session.
+    EmptySessionQueue "emptySessionQueue" Delete "/v1/sessions/{session_id}/queue" Sessions Extension Needs(TasksWrite), Whole []
+        (none) -> (json 200 List<Task>);
     /// Takes a webhook, which is proved by its signature.
     DeliverToConnector "deliverToConnector" Post "/v1/connectors/{connector_id}/deliveries" Connectors Extension Signed, Whole []
         (required Map) -> (json 200 Map);

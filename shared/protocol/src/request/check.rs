@@ -7,8 +7,8 @@ use crate::resource::{
     AppendMessageRequest, AppendTaskMessageRequest, CancelTaskRequest, CreateBranchRequest, CreateConnectorRequest,
     CreateMemoryRequest, CreatePersonaRequest, CreateQuotaRequest, CreateSessionRequest, CreateVaultRequest,
     CreateWebhookRequest, CreateWorkspaceRequest, ForkSessionRequest, PermissionResponseRequest,
-    RegisterArtifactRequest, SubmitTaskRequest, TruncateSessionRequest, UpdateConnectorRequest, UpdatePersonaRequest,
-    UpdateQuotaRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
+    RegisterArtifactRequest, ReorderQueueRequest, SubmitTaskRequest, TruncateSessionRequest, UpdateConnectorRequest,
+    UpdatePersonaRequest, UpdateQuotaRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
 };
 
 /// The most messages that a session is created with: they are written in one transaction.
@@ -29,6 +29,7 @@ impl OperationBody for AppendMessageRequest {}
 impl OperationBody for CreateConnectorRequest {}
 impl OperationBody for CreateQuotaRequest {}
 impl OperationBody for CreateWebhookRequest {}
+impl OperationBody for ReorderQueueRequest {}
 impl OperationBody for UpdateConnectorRequest {}
 impl OperationBody for UpdateQuotaRequest {}
 impl OperationBody for AppendTaskMessageRequest {}

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
-use super::{ConnectorStatus, QuotaScope};
+use super::{ConnectorStatus, QuotaScope, Task};
 use crate::envelope::{Envelope, Map, present};
 use crate::id::{PersonaId, SessionId, TaskId, WebhookId, WorkspaceId};
 
@@ -143,6 +143,24 @@ pub struct CreateWebhookRequest {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub token: Option<String>,
+}
+
+/// The tasks of a session that wait for their turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionQueue {
+    /// The session.
+    pub session_id: SessionId,
+    /// The tasks that work at present; the queue waits for them.
+    pub working: Vec<TaskId>,
+    /// The queued tasks, which are all `SUBMITTED`, in the order in which they will begin.
+    pub data: Vec<Task>,
+}
+
+/// Puts a queue in another order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReorderQueueRequest {
+    /// All queued tasks, in the order in which they shall begin.
+    pub task_ids: Vec<TaskId>,
 }
 
 fn yes() -> bool {

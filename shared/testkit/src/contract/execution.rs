@@ -314,6 +314,11 @@ pub(super) async fn a_fork_bomb_is_ended(backend: Backend) {
         run_within(&backend, "bomb() { sleep 4717 & sleep 0.01; bomb | bomb & }; bomb; sleep 20", limits).await;
     assert_eq!(outcome.end, CommandEnd::TooManyProcesses, "{outcome:?}");
     assert_eq!(alive(&backend, "sleep 4717").await, "");
+    // As fast as it can, and no more than that many: it cannot start them, or is ended.
+    let fast = "i=0; while [ $i -lt 200 ]; do sleep 4718 & i=$((i+1)); done; wait";
+    let outcome = run_within(&backend, fast, limits).await;
+    assert!(!outcome.end.is_success() && outcome.end != CommandEnd::TimedOut, "{outcome:?}");
+    assert_eq!(alive(&backend, "sleep 4718").await, "");
 }
 
 pub(super) async fn memory_without_end_is_ended(backend: Backend) {

@@ -13,14 +13,28 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::capture::{Flood, Output};
+use super::confinement::{self, ProcessGroup};
 use super::place::Place;
 use super::processes::{MARK, Processes};
 
-/// Sets what a process cannot set for another one: no memory images, and the memory of each process. It yields to this
-/// process, which could not end it otherwise while it starts others as fast as it can.
-const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$2" 2>/dev/null
-command -v nice >/dev/null 2>&1 && exec nice -n 15 /bin/sh -c "$1"
+/// Sets what a process cannot set for another one: no memory images, the memory of each process, and the group that limits
+/// their number.
+const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$1" 2>/dev/null
+test -z "$2" || echo 0 2>/dev/null > "$2/cgroup.procs"
+shift 2; exec "$@""#;
+/// Runs the command. It yields to this process, which could not end it otherwise while it starts others as fast as it can.
+const YIELDING: &str = r#"command -v nice >/dev/null 2>&1 && exec nice -n 15 /bin/sh -c "$1"
 exec /bin/sh -c "$1""#;
+/// The same as the first process of a namespace, which takes no signals from its own processes and therefore waits for the
+/// command; it says nothing itself.
+const FIRST: &str = r#"trap "" TERM; exec 3>&2 2>/dev/null
+(trap - TERM; command -v nice >/dev/null && exec nice -n 15 /bin/sh -c "$1" 2>&3 3>&-; exec /bin/sh -c "$1" 2>&3 3>&-)
+exit $?"#;
+/// Processes of a command that are ours: what makes a namespace, and its first process.
+const OURS: u32 = 2;
+/// The status with which [`FIRST`] ends where the command was ended by signal 0, as shells have it.
+const SIGNALS: i32 = 128;
+const LAST_SIGNAL: i32 = 64;
 /// Variables of this process that every command needs.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// Variables that change how programs are loaded: they are not for a declaration to set.
@@ -30,7 +44,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(place: &Place, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
     let mark = fresh_mark();
-    let mut child = spawn(place, command, &mark)?;
+    let namespace = confinement::namespace().await;
+    let count = command.limits.processes.saturating_add(OURS);
+    let group = ProcessGroup::limited(&mark, count);
+    let mut child = spawn(place, command, Confined { mark: &mark, namespace, group: &group })?;
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let leader = leader.ok_or_else(|| unavailable("the command has no process", true))?;
     let mut processes = Processes::of(leader, &mark);
@@ -41,11 +58,13 @@ pub(super) async fn run(place: &Place, command: &ShellCommand) -> Result<Command
     readers.extend(child.stdout.take().map(|from| tokio::spawn(stdout.clone().read(from, flood.clone(), most))));
     readers.extend(child.stderr.take().map(|from| tokio::spawn(stderr.clone().read(from, flood.clone(), most))));
     readers.extend(child.stdin.take().map(|to| tokio::spawn(feed(to, command.input.clone()))));
-    let end = ended(&mut child, &mut processes, &flood, &command.limits).await;
+    let limits = CommandLimits { processes: count, ..command.limits };
+    let end = ended(&mut child, &mut processes, &flood, &limits).await;
     for reader in readers {
         finish(reader).await;
     }
-    Ok(CommandOutcome { end: end?, stdout: stdout.captured(), stderr: stderr.captured() })
+    let end = if namespace.is_empty() { end? } else { of_first(end?) };
+    Ok(CommandOutcome { end, stdout: stdout.captured(), stderr: stderr.captured() })
 }
 
 /// Waits for the end of the command, or brings it about; nothing of it runs afterwards.
@@ -83,14 +102,23 @@ async fn ended(
     Ok(end)
 }
 
-fn spawn(place: &Place, command: &ShellCommand, mark: &str) -> Result<Child, ExecutionError> {
+/// What keeps a command together.
+struct Confined<'c> {
+    mark: &'c str,
+    namespace: &'static [String],
+    group: &'c ProcessGroup,
+}
+
+fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Result<Child, ExecutionError> {
     if command.command.contains('\0') {
         return Err(ExecutionError::InvalidRequest { reason: "the command contains a zero byte".to_owned() });
     }
     let folder = place.root.join(place.resolved(&command.folder)?);
     let memory = (command.limits.memory / 1024).to_string();
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", LIMITED, "dormouse", &command.command, &memory]).current_dir(&folder);
+    let script = if confined.namespace.is_empty() { YIELDING } else { FIRST };
+    shell.args(["-c", LIMITED, "dormouse", &memory]).arg(confined.group.folder()).args(confined.namespace);
+    shell.args(["/bin/sh", "-c", script, "dormouse", &command.command]).current_dir(&folder);
     shell.env_clear().envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     for (name, value) in &command.environment {
         let sound = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -99,7 +127,7 @@ fn spawn(place: &Place, command: &ShellCommand, mark: &str) -> Result<Child, Exe
         }
         shell.env(name, value.expose());
     }
-    shell.env(MARK, mark).env("PWD", &folder);
+    shell.env(MARK, confined.mark).env("PWD", &folder);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // If this future is dropped before its processes are known; they are ended as a group otherwise.
     shell.process_group(0).kill_on_drop(true);
@@ -126,6 +154,21 @@ async fn feed(mut to: ChildStdin, input: Vec<u8>) {
 async fn finish(mut reader: JoinHandle<()>) {
     if tokio::time::timeout(LAST_WORDS, &mut reader).await.is_err() {
         reader.abort();
+    }
+}
+
+/// The end of a command that the first process of its namespace waited for.
+fn of_first(end: CommandEnd) -> CommandEnd {
+    match end {
+        CommandEnd::Exited { status } if (SIGNALS + 1..=SIGNALS + LAST_SIGNAL).contains(&status) => {
+            CommandEnd::Signalled { signal: status - SIGNALS }
+        }
+        other @ (CommandEnd::Exited { .. }
+        | CommandEnd::Signalled { .. }
+        | CommandEnd::TimedOut
+        | CommandEnd::TooMuchOutput
+        | CommandEnd::TooMuchMemory
+        | CommandEnd::TooManyProcesses) => other,
     }
 }
 

@@ -13,6 +13,7 @@ use dormouse_local::{ScriptedModel, ScriptedTurn};
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, VERSION_HEADER};
 use dormouse_protocol::resource::{Task, TaskStatus};
 use dormouse_protocol::{Event, PROTOCOL_VERSION};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -225,10 +226,17 @@ impl<'d> Wire<'d> {
     }
 
     pub(crate) async fn post(&self, path: &str, key: &str, body: &Value) -> (u16, Value) {
-        let request = self.client.post(self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
+        self.send((Method::POST, path), key, body).await
+    }
+
+    /// Sends any request that writes.
+    pub(crate) async fn send(&self, (method, path): (Method, &str), key: &str, body: &Value) -> (u16, Value) {
+        let request = self.client.request(method, self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
         let request = request.bearer_auth(self.dormouse.api_key()).header(IDEMPOTENCY_HEADER, key).json(body);
         let response = request.send().await.expect("an answer");
-        (response.status().as_u16(), response.json().await.expect("JSON"))
+        let status = response.status().as_u16();
+        let said = response.bytes().await.expect("a body");
+        (status, if said.is_empty() { Value::Null } else { serde_json::from_slice(&said).expect("JSON") })
     }
 
     /// Answers what `task` asks with `fields`, for `part` where it asks several things.

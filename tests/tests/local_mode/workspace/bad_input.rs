@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::world::Project;
 use super::{DONE, WORKER};
-use crate::assistant::world::Wire;
+use crate::assistant::world::{Wire, eventually};
 
 /// Processes of this machine whose command line contains `needle`.
 fn alive(needle: &str) -> usize {
@@ -109,4 +109,28 @@ async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
     for number in 4831..=4836 {
         assert_eq!(alive(&format!("sleep {number}")), 0, "sleep {number}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_command_outlives_a_server_that_is_killed() {
+    let project = Project::of(&[WORKER]).await;
+    let mut dormouse = project.serve();
+    let command = "setsid sleep 4841 & (setsid sleep 4842 &); touch begun; sleep 4843";
+    project.say(&dormouse, &[("Bash", json!({ "command": command }))]);
+    let all = || (4841..=4843).map(|number| alive(&format!("sleep {number}"))).sum::<usize>();
+    eventually("it runs", || project.exists("begun") && all() >= 3).await;
+    dormouse.kill();
+    eventually("everything of it has ended", || all() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_sees_no_process_but_its_own() {
+    let project = Project::of(&[WORKER]).await;
+    let dormouse = project.serve();
+    let command = "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -c ASSISTANT_KEY; ls -d /proc/[0-9]* | wc -l";
+    let task = project.say(&dormouse, &[("Bash", json!({ "command": command }))]);
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    let result = project.results().remove(0);
+    let counts: Vec<usize> = result.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    assert!(counts[0] == 0 && counts[1] < 12, "the keys of the server are in its environment: {result}");
 }

@@ -1,10 +1,13 @@
 //! Tasks of one session run one after the other, and those of other sessions beside them.
 
+use dormouse_protocol::EventKind;
 use dormouse_protocol::resource::TaskStatus;
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use super::world::Project;
 use crate::assistant::world::Wire;
+use crate::process::text;
 
 const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
 const WORKER: (&str, &str) = (".openharness/agents/assistant.md", "---\ntools: {native: [Bash]}\n---\nWork.\n");
@@ -44,4 +47,125 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
     assert_eq!(of_session, expected, "one after the other, in order");
     let position = |line: &str| log.lines().position(|one| one == line);
     assert!(position("end-other") < position("end-one"), "another session does not wait: {log}");
+}
+
+const NOTE: (&str, &str) = (
+    ".openharness/actions/note/ACTION.yaml",
+    "name: note\ndescription: Notes a line.\nentry: {command: ./note.sh}\nexpose: {to_llm: false, callable_by_user: false}\n\
+     input_schema: {type: object, properties: {line: {type: string}}, required: [line]}\n",
+);
+const NOTE_SCRIPT: (&str, &str) = (
+    ".openharness/actions/note/note.sh",
+    "#!/bin/sh\nread -r input\necho \"noted $input\" >> ../../../log\necho \"noted $input\"\ncase $input in *bad*) exit 3;; esac\n",
+);
+
+fn line(name: &str) -> [(&'static str, Value); 1] {
+    [("Bash", json!({ "command": format!("echo {name} >> log") }))]
+}
+
+fn queued(queue: &Value) -> Vec<&str> {
+    queue["data"].as_array().expect("a list").iter().map(|task| text(task, "id")).collect()
+}
+
+/// Begins a run that works till it is canceled, in `session`.
+async fn occupied(project: &Project, wire: &Wire<'_>, dormouse: &crate::process::Dormouse, session: &str) -> String {
+    let calls = [("Bash", json!({ "command": "echo occupied >> busy; sleep 300" }))];
+    let before = if project.exists("busy") { project.read("busy").lines().count() } else { 0 };
+    let task = project.say_in(dormouse, session, &calls);
+    wire.task(&task, &[TaskStatus::Working]).await;
+    crate::assistant::world::eventually("it works", || {
+        project.exists("busy") && project.read("busy").lines().count() > before
+    })
+    .await;
+    task
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_in_it() {
+    let project = Project::of(&[WORKER, NOTE, NOTE_SCRIPT]).await;
+    project.make_runnable(".openharness/actions/note/note.sh");
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let first = project.say(&dormouse, &[]);
+    let session = wire.task(&first, &DONE).await.session_id.to_string();
+    let path = format!("/v1/sessions/{session}/queue");
+    let run = async |line: &str, key: &str| {
+        let body = json!({ "persona_id": "persona_assistant",
+            "input": { "action": { "name": "note", "input": { "line": line } } } });
+        wire.post(&format!("/v1/sessions/{session}/tasks"), key, &body).await
+    };
+
+    let one = occupied(&project, &wire, &dormouse, &session).await;
+    let [b, c, d] = ["b", "c", "d"].map(|name| project.say_in(&dormouse, &session, &line(name)));
+    let (status, action) = run("by action", "action").await;
+    assert_eq!(status, 202, "{action}");
+    let a = text(&action, "id");
+    let queue = wire.get(&path).await;
+    assert_eq!((queued(&queue), &queue["working"]), (vec![b.as_str(), &c, &d, a], &json!([one])), "{queue}");
+    assert!(queue["data"].as_array().expect("a list").iter().all(|task| task["status"] == "SUBMITTED"), "{queue}");
+
+    let put = async |order: Value, key: &str| wire.send((Method::PUT, &path), key, &json!({ "task_ids": order })).await;
+    let (status, refusal) = put(json!([a, b]), "wrong").await;
+    assert_eq!((status, &refusal["error"]["details"]["queue"]), (409, &json!([b, c, d, a])), "{refusal}");
+    let (status, answer) = put(json!([a, d, c, b]), "right").await;
+    assert_eq!((status, queued(&answer)), (200, vec![a, &d, &c, &b]), "{answer}");
+    let part = json!({ "type": "text", "text": "this one first", "visibility": "public" });
+    let interrupt = json!({ "kind": "interrupt", "message": { "role": "user", "parts": [part] } });
+    let (status, said) = wire.post(&format!("/v1/tasks/{b}/messages"), "guide", &interrupt).await;
+    assert_eq!(status, 201, "{said}");
+    wire.post(&format!("/v1/tasks/{c}/cancel"), "cancel-c", &json!({})).await;
+    assert_eq!(queued(&wire.get(&path).await), [b.as_str(), a, &d]);
+
+    wire.post(&format!("/v1/tasks/{one}/cancel"), "cancel-one", &json!({})).await;
+    for task in [&b, a, &d] {
+        wire.task(task, &DONE).await;
+    }
+    assert_eq!(project.read("log"), "b\nnoted {\"line\":\"by action\"}\nd\n");
+    let told = wire.events(a).await;
+    assert!(told.iter().any(|event| event.event == EventKind::from("tool.completed")), "{told:#?}");
+    let ended = told.iter().find(|event| event.event == EventKind::from("vendor.dormouse.run_ended"));
+    assert_eq!(ended.expect("an end").payload["steps"], 0, "no model was asked");
+    assert_eq!(wire.get(&path).await["data"], json!([]));
+
+    let two = occupied(&project, &wire, &dormouse, &session).await;
+    let [e, f] = ["e", "f"].map(|name| project.say_in(&dormouse, &session, &line(name)));
+    let emptied = wire.send((Method::DELETE, &path), "empty", &json!({})).await;
+    assert_eq!((emptied.0, queued(&emptied.1)), (200, vec![e.as_str(), &f]), "{emptied:?}");
+    assert_eq!(wire.send((Method::DELETE, &path), "empty", &json!({})).await, emptied, "again");
+    for task in [&e, &f] {
+        wire.task(task, &[TaskStatus::Canceled]).await;
+    }
+    wire.post(&format!("/v1/tasks/{two}/cancel"), "cancel-two", &json!({})).await;
+
+    let failed = run("bad", "bad").await.1;
+    wire.task(text(&failed, "id"), &[TaskStatus::Failed]).await;
+    let failed = wire.get(&format!("/v1/tasks/{}", text(&failed, "id"))).await;
+    assert!(failed.to_string().contains("action_failed"), "{failed}");
+    assert!(!project.read("log").contains("\ne\n"), "what was taken out of the queue did not run");
+    for (action, expected) in [
+        (json!({ "name": "note", "input": { "line": 7 } }), "is not of type"),
+        (json!({ "name": "notes", "input": {} }), "did you mean `note`"),
+        (json!({ "name": "note", "input": { "line": "x" }, "by_hand": true }), "callable_by_user"),
+        (json!({ "name": "note", "input": { "line": "x" }, "progress": "done" }), "`action` has a `name`"),
+    ] {
+        let body = json!({ "persona_id": "persona_assistant", "input": { "action": action } });
+        let (status, refusal) = wire.post(&format!("/v1/sessions/{session}/tasks"), expected, &body).await;
+        assert_eq!(status, 400, "{refusal}");
+        assert!(refusal.to_string().contains(expected), "{refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_workspace_runs_no_action() {
+    let settings = (".openharness/settings.yaml", "kind: chat\n");
+    let project = Project::of(&[WORKER, NOTE, NOTE_SCRIPT, settings]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let first = project.say(&dormouse, &[]);
+    let session = wire.task(&first, &DONE).await.session_id;
+    let input = json!({ "action": { "name": "note", "input": { "line": "x" } } });
+    let body = json!({ "persona_id": "persona_assistant", "input": input });
+    let (status, refusal) = wire.post(&format!("/v1/sessions/{session}/tasks"), "run", &body).await;
+    assert_eq!(status, 400, "{refusal}");
+    assert!(refusal.to_string().contains("actions_not_supported"), "{refusal}");
 }

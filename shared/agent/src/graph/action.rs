@@ -1,0 +1,133 @@
+//! A run of one action, which a person or a client asks for. It goes the way of every call of a tool (schema, hooks,
+//! approval, deadline, record), and the model is not asked.
+
+use dormouse_engine::{NodeError, Update};
+use dormouse_ports::Map;
+use dormouse_ports::model::{AssistantMessage, Message, ToolCall};
+use dormouse_ports::tool::ActionDefinition;
+use serde_json::Value;
+
+use super::gates::at_end;
+use super::model::{end, unwritable};
+use super::parts::{AgentParts, Markers};
+use super::plan::{give_up, plan, settle};
+use super::run::{ActionProgress, AgentRun, AskedAction, CallStatus, TerminalReason};
+use super::toolset::Toolset;
+use crate::names::nearest;
+use crate::workspace::{HookEvent, ToolOrigin};
+
+/// The id of its one call.
+const CALL: &str = "action-1";
+
+/// Checks the action that a request asks for, if it asks for one.
+///
+/// # Errors
+/// A sentence for the caller.
+pub(crate) fn admit(parts: &AgentParts, state: &Map) -> Result<(), String> {
+    let Some(asked) = state.get("action").filter(|asked| !asked.is_null()) else { return Ok(()) };
+    let read = serde_json::from_value::<AskedAction>(asked.clone());
+    let asked = read.map_err(|error| format!("`action` has a `name`, and may have an `input`: {error}"))?;
+    if asked.progress.is_some() {
+        return Err("`action` has a `name`, and may have an `input` and `by_hand`".to_owned());
+    }
+    if !parts.tools.iter().any(|part| part.origin == ToolOrigin::Action) {
+        return Err("actions_not_supported: no actions can be run in this workspace".to_owned());
+    }
+    let Some(action) = parts.actions.iter().find(|action| action.name == asked.name) else {
+        let guess = nearest(&asked.name, parts.actions.iter().map(|action| action.name.as_str()));
+        let guess = guess.map(|guess| format!("; did you mean `{guess}`?")).unwrap_or_default();
+        return Err(format!("action_not_found: there is no action `{}` that a client may run{guess}", asked.name));
+    };
+    may_run(action, asked.by_hand)?;
+    fits(action, &asked.input)
+}
+
+fn may_run(action: &ActionDefinition, by_hand: bool) -> Result<(), String> {
+    let (allowed, whom, field) = match by_hand {
+        true => (action.expose.callable_by_user, "by hand", "callable_by_user"),
+        false => (action.expose.callable_by_api, "by a client", "callable_by_api"),
+    };
+    let refusal = || format!("the action `{}` may not be run {whom}: it says `{field}: false`", action.name);
+    if allowed { Ok(()) } else { Err(refusal()) }
+}
+
+fn fits(action: &ActionDefinition, input: &Map) -> Result<(), String> {
+    let schema = Value::Object(action.input_schema.clone());
+    let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+    let input = Value::Object(input.clone());
+    let mistakes: Vec<String> = validator.iter_errors(&input).take(5).map(|error| error.to_string()).collect();
+    let refusal = || format!("the input does not fit the `input_schema` of `{}`: {}", action.name, mistakes.join("; "));
+    if mistakes.is_empty() { Ok(()) } else { Err(refusal()) }
+}
+
+/// Begins the action, or ends the run behind it.
+pub(crate) async fn run(
+    parts: &AgentParts,
+    markers: &Markers,
+    run: AgentRun,
+    action: AskedAction,
+) -> Result<Update<AgentRun>, NodeError> {
+    match &action.progress {
+        None => begin(parts, markers, run, action).await,
+        Some(ActionProgress::Done) => over(parts, run).await,
+        Some(ActionProgress::Failed(reason)) => {
+            at_end(parts, HookEvent::RunFailed, "action_failed", &run).await?;
+            Err(NodeError::new(format!("action_failed: the action `{}`: {reason}", action.name)))
+        }
+        // Its call is planned in the same commit.
+        Some(ActionProgress::Begun) => Err(NodeError::new("an action that was begun has no call")),
+    }
+}
+
+async fn begin(
+    parts: &AgentParts,
+    markers: &Markers,
+    mut run: AgentRun,
+    action: AskedAction,
+) -> Result<Update<AgentRun>, NodeError> {
+    let call = ToolCall::new(CALL, &action.name, action.input.clone());
+    let asks = Message::user(format!("Run the action `{}`.", action.name));
+    let answer = AssistantMessage { tool_calls: vec![call.clone()], ..AssistantMessage::default() };
+    run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), ..action });
+    let tools = Toolset::of_run(parts, &run).await;
+    let (planned, stop) = plan(parts, &tools, &run, &[call]).await?;
+    run.calls = planned;
+    let results = match stop {
+        Some(reason) => {
+            end(&mut run, TerminalReason::Hook)?;
+            at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+            give_up(&mut run, &format!("the action was not run: {reason}"))
+        }
+        None => settle(parts, markers, &mut run),
+    };
+    let said = [asks, Message::Assistant(answer)].into_iter().chain(results);
+    let said = said.map(|message| serde_json::to_value(message).map_err(unwritable));
+    Ok(AgentRun::messages
+        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .set(AgentRun::action, run.action)
+        .set(AgentRun::calls, run.calls)
+        .set(AgentRun::reason, run.reason))
+}
+
+async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
+    end(&mut run, TerminalReason::Completed)?;
+    at_end(parts, HookEvent::RunCompleted, TerminalReason::Completed.as_str(), &run).await?;
+    Ok(Update::none().then(AgentRun::reason.set(run.reason)))
+}
+
+/// Notes what became of the action of `run`, whose calls have all ended.
+pub(crate) fn note(run: &mut AgentRun) {
+    let failed = run.calls.iter().find_map(|call| match &call.status {
+        CallStatus::Answered { text, is_error: true } => Some(text.clone()),
+        CallStatus::Answered { .. }
+        | CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. } => None,
+    });
+    if let Some(action) = &mut run.action {
+        action.progress = Some(failed.map_or(ActionProgress::Done, ActionProgress::Failed));
+    }
+}

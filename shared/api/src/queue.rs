@@ -1,0 +1,199 @@
+//! The queue of a session: tasks that were submitted while another one worked.
+//!
+//! Its order stands at the end of the session's stream and is the same for every process. A queued task is accepted work
+//! like any other, but a worker begins it only when it is the first and nothing else of the session works: that it begins
+//! is written on the condition that no other writer has changed the session. Whatever ends, or lets a task sleep, calls for the next;
+//! where the call is lost the sweep calls.
+
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Map, StoreError,
+};
+use dormouse_protocol::event::Draft;
+use dormouse_protocol::id::TaskId;
+use dormouse_protocol::resource::{ReorderQueueRequest, Session, SessionQueue, Task, TaskStatus};
+use dormouse_protocol::{List, ProtocolError};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+use crate::api::{ATTEMPTS as WRITES, Api, Change, by, found};
+use crate::change::SessionChange;
+use crate::documents::{OpenTask, SessionIndex, Stored, TaskStanding};
+use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_called};
+use crate::refusal::{busy, conflict};
+use crate::{Call, CallAnswer};
+
+/// Field of the metadata of an invocation whose task was queued when it was accepted.
+const QUEUED: &str = "dormouse.queued";
+
+/// The metadata of the invocation of a task that is queued.
+pub(crate) fn marked() -> Map {
+    Map::from_iter([(QUEUED.to_owned(), Value::Bool(true))])
+}
+
+impl SessionIndex {
+    /// The queued task that may begin: the first, where nothing else works.
+    pub(crate) fn ready(&self) -> Option<&TaskId> {
+        self.queue.first().filter(|_| self.working().next().is_none())
+    }
+
+    /// The tasks that work.
+    pub(crate) fn working(&self) -> impl Iterator<Item = &TaskId> {
+        let works =
+            |(id, task): &(&TaskId, &OpenTask)| task.standing() == TaskStanding::Works && !self.queue.contains(id);
+        self.open.iter().filter(works).map(|(id, _)| id)
+    }
+
+    /// Puts `task` before all others, if it is queued.
+    pub(crate) fn put_first(&mut self, task: &TaskId) {
+        if let Some(at) = self.queue.iter().position(|queued| queued == task) {
+            self.queue[..=at].rotate_right(1);
+        }
+    }
+}
+
+impl RecordingStore {
+    /// What a claim came to, of which a queued task is given back that may not begin yet.
+    pub(crate) async fn in_turn(
+        &self,
+        outcome: ClaimOutcome,
+        request: &ClaimRequest,
+    ) -> Result<ClaimOutcome, StoreError> {
+        match outcome {
+            ClaimOutcome::Granted(record) if waits_for_its_turn(&record) => self.begin_in_turn(record, request).await,
+            ClaimOutcome::Granted(_)
+            | ClaimOutcome::NotFound
+            | ClaimOutcome::Held { .. }
+            | ClaimOutcome::AwaitingMoreSignals(_)
+            | ClaimOutcome::NotClaimable(_) => Ok(outcome),
+        }
+    }
+
+    async fn begin_in_turn(
+        &self,
+        record: Box<InvocationRecord>,
+        request: &ClaimRequest,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let id = &record.paused.invocation_id;
+        let Some(task) = task_called(id) else { return Ok(ClaimOutcome::Granted(record)) };
+        for attempt in 0..ATTEMPTS {
+            self.rest_before(attempt).await;
+            let Some(opened) = self.open(&task, &[], request.now).await? else {
+                return Ok(ClaimOutcome::Granted(record));
+            };
+            let OpenedTask { mut task, mut change, .. } = opened;
+            if task.kept.resource.status != TaskStatus::Submitted {
+                return Ok(ClaimOutcome::Granted(record));
+            }
+            if !change.is_ready(&task.kept.resource.envelope.id) {
+                self.give_back(id, request).await?;
+                return Ok(ClaimOutcome::Held { until: request.now });
+            }
+            change.advance(&mut task, TaskStatus::Working, None, Map::new());
+            let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
+            let commit = Commit { journal, ..self.of_claim(id, request, &format!("begun-{attempt}")) };
+            match self.write(&commit).await {
+                Ok(()) => return Ok(ClaimOutcome::Granted(record)),
+                Err(CommitError::Journal(_)) => {}
+                // It was canceled meanwhile.
+                Err(CommitError::InvocationConflict) => return Ok(ClaimOutcome::NotClaimable(record)),
+                Err(CommitError::Store(error)) => return Err(error),
+                Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+            }
+        }
+        Err(StoreError::Unavailable(format!("other writers changed the session of {id} at every attempt to begin it")))
+    }
+
+    /// A commit that is true as long as the claim of `request` is.
+    fn of_claim(&self, id: &InvocationId, request: &ClaimRequest, name: &str) -> Commit {
+        let (invocation_id, owner) = (id.clone(), request.owner.clone());
+        let invocation = Some(InvocationWrite::AssertClaimed { invocation_id, generation: 0, owner });
+        Commit { invocation, ..Commit::new(format!("{}-{name}", request.owner), request.now) }
+    }
+
+    async fn give_back(&self, id: &InvocationId, request: &ClaimRequest) -> Result<(), StoreError> {
+        let (invocation_id, owner) = (id.clone(), request.owner.clone());
+        let invocation = Some(InvocationWrite::Release { invocation_id, generation: 0, owner });
+        match self.write(&Commit { invocation, ..self.of_claim(id, request, "not-yet") }).await {
+            // It was canceled meanwhile.
+            Ok(()) | Err(CommitError::InvocationConflict) => Ok(()),
+            Err(CommitError::Store(error)) => Err(error),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
+    }
+}
+
+fn waits_for_its_turn(record: &InvocationRecord) -> bool {
+    !record.paused.has_begun() && record.paused.metadata.get(QUEUED) == Some(&Value::Bool(true))
+}
+
+impl Api {
+    pub(crate) async fn get_queue(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let session = self.named::<Session>(call, "session_id").await?;
+        found(&self.queue_of(call, &session).await?)
+    }
+
+    async fn queue_of(&self, call: &Call, session: &Stored<Session>) -> Result<SessionQueue, ProtocolError> {
+        let index = &session.kept.own;
+        let tasks = try_join_all(index.queue.iter().map(|id| self.find::<Task>(id, call.now))).await?;
+        let data = tasks.into_iter().flatten().filter_map(|task| task.known_to(session));
+        let data = data.map(|task| task.kept.resource).collect();
+        let session_id = session.kept.resource.envelope.id.clone();
+        Ok(SessionQueue { session_id, working: index.working().cloned().collect(), data })
+    }
+
+    /// Puts the queue in the order that the request names.
+    pub(crate) async fn reorder_queue(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let ReorderQueueRequest { task_ids } = call.body.clone().decode()?;
+        let mut session = self.named::<Session>(call, "session_id").await?;
+        let queue = session.kept.own.queue.clone();
+        let is_same = task_ids.len() == queue.len() && queue.iter().all(|queued| task_ids.contains(queued));
+        if !is_same {
+            let refusal = conflict("name each queued task once: the queue is another one by now");
+            return Err(refusal.with_detail("queue", json!(queue)));
+        }
+        let mut change = SessionChange::open(session.clone(), by(call), call.now);
+        session.kept.own.queue.clone_from(&task_ids);
+        let answer = self.queue_of(call, &session).await?;
+        if queue == task_ids {
+            return Change::nothing(200, &answer);
+        }
+        change.thread_mut().queue.clone_from(&task_ids);
+        let draft = Draft::queue_changed(change.session(), &task_ids);
+        change.emit_for_session(draft);
+        let work = change.freed().map(|next| InvocationId::from(next.as_str()));
+        let change = Change::new(change.close()?.1, 200, &answer)?;
+        Ok(Change { work, ..change })
+    }
+
+    /// Cancels what is queued, from the end, so that nothing of it begins meanwhile; the answer are the tasks that it canceled.
+    pub(crate) async fn empty_queue(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        if let Some(answer) = self.repeated(call).await? {
+            return Ok(answer);
+        }
+        let session = self.named::<Session>(call, "session_id").await?;
+        let mut canceled = Vec::new();
+        for id in session.kept.own.queue.iter().rev() {
+            canceled.extend(self.cancel_queued(call, id).await?);
+        }
+        canceled.reverse();
+        let answer = self.commit(call, Change::nothing(200, &List::page(canceled, None))?).await?;
+        answer.ok_or_else(busy)
+    }
+
+    /// Cancels `id` unless it has begun; what it has become.
+    async fn cancel_queued(&self, call: &Call, id: &TaskId) -> Result<Option<Value>, ProtocolError> {
+        let one = Call { idempotency_key: None, ..call.clone() };
+        for _ in 0..WRITES {
+            let task = self.see::<Task>(call, id).await?;
+            let session = self.session_of(&task, call).await?;
+            if !session.kept.own.queue.contains(id) {
+                return Ok(None);
+            }
+            let change = self.call_off(&one, task, Some("the queue was emptied".to_owned())).await?;
+            if let Some(CallAnswer::Json(_, task)) = self.commit(&one, change).await? {
+                return Ok(Some(task));
+            }
+        }
+        Err(busy())
+    }
+}
