@@ -31,6 +31,8 @@ const EXTENSIONS: &[&str] = &[
     "CreateConnectorRequest",
     "CreateQuotaRequest",
     "CreateWebhookRequest",
+    "ReorderQueueRequest",
+    "SessionQueue",
     "UpdateConnectorRequest",
     "UpdateQuotaRequest",
     "Webhook",

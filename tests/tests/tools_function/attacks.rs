@@ -51,7 +51,7 @@ async fn from_inside() {
     }
     // Addresses of objects are nowhere: not in its environment, its arguments, its files.
     let looked =
-        "cat /proc/$PPID/cmdline /proc/self/environ | tr '\\0' '\\n'; grep -r X-Amz . .. 2>/dev/null; ls -A ..";
+        "cat /proc/$PPID/cmdline /proc/self/environ | tr '\\0' '\\n'; grep -r X-Am[z] . .. 2>/dev/null; ls -A ..";
     let said = run(&desk, looked).await.stdout.text;
     assert!(!said.contains("X-Amz") && !said.contains("http://"), "{said}");
     assert_eq!(said.lines().filter(|line| line.starts_with("copy-")).count(), 1, "{said}");

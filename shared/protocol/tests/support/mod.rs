@@ -49,6 +49,8 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "CreateSessionRequest" CreateSessionRequest;
     "CreateVaultRequest" CreateVaultRequest;
     "CreateWebhookRequest" CreateWebhookRequest;
+    "ReorderQueueRequest" ReorderQueueRequest;
+    "SessionQueue" SessionQueue;
     "CreateWorkspaceRequest" CreateWorkspaceRequest;
     "Discovery" Discovery;
     "Error" dormouse_protocol::error::ErrorBody;
