@@ -46,7 +46,7 @@ export function summary() {
 }
 
 /** A page that is signed in with `key`, in a context of its own or in that of another page. */
-async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [] } = {}, open) {
+async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [], also = [] } = {}, open) {
   const context = beside ? beside.context() : await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce" });
   const page = await context.newPage();
   page.setDefaultTimeout(12000);
@@ -62,7 +62,7 @@ async function tab({ server, base = server?.base, key = server?.key, size = WIDE
   });
   page.on("pageerror", (error) => fault(`error: ${error.message}`));
   page.on("dialog", (dialog) => { fault(`something opened a dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on("request", (request) => { if (new URL(request.url()).origin !== home) fault(`a request to ${request.url()}`); });
+  page.on("request", (request) => { if (![home, ...also].includes(new URL(request.url()).origin)) fault(`a request to ${request.url()}`); });
   page.on("response", async (response) => {
     const { pathname } = new URL(response.url());
     if (/^\/console\/.*\.(js|css)$/.test(pathname) && response.status() === 200) sizes.set(pathname, (await response.body().catch(() => "")).length);

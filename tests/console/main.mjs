@@ -1,6 +1,6 @@
 // The checks, in order. Two servers: the agents that ship, and an assistant with a scripted model and a tool.
 
-import { assistant, cable, dormouse, endAll, expense, rest, said, session, task, until } from "./world.mjs";
+import { assistant, cable, dormouse, dormouseWith, endAll, expense, issuer, rest, said, session, task, until } from "./world.mjs";
 import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture, sizes, summary } from "./browser.mjs";
 
 const SLEEPERS = Number(process.env.SLEEPERS || 10000);
@@ -49,6 +49,51 @@ await check("a key signs in, a wrong one does not, a revoked one is shown the do
   equal(await page.evaluate(() => sessionStorage.getItem("dormouse-key")), null, "the key is forgotten");
 });
 
+await check("the issuer that is configured signs in: code and PKCE, and nothing stays in the address", async (tab) => {
+  const corp = await issuer();
+  const server = await dormouseWith({ DORMOUSE_ISSUERS: corp.described });
+  await expense(server, "a view of one's own");
+  const page = await tab({ server, key: null, also: [corp.base], expects: [400, 404] });
+  await page.open("/console/asleep");
+  await page.button("Sign in with corp").click();
+  await page.live();
+  equal(new URL(page.url()).pathname + new URL(page.url()).search, "/console/asleep", "back where it began, without the code");
+  equal(corp.exchanged.length, 1, "exchanges");
+  const kept = await page.evaluate(() => ({ local: JSON.stringify(localStorage), session: sessionStorage.getItem("dormouse-key"), begun: sessionStorage.getItem("dormouse-sign-in"), cookie: document.cookie }));
+  holds(kept.session.split(".").length === 3 && kept.cookie === "" && !kept.local.includes("eyJ") && kept.begun === null, "the token is in this tab alone");
+  await page.button("Sign out").click();
+  await page.button("Sign in with corp").waitFor();
+  equal(await page.evaluate(() => sessionStorage.getItem("dormouse-key") ?? sessionStorage.getItem("dormouse-renewal")), null, "nothing is left of it");
+  await accessible(page, "sign-in at an issuer");
+  await picture(page, "sign-in-issuer-wide-light");
+  corp.refuses = true;
+  await page.button("Sign in with corp").click();
+  await page.sees("<b>not</b> you");
+  corp.refuses = false;
+  // A code that somebody else slips in: this tab began nothing.
+  await page.open("/console/signed-in?code=code-9&state=made-up");
+  await page.sees("This sign-in was not begun in this tab");
+  equal(corp.exchanged.length, 1, "no code of others is exchanged");
+});
+
+await check("a token that ends is followed by the next, and one that lasts no more is shown the door", async (tab) => {
+  const corp = await issuer();
+  const server = await dormouseWith({ DORMOUSE_ISSUERS: corp.described });
+  const page = await tab({ server, key: null, also: [corp.base], expects: [401, 400, 403] });
+  await page.clock.install();
+  await page.open("/console/inbox");
+  await page.button("Sign in with corp").click();
+  await page.live();
+  const first = await page.evaluate(() => sessionStorage.getItem("dormouse-key"));
+  await rest(1100);
+  await page.clock.fastForward(3600 * 1000);
+  await until("it is renewed", () => corp.exchanged.length === 2);
+  await until("the next token is used", async () => (await page.evaluate(() => sessionStorage.getItem("dormouse-key"))) !== first);
+  await page.evaluate(() => sessionStorage.setItem("dormouse-key", sessionStorage.getItem("dormouse-key").slice(0, -8) + "AAAAAAAA"));
+  await page.reload();
+  await page.sees("This key is not accepted");
+});
+
 await check("empty views teach", async (tab) => {
   const page = await tab({ server: clerk });
   await page.open("/console/inbox");
@@ -92,6 +137,33 @@ await check("a task is approved by name, and the run shows it live", async (tab)
   equal(messages.data.at(-1).metadata.pause ?? messages.data.find((one) => one.metadata?.pause)?.metadata.pause, 1, "the answer names the pause that was seen");
 });
 
+await check("receipts are verified in the browser, and one that was changed on the way is told", async (tab) => {
+  const of = await session(shipped, "persona_expense-approval");
+  const id = await task(shipped, of, { employee: "Ann\u00e9", amount_cents: 12345, purpose: "a proof" });
+  await shipped.post(`/v1/tasks/${id}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: true } }] } });
+  await until("it has completed", async () => (await shipped.get(`/v1/tasks/${id}`)).status === "COMPLETED");
+  const page = await tab({ server: shipped });
+  const asked = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+  await page.open(`/console/run/${id}`);
+  await page.getByRole("heading", { name: "Receipts" }).waitFor();
+  const cards = page.locator(".card.receipt");
+  equal(await cards.count(), 2, "receipts: of the approval and of the end");
+  for (const card of await cards.all()) { await card.getByRole("button", { name: "Verify" }).click(); await card.getByText(/Valid: verified in this browser/).waitFor(); }
+  holds(asked.includes("/v1/keys") && !asked.some((path) => path.endsWith("/verify")), `the server is not asked whether it is right: ${asked}`);
+  await page.locator("section[aria-label=Receipts]").scrollIntoViewIfNeeded();
+  await picture(page, "receipts-wide-light");
+  const forged = await tab({ server: shipped });
+  await forged.route("**/v1/tasks/*/receipts*", async (route) => {
+    const response = await route.fetch();
+    const text = (await response.text()).replaceAll("SUCCEEDED", "FAILED");
+    await route.fulfill({ response, body: text });
+  });
+  await forged.open(`/console/run/${id}`);
+  await forged.locator(".card.receipt").first().getByRole("button", { name: "Verify" }).click();
+  await forged.sees(/Not valid: its content is not what was hashed/);
+});
+
 await check("several answer, each in their name", async (tab) => {
   const { invocation_id: id } = await shipped.post("/graphs/purchase/turns", { state: { item: "a lathe", amount_cents: 120000 } });
   const page = await tab({ server: shipped });
@@ -121,6 +193,32 @@ await check("deny with a reason that the agent sees", async (tab) => {
   await page.sees("Denied. The agent is told.");
   await until("the agent is told", () => clerk.heard.some((body) => JSON.stringify(body.messages).includes("Grace is on leave")));
   equal(clerk.letters.length, 0, "nothing was sent");
+});
+
+await check("who is notified answers by the link, and what was answered is told to nobody", async (tab) => {
+  const before = clerk.letters.length;
+  const id = await task(clerk, ofClerk, said("Send a letter that somebody is told of"));
+  const found = await until("the desk is notified", () => clerk.notified.find((one) => one.body.data.invocation_id === id));
+  const { asked, links, default: otherwise } = found.body.data;
+  holds(asked.includes("send_letter") && otherwise.includes("If nobody answers until"), `it says what is asked: ${JSON.stringify(found.body)}`);
+  holds(!JSON.stringify(found.body).includes("grace@example.com"), "and no arguments");
+  const key = Buffer.from("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "base64");
+  holds(found.headers["webhook-signature"]?.startsWith("v1,") && key.length === 24 && found.headers["webhook-id"] === found.body.data.id, "it is signed");
+  const reader = await tab({ server: clerk, key: null, size: PHONE });
+  await reader.goto(links[0].url);
+  await reader.sees("grace@example.com");
+  await reader.sees("If nobody answers");
+  await accessible(reader, "the page of a notification");
+  await picture(reader, "notified-phone-light");
+  await until("the chat is told again", () => clerk.chatted.some((one, at) => at > 0 && one.text.includes("/console/answer/")), 90000);
+  await reader.button("Approve").click();
+  await reader.getByText(/Answered|Approved/).first().waitFor();
+  await until("the letter is sent", () => clerk.letters.length === before + 1);
+  const quick = await task(clerk, ofClerk, said("Send a letter that is answered at once"));
+  await clerk.post(`/v1/tasks/${quick}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }] } });
+  await rest(2500);
+  equal(clerk.notified.filter((one) => one.body.data.invocation_id === quick).length, 0, "notifications of what was answered");
+  holds(!clerk.log().includes("/services/hush"), "the address of the chat is in no log");
 });
 
 await check("edit arguments, then approve: what runs is what was approved", async (tab) => {

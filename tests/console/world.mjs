@@ -1,6 +1,7 @@
 // Everything around the browser: local mode, a scripted model, a tool, a connection that can be cut.
 
 import { spawn } from "node:child_process";
+import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { createServer } from "node:http";
 import fs from "node:fs";
 import net from "node:net";
@@ -28,11 +29,13 @@ export async function until(what, probe, most = 20000) {
   }
 }
 
-/** Local mode with these arguments. */
-export async function dormouse(...more) {
+/** Local mode with these arguments, and with these variables beside those of this process. */
+export async function dormouse(...more) { return dormouseWith({}, ...more); }
+
+export async function dormouseWith(variables, ...more) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "console-"));
   const data = path.join(folder, "data");
-  const child = spawn(process.env.DORMOUSE_BIN, ["dev", "--port", "0", "--no-tour", "--data", data, ...more], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.env.DORMOUSE_BIN, ["dev", "--port", "0", "--no-tour", "--data", data, ...more], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...variables } });
   // Also when a check ends this process before its time.
   process.on("exit", () => child.kill());
   let said = ""; let log = "";
@@ -81,6 +84,56 @@ async function listening(answer) {
   return server.address().port;
 }
 
+/** An issuer of tokens (OpenID Connect) that signs in whoever comes, for pages of every origin; `said` is what it was asked. */
+export async function issuer() {
+  const { publicKey, privateKey } = generateKeyPairSync("ed25519");
+  const said = { codes: new Map(), exchanged: [], refuses: false, scope: null, lasts: 3600 };
+  const base64 = (value) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value)).toString("base64url");
+  let base = "";
+  const token = (scope) => {
+    const now = Math.floor(Date.now() / 1000);
+    const claims = { iss: base, aud: "dormouse", sub: "grace", org: "default", scope, iat: now, exp: now + said.lasts };
+    const text = `${base64({ alg: "EdDSA", kid: "one", typ: "JWT" })}.${base64(claims)}`;
+    return `${text}.${sign(null, Buffer.from(text), privateKey).toString("base64url")}`;
+  };
+  const server = createServer((request, response) => {
+    const url = new URL(request.url, base);
+    const json = (status, value) => { response.writeHead(status, { "content-type": "application/json", "access-control-allow-origin": "*" }); response.end(JSON.stringify(value)); };
+    if (url.pathname === "/.well-known/openid-configuration") json(200, { issuer: base, authorization_endpoint: `${base}/authorize`, token_endpoint: `${base}/token`, jwks_uri: `${base}/keys` });
+    else if (url.pathname === "/keys") json(200, { keys: [{ ...publicKey.export({ format: "jwk" }), kid: "one", alg: "EdDSA", use: "sig" }] });
+    else if (url.pathname === "/authorize") {
+      const asked = Object.fromEntries(url.searchParams);
+      const back = new URL(asked.redirect_uri);
+      if (said.refuses) { back.searchParams.set("error", "access_denied"); back.searchParams.set("error_description", "<b>not</b> you"); } else {
+        const code = `code-${said.codes.size + 1}`;
+        said.codes.set(code, asked);
+        back.searchParams.set("code", code);
+      }
+      back.searchParams.set("state", asked.state);
+      back.searchParams.set("iss", base);
+      response.writeHead(302, { location: back.href });
+      response.end();
+    } else if (url.pathname === "/token") {
+      let body = "";
+      request.on("data", (piece) => { body += piece; });
+      request.on("end", () => {
+        const given = Object.fromEntries(new URLSearchParams(body));
+        const asked = said.codes.get(given.code);
+        const renews = given.grant_type === "refresh_token" && given.refresh_token === "again";
+        const proved = asked && createHash("sha256").update(given.code_verifier ?? "").digest("base64url") === asked.code_challenge && given.redirect_uri === asked.redirect_uri && given.client_id === "console" && asked.code_challenge_method === "S256";
+        said.codes.delete(given.code);
+        if (!renews && !proved) { json(400, { error: "invalid_grant" }); return; }
+        said.exchanged.push(given);
+        json(200, { access_token: token(said.scope ?? asked?.scope ?? "sessions:read tasks:read events:read"), token_type: "Bearer", expires_in: said.lasts, refresh_token: "again" });
+      });
+    } else json(404, {});
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  base = `http://127.0.0.1:${server.address().port}`;
+  started.push({ end: () => new Promise((done) => { server.closeAllConnections(); server.close(done); }) });
+  return Object.assign(said, { base, described: JSON.stringify([{ name: "corp", issuer: base, audiences: ["dormouse"], tenant_claim: "org", console: { client_id: "console" } }]) });
+}
+
 /** An assistant that wants to send a letter, and may only when somebody approves. */
 export async function assistant() {
   const letters = []; const heard = [];
@@ -100,13 +153,18 @@ export async function assistant() {
   started.push({ end: async () => fs.rmSync(folder, { recursive: true, force: true }) });
   const write = (name, text) => { const file = path.join(folder, name); fs.mkdirSync(path.dirname(file), { recursive: true }); fs.writeFileSync(file, text); };
   write("AGENTS.md", "Be brief.\n");
-  write(".openharness/settings.yaml", "default_agent: clerk\nmodels:\n  default: workspace/main\npolicy:\n  approval: manual\n");
+  write(".openharness/settings.yaml", "default_agent: clerk\nmodels:\n  default: workspace/main\npolicy:\n  approval: {manual: true, notify: {desk: PT1S, chat: PT2S}}\n");
   write(".openharness/agents/clerk.md", "---\ndescription: Writes letters, and asks before it sends them.\nmodel: default\n---\nYou write letters.\n");
   write(".openharness/models/models.yaml", `main:\n  provider: openai-compatible\n  name: scripted\n  url: http://127.0.0.1:${model}/v1\n  key: \${env.SCRIPTED_KEY}\n  metadata:\n    prices: {prompt: 2.0, completion: 8.0}\nodd:\n  provider: martian\n  name: x\n`);
   write(".openharness/tools/settings.yaml", `send_letter:\n  http:\n    method: POST\n    url: http://127.0.0.1:${tool}/letters\n    description: Sends a letter.\n    input_schema: {type: object, properties: {to: {type: string}, text: {type: string}}, required: [to, text]}\n`);
   process.env.SCRIPTED_KEY = "scripted";
-  const server = await dormouse("--workspace", folder);
-  return { ...server, letters, heard, folder };
+  const notified = []; const chatted = [];
+  const desk = await listening((body, request) => { notified.push({ body, headers: request.headers }); return { body: {} }; });
+  // It is away at first: what it did not take comes again.
+  const chat = await listening((body) => { chatted.push(body); return { status: chatted.length === 1 ? 503 : 200, body: {} }; });
+  const channels = { desk: { webhook: `http://127.0.0.1:${desk}/desk`, secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }, chat: { slack: `http://127.0.0.1:${chat}/services/hush` } };
+  const server = await dormouseWith({ DORMOUSE_NOTIFICATIONS: JSON.stringify(channels) }, "--workspace", folder);
+  return { ...server, letters, heard, folder, notified, chatted };
 }
 
 /** A way to `base` that can be cut and joined again. */

@@ -234,6 +234,22 @@ fn the_end_of_a_run_has_a_reason() {
 }
 
 #[test]
+fn who_is_told_of_a_question_is_told_in_the_order_of_time_and_before_its_end() {
+    let matter = "policy: {approval: {external: [send], remind_after: PT1S, deny_after: P2D, \
+                  notify: {boss: P1D, late: P2D, ops: PT1S}}}";
+    let mut bed = bed(matter, &sender("send"), &mailer());
+    let run = bed.start("helper", message("write to ada"));
+    let (_, wait) = asleep(&bed, &run);
+    let ladder = wait["deadlines"].as_array().unwrap();
+    let told: Vec<_> = ladder.iter().map(|step| (step["do"].as_str(), step["to"].as_str())).collect();
+    let expected =
+        [(Some("notify"), Some("ops")), (Some("remind"), None), (Some("notify"), Some("boss")), (None, None)];
+    assert_eq!(told, expected, "{ladder:?}");
+    bed.pass(Duration::from_secs(1));
+    assert_eq!(bed.published()[0].detail["do"], "notify");
+}
+
+#[test]
 fn errors_of_tools_go_to_the_model_and_uncertain_ones_to_a_person() {
     let model = sender("send");
     let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Err(ToolError::transient("the server is down")));

@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::CallbackAddresses;
 use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
+use crate::recorded_outside::{recording, replaying};
 use crate::{PersonaSpec, Personas};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
@@ -65,6 +66,23 @@ impl Agent {
         let receipts = ReceiptPolicy::Optional;
         let make = Arc::new(make);
         Self { make, description: None, autonomy_tier: AutonomyTier::ActAuto, receipts, is_internal: false }
+    }
+
+    /// An agent that works by the graph which `make` makes, and of which every use of bus and clock is recorded: the events
+    /// that its nodes publish by their digests, the times that they read. So its runs can be replayed, in which nothing is
+    /// published. Its nodes use nothing else but their state; each use is an event of the task.
+    pub fn recorded(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
+        let make = Arc::new(make);
+        Self::new(move |outside| {
+            let graph = make(&recording(outside))?;
+            let make = make.clone();
+            let outside = outside.clone();
+            let twin: MakeTwin = Arc::new(move |material| {
+                let graph = Arc::new(make(&replaying(&outside, material))?);
+                Ok(Twin { graph, state: None })
+            });
+            Ok(graph.with_twin(twin))
+        })
     }
 
     /// Responsibility of the agent, in a sentence for those who choose an agent.

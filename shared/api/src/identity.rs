@@ -25,7 +25,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
 use crate::Actor;
 use claims::Claims;
-pub use issuer::{IssuerConfig, IssuersError};
+pub use issuer::{ConsoleSignIn, IssuerConfig, IssuersError};
 use jwks::KeySource;
 pub use jwks::PATIENCE;
 
@@ -82,6 +82,11 @@ impl Issuers {
     /// The names of the issuers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|one| one.config.issuer.as_str())
+    }
+
+    /// The issuers at which people sign in to the console, and how.
+    pub fn sign_ins(&self) -> impl Iterator<Item = (&IssuerConfig, &ConsoleSignIn)> {
+        self.0.iter().filter_map(|one| Some((&one.config, one.config.console.as_ref()?)))
     }
 
     /// True if `token` has the form of a JSON Web Token.

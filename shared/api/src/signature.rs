@@ -164,6 +164,13 @@ fn plain_key(secret: &Secret) -> Vec<u8> {
     secret.expose().as_bytes().to_vec()
 }
 
+/// The header `webhook-signature` of Standard Webhooks for `body`, by `secret` (`whsec_` and Base64).
+pub fn standard_signature(secret: &Secret, id: &str, seconds: i64, body: &[u8]) -> Option<String> {
+    let before = format!("{id}.{seconds}.");
+    let code = mac(&standard_key(secret), &[before.as_bytes(), body])?.finalize().into_bytes();
+    Some(format!("v1,{}", STANDARD.encode(code)))
+}
+
 /// The key of Standard Webhooks: Base64 behind `whsec_`.
 fn standard_key(secret: &Secret) -> Vec<u8> {
     let text = secret.expose();

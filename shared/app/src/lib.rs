@@ -45,11 +45,11 @@ pub fn agents() -> Agents {
                 .autonomy(asks),
         )
         .agent(
-            Agent::new(|outside| reminder::graph(outside.bus.clone(), outside.clock.clone()))
+            Agent::recorded(|outside| reminder::graph(outside.bus.clone(), outside.clock.clone()))
                 .description("Says something at a later time."),
         )
         .agent(
-            Agent::new(|outside| export_job::graph(outside.bus.clone()))
+            Agent::recorded(|outside| export_job::graph(outside.bus.clone()))
                 .description("Starts an export and waits for the job to finish."),
         )
 }

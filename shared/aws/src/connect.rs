@@ -74,6 +74,11 @@ pub(crate) fn lambda_address(access: &AwsAccess) -> String {
     address_of("lambda", access.endpoints.lambda.as_ref(), access)
 }
 
+/// The address of Amazon SES for `access`, without a slash at its end.
+pub fn email_address(access: &AwsAccess) -> String {
+    address_of("email", None, access)
+}
+
 fn address_of(host: &str, own: Option<&String>, access: &AwsAccess) -> String {
     let given = own.or(access.endpoints.all.as_ref());
     let address = given.cloned().unwrap_or_else(|| address::of(host, &access.region));

@@ -24,7 +24,7 @@ mod sign;
 mod subscriptions;
 mod tools;
 
-pub use connect::{AwsAccess, Clients, Endpoints, Lazy};
+pub use connect::{AwsAccess, Clients, Endpoints, Lazy, email_address};
 pub use dynamodb::{
     DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,
     table_resource,

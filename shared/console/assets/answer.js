@@ -13,7 +13,7 @@ const plain = (value) => (value && typeof value === "object" && !Array.isArray(v
 /** A digest that people can compare: the first and last of its digits, the whole on hover. */
 export const digest = (value) => h("code", { class: "digest", title: value }, value.length > 20 ? `${value.slice(0, 8)}…${value.slice(-8)}` : value);
 
-const ACTION = { remind: "A reminder is sent", reassign: "It is given to others", escalate: "Whoever is responsible is told", fail: "The run ends with an error", resume: "It goes on by itself" };
+const ACTION = { remind: "A reminder is sent", reassign: "It is given to others", escalate: "Whoever is responsible is told", notify: "A notification goes out", fail: "The run ends with an error", resume: "It goes on by itself" };
 
 /** `value` without what says nothing: null, empty text, empty lists; undefined where nothing is left. */
 function pruned(value) {
@@ -47,7 +47,7 @@ function calls(pause) {
   return Object.entries(plain(pause.request.calls)).map(([part, call]) => {
     const { tool, arguments: given, digest: sum, known } = plain(call);
     return h("section", { class: "call" },
-      h("h3", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
+      h("h2", {}, h("span", { class: "quiet" }, "Calls "), told(tool ?? "a tool", { tag: "code", limit: 120 }), pause.parts.length > 0 && h("span", { class: "quiet" }, ` part ${part}`)),
       isCut(given) ? h("p", { class: "hint" }, `These arguments are too long to be shown here (${size(given.bytes ?? 0)}). Look at the message of the agent before you approve them.`) : given !== undefined && tree(given),
       known && h("p", {}, h("strong", {}, "Known of it: "), told(known)),
       sum && h("p", { class: "quiet small" }, "Digest of these arguments ", digest(String(sum)), ": only they will run."));
@@ -61,7 +61,7 @@ export function question(pause) {
   const request = plain(pause.request);
   const rest = Object.entries(request).filter(([name]) => !TOLD.has(name) && !["signal_id", "due_at", "missing", "pause"].includes(name));
   const asked = calls(pause);
-  const questions = Object.entries(plain(request.questions)).map(([part, one]) => h("section", { class: "call" }, h("h3", {}, told(plain(one).message ?? part)), tree(plain(one).schema ?? {})));
+  const questions = Object.entries(plain(request.questions)).map(([part, one]) => h("section", { class: "call" }, h("h2", {}, told(plain(one).message ?? part)), tree(plain(one).schema ?? {})));
   return h("div", { class: "question" },
     h("h1", {}, headline(request.description ?? pause.question ?? "It waits for an answer")),
     request.risk && h("p", {}, h("span", { class: "mark bad" }, "Risk "), " ", told(String(request.risk), { limit: 80 })),

@@ -51,7 +51,8 @@ export function costsView(app) {
       const day = byDay.get(dayOf(event.created_at));
       const { payload = {} } = event;
       sums.events += 1;
-      if (!day) return;
+      // A replay asks no model, and costs nothing.
+      if (!day || event.replayed) return;
       if (event.event === "task.submitted") { day.runs += 1; sums.runs += 1; }
       if (event.event === "task.input_required" || event.event === "task.auth_required") asleepSince.set(event.task_id, Date.parse(event.created_at));
       else if (event.event.startsWith("task.") && asleepSince.has(event.task_id)) { sums.asleep += Date.parse(event.created_at) - asleepSince.get(event.task_id); asleepSince.delete(event.task_id); }
@@ -72,10 +73,10 @@ export function costsView(app) {
       put(node, heading(days), !isWhole && h("p", { class: "hint" }, `Only the first ${count(sums.events)} events of these days are counted: choose fewer days.`),
         sums.events === 0 && empty("Nothing was done in these days", h("p", {}, "What models cost stands here as soon as an agent has asked one. Sleeping costs nothing to compute, and is counted too.")),
         h("div", { class: "figures" }, figure(dollars(sums.cost), "models"), figure(count(sums.tokens), "tokens"), figure(count(sums.runs), "runs"), figure(lasting(sums.asleep), "slept, for free")),
-        h("h2", {}, "Models, day by day"), barPicture(rows, "Models"),
+        h("h2", {}, "Models, day by day"), sums.calls > 0 ? barPicture(rows, "Models") : h("p", { class: "quiet" }, "No model was asked in these days."),
         byModel.size > 0 && [h("h2", {}, "By model"), table(["Model", "Calls", "Tokens", "Cost"], [...byModel].sort((a, b) => b[1].cost - a[1].cost).map(([name, one]) => [told(name, { limit: 80 }), count(one.calls), count(one.tokens), dollars(one.cost)]))],
         h("h2", {}, "Sleeping, and what it would cost awake"),
-        table([`${days} days`, "Here", "On a server that is always on"], [["Computing while all sleeps", dollars(0), dollars(server)], ["Runs, each slept and approved once", dollars(sums.runs * TASK), "–"], [`Keeping what sleeps now (${count(asleepSince.size)}), a month`, dollars(asleepSince.size * SLEEPER), "–"]]),
+        table([`${days} days`, "Here", "On a server that is always on"], [["Computing while all sleeps", dollars(0), dollars(server)], ["Runs, each slept and approved once", dollars(sums.runs * TASK), "–"], [`Keeping the tasks that sleep now (${count(asleepSince.size)}), a month`, dollars(asleepSince.size * SLEEPER), "–"]]),
         h("p", { class: "quiet small" }, `Figures of AWS in us-east-1 as of 2025: a slept and approved task ${dollars(TASK)} without compute, a sleeper of 4 KB ${dollars(SLEEPER)} a month. The server is the smallest container of Fargate, 0.25 vCPU and 0.5 GB, ${dollars(SERVER)} an hour. Costs of models are those that the runs recorded; a local model costs nothing.`),
         h("details", {}, h("summary", {}, "The numbers of each day"), table(["Day", "Models", "Tokens", "Calls", "Runs"], rows.map((row) => [row.day, dollars(row.cost), count(row.tokens), count(row.calls), count(row.runs)]))));
     }

@@ -4,6 +4,7 @@ import { h, put, s, say, trouble, waiting } from "./dom.js";
 import { Client, keepKey, keptKey } from "./api.js";
 import { Live } from "./stream.js";
 import { exchange, signIn } from "./sign-in.js";
+import { finish, forget, renewing } from "./oidc.js";
 import { Pauses, inboxView } from "./inbox.js";
 import { asleepView } from "./asleep.js";
 import { sessionView, sessionsView } from "./sessions.js";
@@ -64,6 +65,7 @@ class App {
     }
     this.frame();
     this.live.run();
+    this.renewed = renewing((token) => { this.client.key = token; keepKey(token); });
     addEventListener("popstate", this.moved = () => this.route());
     addEventListener("online", this.online = () => this.live.hurry());
     document.addEventListener("keydown", this.pressed = (event) => this.key(event));
@@ -94,6 +96,8 @@ class App {
     if (this.isOut) return;
     this.isOut = true;
     this.live.end();
+    this.renewed?.();
+    forget();
     this.view?.leave();
     this.persons?.end();
     this.all?.end();
@@ -193,6 +197,10 @@ async function open() {
   theme();
   const { name, id } = place();
   if (name === "answer" && id) { document.title = "A request · Dormouse"; put(root, linkView(id)); return; }
+  if (name === "signed-in") {
+    put(root, waiting("Signing in…"));
+    try { keepKey(await finish()); } catch (error) { enterBy(error); return; }
+  }
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
   if (code) {
     // The code is good once; it does not stay in the history.

@@ -1,5 +1,6 @@
 // One run: its time with sleep to scale, where it stands, every step, receipts.
 
+import { judged } from "./receipts.js";
 import { folded, h, put, say, told, tree, trouble, waiting } from "./dom.js";
 import { at, isTask } from "./api.js";
 import { timePicture } from "./pictures.js";
@@ -97,9 +98,9 @@ export function runView(app, id) {
         return h("div", { class: "card receipt" }, h("p", {}, h("code", {}, receipt.id), " ", time(receipt.created_at)), line, h("button", { type: "button", onclick: async () => {
           put(line, "Verifying…");
           try {
-            const result = await app.client.post(`/v1/receipts/${at(receipt.id)}/verify`, {});
-            line.className = `outcome ${result.valid ? "good" : "bad"}`;
-            put(line, result.valid ? "Valid: content, chain and signature agree." : ["Not valid: ", told(String(result.reason ?? result.failure ?? "no reason given"), { limit: 300 })]);
+            const { valid, words } = await judged(app.client, receipt);
+            line.className = `outcome ${valid ? "good" : "bad"}`;
+            put(line, told(words, { limit: 400 }));
           } catch (error) { put(line, `${error.title}. ${error.message}`); }
         } }, "Verify"), folded("What it states", () => tree(receipt)));
       }));

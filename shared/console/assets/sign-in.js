@@ -2,6 +2,7 @@
 
 import { h, put, trouble } from "./dom.js";
 import { Client, keepKey, send } from "./api.js";
+import { begin, forget, issuers } from "./oidc.js";
 
 /** The key for the code of a printed link, once. */
 export async function exchange(code) {
@@ -15,6 +16,16 @@ export function signIn(enter, reason) {
   if (reason) notice.append(trouble(reason));
   const input = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, placeholder: "dm_…" });
   const button = h("button", { type: "submit", class: "primary" }, "Sign in");
+  const places = h("div", { class: "issuers" });
+  issuers().then((found) => {
+    if (found.length === 0) return;
+    put(places, found.map((issuer) => h("button", { type: "button", class: "primary", onclick: async (event) => {
+      event.target.disabled = true;
+      put(notice, h("p", { class: "waiting" }, `Going to “${issuer.name}”…`));
+      try { await begin(issuer); } catch (error) { put(notice, trouble(error)); event.target.disabled = false; event.target.focus(); }
+    } }, `Sign in with ${issuer.name}`)), h("p", { class: "quiet small" }, "or with a key"));
+    button.className = "";
+  });
   const form = h("form", { class: "signin", onsubmit: async (event) => {
     event.preventDefault();
     const key = input.value.trim();
@@ -23,6 +34,7 @@ export function signIn(enter, reason) {
     try {
       await new Client(key, () => {}).get("/v1/sessions?limit=1").catch((error) => { if (error.status !== 403) throw error; });
       keepKey(key);
+      forget();
       enter(key);
     } catch (error) {
       put(notice, trouble(error));
@@ -33,7 +45,7 @@ export function signIn(enter, reason) {
   h("img", { src: "/console/icon.svg", alt: "", width: 44, height: 44 }),
   h("h1", {}, "Dormouse"),
   h("p", { class: "quiet" }, "See what sleeps, answer it, watch it run."),
-  notice,
+  notice, places,
   h("label", { class: "field", for: "key" }, "API key"), input,
   h("p", { class: "quiet small" }, "It stays in this tab and is gone when the tab closes."), button,
   h("details", {}, h("summary", {}, "Where do I get a key?"),

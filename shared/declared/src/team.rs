@@ -33,11 +33,7 @@ impl Staff {
             let fitting = others.filter(|other| other.agent.mode == mode || other.agent.mode == AgentMode::All);
             fitting.map(|other| Colleague::from(&other.agent)).collect()
         };
-        Colleagues {
-            switch: named(&agent.switch, AgentMode::Primary),
-            ask: named(&agent.subagents, AgentMode::Subagent),
-            runs: None,
-        }
+        Colleagues::new(named(&agent.switch, AgentMode::Primary), named(&agent.subagents, AgentMode::Subagent))
     }
 
     /// The agent with all those to which its runs may come, by whatever way.

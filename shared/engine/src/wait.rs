@@ -107,6 +107,12 @@ impl Step {
     pub fn escalate(at: impl Into<Deadline>, to: impl Into<String>) -> Self {
         Self { at: at.into(), kind: "escalate", to: Some(to.into()) }
     }
+
+    /// Sends a notification over `channel`, which the operator has described: by e-mail, to Slack or to a webhook, with the
+    /// link on which the wait is answered.
+    pub fn notify(at: impl Into<Deadline>, channel: impl Into<String>) -> Self {
+        Self { at: at.into(), kind: "notify", to: Some(channel.into()) }
+    }
 }
 
 impl<S> Wait<S> {

@@ -6,7 +6,7 @@
 //! | `wake_after` | an ISO-8601 duration, `PT10M` or `P3D` | resume that much later |
 //! | `wake_payload` | a mapping | what a wake-up lays over the state; nothing when absent |
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
-//! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"` or `"escalate"`, and `to` (a name; optional for `remind`), are told on the bus; the last step, and only it, has a `then` as of `timeout` |
+//! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"`, `"escalate"` or `"notify"`, and `to` (a name; optional for `remind`), are told on the bus, and those of `notify` over the channel that `to` names; the last step, and only it, has a `then` as of `timeout` |
 //! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
 //! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload. An event of another shape that names the same id is not; what somebody sends under the `signal_id` still is |
 //! | `accepts`, `into` | a JSON Schema; the name of a state field | what an answer may say and where it goes: [`AnswerRule`](dormouse_ports::AnswerRule). A pause without them accepts everything |

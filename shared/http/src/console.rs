@@ -1,7 +1,9 @@
 //! The files of the console.
 
+use dormouse_api::identity::Issuers;
 use dormouse_console::{asset, policy};
 use dormouse_protocol::ProtocolError;
+use serde_json::{Value, json};
 
 use crate::origins::origin_of;
 use crate::{Content, Request, Response};
@@ -9,24 +11,66 @@ use crate::{Content, Request, Response};
 /// Methods of files.
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-/// Answers a request for a file of the console, whose streams may come from `stream_url`.
-///
-/// # Errors
-/// 404 for a file that there is none of, 405 for a method that files do not take.
-pub(crate) fn answer(request: &Request, stream_url: Option<&str>) -> Result<Response, ProtocolError> {
-    match request.method.as_str() {
-        "GET" => {}
-        "OPTIONS" => return Ok(Response::empty().header("allow", METHODS.join(", "))),
-        _ => return Err(ProtocolError::method_not_allowed(&METHODS)),
+/// Where the page asks how people sign in.
+const SIGN_IN: &str = "/console/sign-in.json";
+
+/// What the console is served with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Console<'a> {
+    /// Where streams come from, if not from here.
+    pub(crate) stream_url: Option<&'a str>,
+    /// The issuers that are trusted.
+    pub(crate) issuers: Option<&'a Issuers>,
+}
+
+impl Console<'_> {
+    /// Answers a request for a file of the console, or for how people sign in to it.
+    ///
+    /// # Errors
+    /// 404 for a file that there is none of, 405 for a method that files do not take.
+    pub(crate) fn answer(&self, request: &Request) -> Result<Response, ProtocolError> {
+        match request.method.as_str() {
+            "GET" => {}
+            "OPTIONS" => return Ok(Response::empty().header("allow", METHODS.join(", "))),
+            _ => return Err(ProtocolError::method_not_allowed(&METHODS)),
+        }
+        if request.path == SIGN_IN {
+            return Ok(Response::json(200, &self.sign_in()));
+        }
+        let asset = asset(&request.path).ok_or_else(ProtocolError::no_such_route)?;
+        let response = Response::new(200, asset.content_type, Content::Whole(asset.bytes.to_vec()));
+        Ok(response
+            .header("content-security-policy", policy(&self.others()))
+            .header("cross-origin-opener-policy", "same-origin")
+            .header("cross-origin-resource-policy", "same-origin")
+            .header("permissions-policy", "camera=(), geolocation=(), microphone=()"))
     }
-    let asset = asset(&request.path).ok_or_else(ProtocolError::no_such_route)?;
-    let others: Vec<&str> = stream_url.and_then(origin_of).into_iter().collect();
-    let response = Response::new(200, asset.content_type, Content::Whole(asset.bytes.to_vec()));
-    Ok(response
-        .header("content-security-policy", policy(&others))
-        .header("cross-origin-opener-policy", "same-origin")
-        .header("cross-origin-resource-policy", "same-origin")
-        .header("permissions-policy", "camera=(), geolocation=(), microphone=()"))
+
+    /// The issuers at which people sign in. Nothing of it is secret: the page sends it to the issuer by the browser.
+    fn sign_in(&self) -> Value {
+        let issuers = self.issuers.into_iter().flat_map(Issuers::sign_ins).map(|(issuer, by)| {
+            json!({
+                "name": issuer.name,
+                "issuer": issuer.issuer,
+                "client_id": by.client_id,
+                "scope": by.scope,
+                "parameters": by.parameters,
+                "authorization_endpoint": by.authorization_endpoint,
+                "token_endpoint": by.token_endpoint,
+            })
+        });
+        json!({ "issuers": issuers.collect::<Vec<_>>() })
+    }
+
+    /// The other origins that the page asks: for streams, and for the tokens of those who sign in.
+    fn others(&self) -> Vec<&str> {
+        let sign_ins = self.issuers.into_iter().flat_map(Issuers::sign_ins);
+        let asked = sign_ins.flat_map(|(issuer, by)| [Some(issuer.issuer.as_str()), by.token_endpoint.as_deref()]);
+        let mut others: Vec<&str> = asked.chain([self.stream_url]).flatten().filter_map(origin_of).collect();
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
 }
 
 #[cfg(test)]
@@ -39,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_policy_names_the_streams_alone() {
-        let response = answer(&asked("GET", "/console/x"), Some("https://s.example/y; script-src *")).expect("a page");
+        let response = Console { stream_url: Some("https://s.example/y; script-src *"), ..Console::default() };
+        let response = response.answer(&asked("GET", "/console/x")).expect("a page");
         let told = response.headers.iter().find(|(name, _)| name == "content-security-policy").expect("a policy");
         assert!(told.1.contains("connect-src 'self' https://s.example;") && !told.1.contains('*'), "{}", told.1);
         for odd in ["javascript://x", "https://", "x", "https://a b"] {
@@ -49,8 +94,8 @@ mod tests {
 
     #[test]
     fn files_are_only_read() {
-        assert_eq!(answer(&asked("POST", "/console"), None).expect_err("no write").status(), 405);
-        assert_eq!(answer(&asked("GET", "/console/none.js"), None).expect_err("no file").status(), 404);
-        assert_eq!(answer(&asked("OPTIONS", "/console"), None).expect("methods").status, 204);
+        assert_eq!(Console::default().answer(&asked("POST", "/console")).expect_err("no write").status(), 405);
+        assert_eq!(Console::default().answer(&asked("GET", "/console/none.js")).expect_err("no file").status(), 404);
+        assert_eq!(Console::default().answer(&asked("OPTIONS", "/console")).expect("methods").status, 204);
     }
 }

@@ -41,6 +41,19 @@ const PAGE: &str = "console/answer";
 /// In the place of a part, whose names are visible: a token that is for canceling a pause.
 pub(crate) const CANCEL: &str = "\0cancel";
 
+/// The address of `what` for the holder of `token`, which stands behind `mark`.
+fn address_of(base: &str, what: &str, id: &InvocationId, (mark, token): (char, &str), part: Option<&str>) -> String {
+    let id = percent::encode(id.as_str());
+    let token = percent::encode(token);
+    let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
+    format!("{base}/{what}/{id}{mark}token={token}{part}")
+}
+
+/// The page on which a person answers, with the token behind the `#`: browsers send that to no server.
+pub(crate) fn page_address(base: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
+    address_of(base, PAGE, id, ('#', token), part)
+}
+
 impl AnsweredCaller {
     /// True if the caller may know the state.
     pub(crate) fn sees_all(&self) -> bool {
@@ -144,16 +157,11 @@ impl App {
     }
 
     fn address(&self, what: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
-        let base = self.base_url();
-        let id = percent::encode(id.as_str());
-        let token = percent::encode(token);
-        let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
-        format!("{base}/{what}/{id}?token={token}{part}")
+        address_of(self.base_url(), what, id, ('?', token), part)
     }
 
-    /// Page on which a person answers, with the token behind the `#`: browsers send that to no server.
     fn page(&self, id: &InvocationId, token: &str, part: Option<&str>) -> String {
-        self.address(PAGE, id, token, part).replacen("?token=", "#token=", 1)
+        page_address(self.base_url(), id, token, part)
     }
 
     fn acknowledge(&self, pause: &SuspendedTurn, caller: &AnsweredCaller) -> TurnReply {

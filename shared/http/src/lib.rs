@@ -27,6 +27,7 @@ mod extensions;
 mod fit;
 mod log;
 mod message;
+mod notifications;
 mod origins;
 pub mod percent;
 mod principal;
@@ -47,6 +48,7 @@ mod trigger;
 
 pub use app::{App, Limits, Parts};
 pub use message::{Content, Request, Response};
+pub use notifications::{Notifications, NotificationsError, NotifierParts, NotifyingBus};
 pub use origins::Origins;
 pub use principal::Authorization;
 pub use quotas::Quotas;

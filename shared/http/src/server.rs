@@ -17,11 +17,12 @@ use futures::stream::BoxStream;
 use tracing::{Instrument, field};
 
 use crate::conditional::ConditionalRead;
+use crate::console::Console;
 use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
 use crate::protocol::{Describe, Described, Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
-use crate::{App, Origins, Request, Response, console, log};
+use crate::{App, Origins, Request, Response, log};
 
 /// The longest id of a request that is taken over from the gateway.
 const LONGEST_REQUEST_ID: usize = 200;
@@ -239,7 +240,12 @@ impl Server {
                 Some(response) => Ok(response),
                 None => Ok(self.answer_protocol(request, request_id).await?),
             },
-            Surface::Console => Ok(console::answer(request, self.0.protocol.about.stream_url.as_deref())?),
+            Surface::Console => {
+                let protocol = &self.0.protocol;
+                let served =
+                    Console { stream_url: protocol.about.stream_url.as_deref(), issuers: protocol.keys.issuers() };
+                Ok(served.answer(request)?)
+            }
         }
     }
 

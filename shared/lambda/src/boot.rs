@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits};
-use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
+use dormouse_aws::{
+    AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RequestSigner, RuleConfig, SchedulerConfig,
+    StoreConfig,
+};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{
-    App, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server, SignalAddresses,
+    App, CallbackSecret, CallbackSigner, ConfigError, Limits, NotifierParts, NotifyingBus, Parts, ProtocolConfig,
+    Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, Fetch, Records, SignalSubscriptions, Sleepers};
+use dormouse_ports::{Clock, EventBus, Fetch, Records, Sign, SignalSubscriptions, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
@@ -83,6 +87,7 @@ pub(crate) async fn joined(
     agents: &Agents,
 ) -> Result<(Server, Arc<dyn Sleepers>), BootError> {
     let access = config.workspaces.is_some().then(|| config.access.clone());
+    let ses = config.access.clone();
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let outside = Outside::new(bus.clone(), clock.clone());
@@ -127,8 +132,29 @@ pub(crate) async fn joined(
         dead_letter_arn: config.dead_letter_arn,
     };
     let subscriptions: Arc<dyn SignalSubscriptions> = match config.registers {
-        true => Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock)),
+        true => {
+            Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock.clone()))
+        }
         false => Arc::new(LookedFor::default()),
+    };
+    let bus: Arc<dyn EventBus> = match (&config.base_url, signs && !config.notifications.is_empty()) {
+        (Some(base_url), true) => {
+            let email = config.notifications.has_email().then(|| email(&ses, &clock));
+            Arc::new(NotifyingBus::new(
+                bus,
+                NotifierParts {
+                    channels: config.notifications,
+                    invocations: store.clone(),
+                    fetch: Arc::new(NetworkFetch::new()),
+                    email,
+                    callbacks: callbacks.clone(),
+                    base_url: base_url.clone(),
+                    valid: config.quotas.limits.address,
+                    clock: clock.clone(),
+                },
+            ))
+        }
+        (_, _) => bus,
     };
     let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
@@ -158,6 +184,11 @@ pub(crate) async fn joined(
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     Ok((Server::new(app, wire), store))
+}
+
+/// What signs requests to Amazon SES, and its address.
+fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) {
+    (Arc::new(RequestSigner::new(access, "ses", clock.clone())), dormouse_aws::email_address(access))
 }
 
 /// Whose keys and tokens are taken.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::identity::IssuerConfig;
 use dormouse_aws::{AwsAccess, Endpoints};
-use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
+use dormouse_http::{Authorization, ConfigError, Notifications, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
 pub use workspaces::WorkspaceConfig;
@@ -36,6 +36,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
 /// | `DORMOUSE_ISSUERS` | issuers whose tokens are taken, a JSON array of [`IssuerConfig`]; optional, none without it |
+/// | `DORMOUSE_NOTIFICATIONS` | channels of notifications, a JSON object ([`Notifications`]); optional, none without it; read by `wakeup` |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -78,6 +79,8 @@ pub struct Config {
     pub origins: Origins,
     /// Issuers whose tokens are taken.
     pub issuers: Vec<IssuerConfig>,
+    /// Where notifications go.
+    pub notifications: Notifications,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -150,6 +153,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
+            notifications: reader.notifications("DORMOUSE_NOTIFICATIONS"),
             bus: reader.text("DORMOUSE_BUS", registers),
             scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
             scheduler_role_arn: reader.arn_where("DORMOUSE_SCHEDULER_ROLE_ARN", registers),
@@ -200,6 +204,17 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         read.unwrap_or_else(|reason| {
             self.0.fault(format!("{name}: {reason}"));
             Vec::new()
+        })
+    }
+
+    fn notifications(&mut self, name: &str) -> Notifications {
+        let read = self
+            .0
+            .optional(name)
+            .map_or_else(|| Ok(Notifications::default()), |text| Notifications::read(&text, false));
+        read.unwrap_or_else(|reason| {
+            self.0.fault(format!("{name}: {reason}"));
+            Notifications::default()
         })
     }
 

@@ -18,8 +18,9 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, ProtocolConfig,
-    Quotas, Server, SignalAddresses, TriggerError,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Notifications,
+    NotificationsError, NotifierParts, NotifyingBus, Origins, Parts, ProtocolConfig, Quotas, Server, SignalAddresses,
+    TriggerError,
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
@@ -65,6 +66,8 @@ const TIME_TO_TELL: Duration = Duration::from_millis(500);
 /// Interval at which spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
+/// The variable that describes where notifications go.
+const NOTIFICATIONS: &str = "DORMOUSE_NOTIFICATIONS";
 /// The variable that describes the issuers whose tokens are taken.
 const ISSUERS: &str = "DORMOUSE_ISSUERS";
 
@@ -115,6 +118,9 @@ pub enum DevError {
     /// A limit in the environment is malformed.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The channels of notifications in the environment are malformed.
+    #[error("{NOTIFICATIONS}: {0}")]
+    Notifications(#[from] NotificationsError),
     /// The issuers of tokens in the environment are malformed.
     #[error("{ISSUERS}: {0}")]
     Issuers(#[from] IssuersError),
@@ -220,12 +226,23 @@ async fn run(
         keys: webhooks.clone(),
     };
     let compiled = compiled.with_inner(webhook_graph(delivery).map_err(AgentsError::from)?);
+    let parts = NotifierParts {
+        channels: notifications()?,
+        invocations: table.clone(),
+        fetch: Arc::new(NetworkFetch::new()),
+        email: None,
+        callbacks: signer.clone(),
+        base_url: address.clone(),
+        valid: limits.address,
+        clock: clock.clone(),
+    };
+    let notifying = Arc::new(NotifyingBus::new(Arc::new(bus.clone()), parts));
     let app = App::new(Parts {
         engine: engine(recording).limited(quotas.invocation),
         agents: compiled,
         maintenance: table.clone().into(),
         subscriptions: subscriptions.clone(),
-        bus: Arc::new(bus.clone()),
+        bus: notifying,
         callbacks: signer,
         signal_key: BearerKey::new(&key),
         authorization: options.authorization,
@@ -322,6 +339,16 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
 fn vaults() -> BTreeMap<String, Arc<dyn Secrets>> {
     let environment: Arc<dyn Secrets> = Arc::new(VaultEnvironment);
     BTreeMap::from([("env".to_owned(), environment)])
+}
+
+/// Where notifications go; on this machine none by e-mail.
+fn notifications() -> Result<Notifications, DevError> {
+    let Ok(text) = std::env::var(NOTIFICATIONS) else { return Ok(Notifications::default()) };
+    let channels = Notifications::read(&text, true)?;
+    if channels.has_email() {
+        tracing::warn!("{NOTIFICATIONS}: e-mail is sent by deployments on AWS; here it is logged as not taken");
+    }
+    Ok(channels)
 }
 
 /// Whose keys and tokens are taken.

@@ -92,6 +92,8 @@ pub enum Escalation {
     Reassign,
     /// Notify a superior.
     Escalate,
+    /// Send a notification over the channel called `to`, as the operator has described it.
+    Notify,
 }
 
 impl Escalation {
@@ -101,6 +103,7 @@ impl Escalation {
             Self::Remind => "remind",
             Self::Reassign => "reassign",
             Self::Escalate => "escalate",
+            Self::Notify => "notify",
         }
     }
 }

@@ -19,6 +19,7 @@ mod quotas;
 mod receipts;
 mod recorded;
 mod refusals;
+mod replayed_agents;
 mod replays;
 mod resources;
 mod sessions;

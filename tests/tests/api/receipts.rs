@@ -351,7 +351,12 @@ async fn costs(receipts: Option<Receipts>) -> [Costs; 3] {
 async fn a_receipt_takes_no_request_and_at_most_four_write_units() {
     let without = costs(None).await;
     let with = costs(Some(Receipts::of(&ring()))).await;
-    for (with, without) in with.iter().zip(&without) {
+    let names = ["completion", "approval", "end behind it"];
+    for ((with, without), name) in with.iter().zip(&without).zip(names) {
+        eprintln!(
+            "{name:<14} requests {} and {} without receipts, write units {} and {}",
+            with.requests, without.requests, with.writes, without.writes
+        );
         let more = with.writes - without.writes;
         assert!(with.requests == without.requests && (0.0..=4.0).contains(&more), "{with:?}, and without {without:?}");
     }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_agent::graph::graph;
-use dormouse_api::Receipts;
+use dormouse_api::{Agent, Outside, Receipts};
+use dormouse_engine::{END, Graph, NodeError, state};
+use dormouse_harness::Transmission;
 use dormouse_ports::model::CompletionRequest;
 use dormouse_ports::tool::{Effect, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::{Clock, Event, InvocationId, Invocations};
 use dormouse_receipts::{Export, KeyRing, canonical, projection_hash};
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -49,10 +52,8 @@ impl Clerk {
 
     fn agent(&self) -> MakesAgent {
         let (model, tools) = (self.model.clone(), self.tools.clone());
-        let make = move |outside: &dormouse_api::Outside| {
-            graph(parts(ASKS, model.clone(), tools.clone(), outside.clock.clone()))
-        };
-        ("helper", Arc::new(make))
+        let make = move |outside: &Outside| graph(parts(ASKS, model.clone(), tools.clone(), outside.clock.clone()));
+        ("helper", Agent::new(make))
     }
 
     /// How often anything outside was reached.
@@ -65,7 +66,7 @@ fn ends_with_a_question(request: &CompletionRequest) -> bool {
     request.messages.last().is_some_and(|message| message.role() == "user")
 }
 
-async fn world(more: &[MakesAgent]) -> (Arc<World>, String) {
+pub(crate) async fn world(more: &[MakesAgent]) -> (Arc<World>, String) {
     let store = Arc::new(MemoryStore::default());
     let receipts = Receipts::of(&KeyRing::new([7; 32], None));
     let world = World::serving((store.clone(), store.clone(), Some(store)), Some(receipts), more);
@@ -79,7 +80,7 @@ fn ask(words: &str) -> Value {
     body
 }
 
-fn path_of(task: &Value) -> String {
+pub(crate) fn path_of(task: &Value) -> String {
     format!("/v1/tasks/{}", text(&task["id"]))
 }
 
@@ -95,11 +96,11 @@ async fn run(world: &World, session: &str, words: &str) -> String {
     path
 }
 
-async fn replayed(world: &World, path: &str, body: Value) -> Value {
+pub(crate) async fn replayed(world: &World, path: &str, body: Value) -> Value {
     world.post(&format!("{path}/replay"), body).await
 }
 
-async fn events(world: &World, path: &str) -> Vec<Value> {
+pub(crate) async fn events(world: &World, path: &str) -> Vec<Value> {
     world.get(&format!("{path}/events?limit=200")).await["data"].as_array().unwrap().clone()
 }
 
@@ -109,7 +110,7 @@ async fn receipt(world: &World, task: &Value) -> Map<String, Value> {
     receipt["wire"]["payload"].as_object().unwrap().clone()
 }
 
-async fn projected(world: &World, task: &Value) -> String {
+pub(crate) async fn projected(world: &World, task: &Value) -> String {
     projection_hash(&receipt(world, task).await).unwrap()
 }
 
@@ -118,7 +119,7 @@ async fn summary(world: &World, task: &Value) -> String {
     text(&outcome["summary"]).to_owned()
 }
 
-async fn chain_is_sound(world: &World, session: &str) {
+pub(crate) async fn chain_is_sound(world: &World, session: &str) {
     let entries = world.entries(session.rsplit('/').next().unwrap()).await;
     let issued = entries.iter().filter(|event| event["event"] == "receipt.issued");
     let lines: Vec<String> = issued.map(|event| event["payload"]["receipt"].to_string()).collect();
@@ -350,6 +351,102 @@ async fn runs_that_ended_badly_are_replayed_up_to_there() {
         assert_eq!(projected(&world, &replay).await, projected(&world, &original).await);
         assert_eq!(clerk.outside(), outside);
         chain_is_sound(&world, &session).await;
+    }
+}
+
+/// Has the pause of `task` woken when it falls due.
+pub(crate) async fn wake(world: &World, task: &Value) {
+    let id = InvocationId::from(text(&task["id"]));
+    let store = world.memory.clone().unwrap();
+    let record = store.load_invocation(&id).await.unwrap().unwrap();
+    let due = record.paused.wake.due.clone().unwrap();
+    world.clock.advance(due.at.duration_since(world.clock.now()).unsigned_abs());
+    world.harness.turn(Transmission::due(id, record.paused.generation, Some(due.at))).await;
+}
+
+#[tokio::test]
+async fn graphs_that_use_bus_and_clock_are_replayed_on_what_they_were_given() {
+    let (world, session) = world(&[]).await;
+    let input = json!({"persona_id": "persona_reminder", "input": {"text": SECRET, "after": "PT20S"}});
+    let reminder = world.post(&format!("{session}/tasks"), input).await;
+    world.work().await;
+    wake(&world, &reminder).await;
+    let input = json!({"persona_id": "persona_export-job", "input": {"dataset": "orders"}});
+    let export = world.post(&format!("{session}/tasks"), input).await;
+    world.work().await;
+    world.callback(text(&export["id"]), json!({"status": "succeeded", "url": "s3://exports/1"})).await;
+    for task in [reminder, export] {
+        let path = path_of(&task);
+        let original = world.get(&path).await;
+        assert_eq!(original["status"], "COMPLETED", "{original:#}");
+        let told = events(&world, &path).await;
+        assert!(told.iter().any(|event| event["event"] == "vendor.dormouse.event_published"), "{told:#?}");
+        assert!(!json!(told).to_string().contains("planted"), "what was published is told by its digest");
+        world.clock.advance(Duration::from_secs(3600));
+        let published = world.bus.events().len();
+        let replay = replayed(&world, &path, json!({})).await;
+        assert_eq!(replay["status"], "COMPLETED", "{replay:#}");
+        assert_eq!(projected(&world, &replay).await, projected(&world, &original).await);
+        let again = replayed(&world, &path_of(&replay), json!({})).await;
+        assert_eq!(again["status"], "COMPLETED", "{again:#}");
+        let sent = &world.bus.events()[published..];
+        assert!(sent.iter().all(|event| event.source != "dormouse.reminder" && event.source != "dormouse.export"));
+    }
+    let told = world.told(&format!("{session}/events?limit=200")).await;
+    assert_eq!(told.iter().filter(|kind| *kind == "vendor.dormouse.time_read").count(), 3, "once, and twice replayed");
+    chain_is_sound(&world, &session).await;
+}
+
+#[tokio::test]
+async fn a_graph_that_publishes_something_else_now_is_told() {
+    // The first build publishes what it was given, the second one something else.
+    let publishing = |words: &'static str| {
+        let make = move |outside: &Outside| {
+            let bus = outside.bus.clone();
+            let clock = outside.clock.clone();
+            Graph::<Told>::new("teller")
+                .entry("tell")
+                .node("tell", move |told: Told| {
+                    let bus = bus.clone();
+                    let clock = clock.clone();
+                    async move {
+                        let detail = json!({"words": words, "given": told.words});
+                        let Value::Object(detail) = detail else { unreachable!("an object") };
+                        let event = Event { source: "test".into(), detail_type: "Told".into(), detail };
+                        bus.publish(event).await.map_err(|error| NodeError::new(error.to_string()))?;
+                        Ok(Told::at.set(clock.now().to_string()))
+                    }
+                })
+                .edge("tell", END)
+                .compile()
+        };
+        [("teller", Agent::recorded(make))]
+    };
+    let store = Arc::new(MemoryStore::default());
+    let receipts = || Some(Receipts::of(&KeyRing::new([7; 32], None)));
+    let kept = || (store.clone() as Arc<_>, store.clone() as Arc<_>, Some(store.clone()));
+    let first = World::serving(kept(), receipts(), &publishing("one"));
+    let session = first.session().await;
+    let input = json!({"persona_id": "persona_teller", "input": {"words": "hello"}});
+    let task = first.post(&format!("{session}/tasks"), input).await;
+    first.work().await;
+    let path = path_of(&task);
+    assert_eq!(replayed(&first, &path, json!({})).await["status"], "COMPLETED");
+
+    let second = World::serving(kept(), receipts(), &publishing("another"));
+    second.clock.advance(Duration::from_secs(3600));
+    let replay = replayed(&second, &path, json!({})).await;
+    assert_eq!(replay["failure"]["code"], "replay_diverged", "{replay:#}");
+    let differs = &replay["failure"]["details"]["first_difference"];
+    assert!(differs.to_string().contains("vendor.dormouse.event_published has another content"), "{differs}");
+    chain_is_sound(&second, &session).await;
+}
+
+state! {
+    #[derive(Clone, Debug, Default)]
+    struct Told {
+        words: String,
+        at: String,
     }
 }
 

@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dormouse_api::{
-    Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore, WebhookKeys, WebhookParts,
-    webhook_graph,
+    Actor, Agent, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore, WebhookKeys,
+    WebhookParts, webhook_graph,
 };
-use dormouse_engine::{CompiledGraph, Engine, EngineError, Ports};
+use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, MaintenanceStore, Records, Secret, SecretError, Secrets, StateStore};
 use dormouse_protocol::cursor::Cursors;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::webhooks::Posts;
 
 /// The name of an agent, and what makes its graph.
-pub(crate) type MakesAgent = (&'static str, Arc<dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync>);
+pub(crate) type MakesAgent = (&'static str, Agent);
 
 /// A store, what reads its journals, and the same store where it is in memory.
 pub(crate) type Stores = (Arc<dyn StateStore>, Arc<dyn Records>, Option<Arc<MemoryStore>>);
@@ -107,10 +107,7 @@ impl World {
             .graph(|_| crate::receipts::working("work"))
             .graph(|_| crate::receipts::working("silent"))
             .graph(|_| crate::receipts::working("strict"));
-        let agents = more.iter().fold(agents, |agents, (_, make)| {
-            let make = make.clone();
-            agents.graph(move |outside| make(outside))
-        });
+        let agents = more.iter().fold(agents, |agents, (_, agent)| agents.agent(agent.clone()));
         let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap();
         let graphs = compiled.with_inner(webhook_graph(delivery).unwrap()).graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);

@@ -8,7 +8,9 @@ use dormouse_engine::current;
 use dormouse_ports::tool::{
     Effect, Pending, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
-use dormouse_ports::{ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, Map, ParentLink, SessionId};
+use dormouse_ports::{
+    ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, InvocationId, Map, ParentLink, SessionId,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -35,6 +37,8 @@ pub struct Colleagues {
     pub ask: Vec<Colleague>,
     /// Runs those that it asks.
     pub runs: Option<Arc<dyn ChildRuns>>,
+    /// In a replay, the children that the run had.
+    pub(crate) recorded: Option<Arc<[ChildLink]>>,
 }
 
 /// An agent that another one may call.
@@ -72,9 +76,24 @@ pub(crate) fn facts(depth: u32) -> Map {
 }
 
 impl Colleagues {
+    /// Those to which runs may be handed over, and those that may be asked once somebody runs them.
+    pub fn new(switch: Vec<Colleague>, ask: Vec<Colleague>) -> Self {
+        Self { switch, ask, ..Self::default() }
+    }
+
     /// The child that the call of that `key` begins; `None` for a call that begins none. The same for the same call.
     pub(crate) fn child_of(&self, name: &str, arguments: &Map, key: &str) -> Option<ChildLink> {
-        (name == ASK).then(|| self.child(arguments, key).ok()).flatten()
+        if name != ASK {
+            return None;
+        }
+        match &self.recorded {
+            None => self.child(arguments, key).ok(),
+            Some(recorded) => {
+                let id = child_id(&current()?.invocation_id, key);
+                let known = recorded.iter().find(|child| child.invocation_id == id)?;
+                Some(ChildLink { signal_id: key.into(), ..known.clone() })
+            }
+        }
     }
 
     fn child(&self, arguments: &Map, key: &str) -> Result<ChildLink, String> {
@@ -88,9 +107,8 @@ impl Colleagues {
             Some(id) => return Err(format!("this conversation has asked no agent under the task_id `{id}`")),
             None => format!("{of_asker}-{}", hashed(key, 24)),
         };
-        let invocation = identity.invocation_id.as_str();
         Ok(ChildLink {
-            invocation_id: format!("{}{}", beginning_of(invocation), hashed(key, 32)).into(),
+            invocation_id: child_id(&identity.invocation_id, key),
             session_id: session.into(),
             graph: asked.name.clone(),
             signal_id: key.into(),
@@ -242,6 +260,11 @@ fn listed(what: &str, agents: &[Colleague]) -> String {
 fn beginning_of(id: &str) -> &str {
     let end = id.find('_').map_or(0, |at| at + 11);
     id.get(..end).unwrap_or_default()
+}
+
+/// The child that the call of that `key` begins for `asker`.
+fn child_id(asker: &InvocationId, key: &str) -> InvocationId {
+    format!("{}{}", beginning_of(asker.as_str()), hashed(key, 32)).into()
 }
 
 fn hashed(text: &str, digits: usize) -> String {

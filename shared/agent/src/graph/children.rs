@@ -13,6 +13,9 @@ use super::run::{AgentRun, CallStatus, PlannedCall};
 use super::tools::text_of;
 use crate::workspace::{AgentMode, ToolOrigin};
 
+/// Kind of the entry of an agent that was asked.
+pub(super) const ASKED: &str = "dormouse.agent_asked";
+
 /// Agents that were asked and have not ended, where the agent that asks sets no limit.
 const MOST_OPEN: u64 = 8;
 /// Agents that one run asks in all.
@@ -66,7 +69,7 @@ pub(crate) fn note(
     let is_known = run.dormouse_children.iter().any(|known| known.invocation_id == child.invocation_id);
     if !is_known {
         let failed = matches!(call.status, CallStatus::Answered { is_error: true, .. });
-        let kind = EntryKind::vendor("dormouse.agent_asked").map_err(|error| NodeError::new(error.to_string()))?;
+        let kind = EntryKind::vendor(ASKED).map_err(|error| NodeError::new(error.to_string()))?;
         record(
             JournalEntry::new(kind)
                 .with("agent", child.graph.as_str())
@@ -92,6 +95,11 @@ pub(crate) fn settle(invocation: &InvocationId, run: &mut AgentRun, call: &Plann
     }
 }
 
+/// What stands around the result of a child in the background.
+pub(super) fn frame(child: &ChildLink) -> (String, &'static str) {
+    (format!("<agent_result task_id=\"{}\" agent=\"{}\">\n", child.session_id, child.graph), "\n</agent_result>")
+}
+
 /// Takes the end of a run in the background, for which nothing else is left to do.
 pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let Some(at) = run.dormouse_children.iter().position(|child| child.background && !child.ended) else {
@@ -114,8 +122,8 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
     let child = &mut run.dormouse_children[at];
     child.ended = true;
     let text = text_of(&output_of(payload));
-    let said =
-        format!("<agent_result task_id=\"{}\" agent=\"{}\">\n{text}\n</agent_result>", child.session_id, child.graph);
+    let (before, behind) = frame(child);
+    let said = format!("{before}{text}{behind}");
     let message = serde_json::to_value(Message::user(said)).map_err(unwritable)?;
     Ok(AgentRun::messages
         .append(vec![message])

@@ -25,6 +25,14 @@ const KEPT_GROUPS: usize = 3;
 const SUMMARY_TOKENS: u64 = 1200;
 /// Characters of one message that the summary is made of.
 const LONGEST_LINE: usize = 4000;
+/// Bytes of a summary that are kept for replays.
+const MOST_KEPT: usize = 24 * 1024;
+
+/// Kind of the entry of a summary.
+pub(super) const COMPACTED: &str = "dormouse.context_compacted";
+/// Material of that entry: what the model said, and the compaction before it.
+pub(super) const SAID: &str = "said";
+pub(super) const BEFORE: &str = "before";
 
 const INSTRUCTIONS: &str = "You write the summary with which a conversation goes on after its older messages are taken \
     away. Keep what was asked for and why, what was decided, what was done and with which outcome, names, numbers, paths \
@@ -41,6 +49,13 @@ pub struct Compaction {
     pub last: String,
     /// The summary.
     pub summary: String,
+}
+
+/// True for the request of a summary.
+pub(super) fn asks_for_summary(request: &CompletionRequest) -> bool {
+    let begins =
+        |message: &Message| matches!(message, Message::System { content } if content.starts_with(INSTRUCTIONS));
+    request.messages.first().is_some_and(begins)
 }
 
 /// The conversation of `run` as its model is shown it.
@@ -128,15 +143,19 @@ async fn compact(
             return Ok(None);
         }
     };
-    let (summary, response) = response;
-    let facts = json!({ "trigger_type": trigger, "summary": summary, "messages_taken": cut - from });
+    let (said, response) = response;
+    let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": cut - from });
     let verdict = fire(parts, HookEvent::AfterContextCompact, "", facts).await?;
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
-    let summary = patched.unwrap_or(summary);
-    let kind = EntryKind::vendor("dormouse.context_compacted").map_err(|error| NodeError::new(error.to_string()))?;
+    let summary = patched.unwrap_or_else(|| said.clone());
+    let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
     let cost = super::model::cost(parts, &response);
+    let entry = JournalEntry::new(kind);
+    let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
+    // The state holds the last summary only. A model that says this much was asked for a tenth of it.
+    let entry = if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry };
     record(
-        JournalEntry::new(kind)
+        entry
             .with("trigger", trigger)
             .with("messages_taken", cut - from)
             .with("tokens_before", before)

@@ -1,6 +1,7 @@
 //! The agent on what a run of it recorded: the same graph, whose model, tools, hooks, clock and ids give what they gave
 //! then. Nothing of it reaches anything outside.
 
+mod children;
 mod hooks;
 mod model;
 mod past;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{EngineError, Twin};
 use dormouse_ports::model::DeltaKind;
-use dormouse_ports::{Clock, IdSource, InvocationId, Map, ReplayMaterial};
+use dormouse_ports::{Clock, IdSource, InvocationId, Map, PARENT, ReplayMaterial};
 use jiff::Timestamp;
 
 use self::hooks::RecordedHook;
@@ -21,7 +22,7 @@ use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
 use super::parts::{AgentParts, DeltaSink, ModelPart, ToolPart};
-use super::{Colleagues, HookPart, graph};
+use super::{HookPart, graph};
 use crate::workspace::AgentMode;
 
 /// The graph of `parts` on `material`, with the conversation as the run found it.
@@ -33,7 +34,10 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     let clock = Arc::new(RecordedClock::at(material.began));
     let messages = past.messages_before().to_vec();
     let twin = on_record(parts, &past, &clock);
-    let state = Map::from_iter([("messages".to_owned(), messages.into())]);
+    let mut state = Map::from_iter([("messages".to_owned(), messages.into())]);
+    // Of a run that another one asked for.
+    state.extend(material.state.get(PARENT).map(|parent| (PARENT.to_owned(), parent.clone())));
+    state.extend(past.compaction_before().map(|compaction| ("compaction".to_owned(), compaction.clone())));
     Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
 }
 
@@ -63,7 +67,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         tools: tools.collect(),
         hooks: hooks.collect(),
         // The agents that were asked answer as the tool of them did.
-        colleagues: Colleagues::default(),
+        colleagues: children::colleagues(past),
         successors: parts.successors.iter().map(|other| Arc::new(on_record(other, past, clock))).collect(),
         clock: clock.clone(),
         ids: Arc::new(Numbers::default()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_engine::{Answer, Delay, NodeError, Rule, Update, Wait};
+use dormouse_engine::{Answer, Delay, NodeError, Rule, Step, Update, Wait};
 use dormouse_ports::tool::Pending;
 use dormouse_ports::{Map, SignalId};
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use super::entries::shown_arguments;
 use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
+use crate::workspace::ApprovalPolicy;
 
 /// Characters of a reason or a result that a person gives.
 const LONGEST: usize = 16 * 1024;
@@ -41,12 +42,36 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .label("agent", parts.agent.name.as_str())
         .label("calls", shown(&calls))
         .answers(Reply::decision.set(Choice::Approve), Reply::decision.set(Choice::Deny))
-        .answered_by(Reply::by)
-        .or_default(delay(policy.deny_after.as_deref(), Delay::days(3)), AgentRun::reply.set(Reply::default()));
-    Ok(match policy.remind_after {
-        Some(after) => wait.remind(delay(Some(&after), Delay::days(1))),
-        None => wait,
-    })
+        .answered_by(Reply::by);
+    let end = delay(policy.deny_after.as_deref(), Delay::days(3));
+    Ok(stepping(wait, &policy, end).or_default(end, AgentRun::reply.set(Reply::default())))
+}
+
+/// `wait` with what is done before its `end`; a wait without steps stays one.
+fn stepping(wait: Wait<AgentRun, Reply>, policy: &ApprovalPolicy, end: Delay) -> Wait<AgentRun, Reply> {
+    steps(policy, end).into_iter().fold(wait, |wait, step| wait.steps([step]))
+}
+
+/// What is done while nobody answers, before the `end`, in the order of time: those who were asked are reminded, and
+/// notifications go out.
+fn steps(policy: &ApprovalPolicy, end: Delay) -> Vec<Step> {
+    let remind = policy.remind_after.iter().map(|after| (delay(Some(after), Delay::days(1)), None));
+    let notify = policy.notify.iter().map(|(to, after)| (delay(Some(after), Delay::seconds(1)), Some(to)));
+    let mut all: Vec<_> = notify.chain(remind).collect();
+    all.sort_by_key(|(after, _)| after.length());
+    let mut last = Duration::ZERO;
+    let mut steps = Vec::new();
+    for (after, to) in all {
+        // No two steps are of the same second.
+        let at = after.length().max(last + Duration::from_secs(1));
+        let Some(at) = Delay::try_from(at).ok().filter(|_| at < end.length()) else { break };
+        last = at.length();
+        steps.push(match to {
+            Some(channel) => Step::notify(at, channel.as_str()),
+            None => Step::remind(at),
+        });
+    }
+    steps
 }
 
 /// Waits for a person to say whether calls happened.
@@ -62,14 +87,20 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         "Did {names} happen? It was begun, and nothing is known of its outcome. `happened`: go on with it as done; \
          `repeat`: it did not happen, make the call now; `skip`: leave it"
     );
-    Ok(asked(run, "doubt", &calls, answer)?
+    let wait = asked(run, "doubt", &calls, answer)?
         .kind("uncertain_effect")
         .describe(question)
         .label("agent", parts.agent.name.as_str())
         .label("calls", shown(&calls))
         .answers(Reply::decision.set(Choice::Happened), Reply::decision.set(Choice::Repeat))
-        .answered_by(Reply::by)
+        .answered_by(Reply::by);
+    Ok(stepping(wait, &notified(parts), Delay::days(3))
         .or_default(Delay::days(3), AgentRun::reply.set(Reply::default())))
+}
+
+/// The policy of questions that are no approvals: the same channels, and no reminder.
+fn notified(parts: &AgentParts) -> ApprovalPolicy {
+    ApprovalPolicy { remind_after: None, ..parts.agent.policy.approval.or(&parts.approval) }
 }
 
 /// Waits for the answers to questions of tools.
@@ -95,11 +126,12 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
         .iter()
         .filter_map(|call| question(call).map(|(message, shown)| (message, (call.part.clone(), shown))))
         .unzip();
-    Ok(asked(run, "ask", &calls, answer)?
+    let wait = asked(run, "ask", &calls, answer)?
         .kind("tool_input")
         .describe(messages.join("\n"))
         .label("agent", parts.agent.name.as_str())
-        .label("questions", Value::Object(questions.into_iter().collect()))
+        .label("questions", Value::Object(questions.into_iter().collect()));
+    Ok(stepping(wait, &notified(parts), Delay::days(3))
         .or_default(Delay::days(3), AgentRun::reply.set(Reply { decision: Choice::Decline, ..Reply::default() })))
 }
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use dormouse_engine::Delay;
 use serde::Serialize;
 use wildmatch::WildMatch;
@@ -21,6 +23,8 @@ pub struct ApprovalPolicy {
     pub deny_after: Option<String>,
     /// Time after which the people who were asked are reminded.
     pub remind_after: Option<String>,
+    /// Channels over which notifications go out, as the operator has described them, each with the time after which.
+    pub notify: BTreeMap<String, String>,
 }
 
 /// Where a tool comes from.
@@ -62,6 +66,7 @@ impl ApprovalPolicy {
             external: both(&self.external, &other.external),
             deny_after: self.deny_after.clone().or_else(|| other.deny_after.clone()),
             remind_after: self.remind_after.clone().or_else(|| other.remind_after.clone()),
+            notify: other.notify.iter().chain(&self.notify).map(|(to, after)| (to.clone(), after.clone())).collect(),
         }
     }
 
@@ -92,10 +97,38 @@ impl ApprovalPolicy {
             external: fields.texts("external", problems).unwrap_or_default(),
             deny_after: time(&mut fields, "deny_after", problems),
             remind_after: time(&mut fields, "remind_after", problems),
+            notify: channels(&mut fields, problems),
         };
         fields.finish(problems);
         policy
     }
+}
+
+/// The most channels of one policy: a ladder of deadlines has a reminder and an end as well.
+const MOST_CHANNELS: usize = 6;
+
+/// Channels, each with the time after which it is used.
+fn channels(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> BTreeMap<String, String> {
+    let Some(node) = fields.get("notify") else { return BTreeMap::new() };
+    let Some(entries) = node.as_map().filter(|entries| (1..=MOST_CHANNELS).contains(&entries.len())) else {
+        let message = format!("`notify` must be 1 to {MOST_CHANNELS} channels with times, such as `{{ops: PT1S}}`");
+        problems.error(node.line, message);
+        return BTreeMap::new();
+    };
+    let mut read = BTreeMap::new();
+    for entry in entries {
+        let text = text_of(&entry.value).unwrap_or_default();
+        match text.parse::<Delay>() {
+            Ok(after) if !after.length().is_zero() => {
+                read.insert(entry.key.clone(), text);
+            }
+            Ok(_) | Err(_) => {
+                let message = format!("`notify.{}` must be a time from one second on, such as `PT1S`", entry.key);
+                problems.error(entry.value.line, message);
+            }
+        }
+    }
+    read
 }
 
 /// A time as ISO 8601 writes it, from one second.

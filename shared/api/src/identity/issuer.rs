@@ -1,5 +1,8 @@
 //! Issuers as an operator describes them.
 
+use std::collections::BTreeMap;
+
+use dormouse_protocol::Scope;
 use dormouse_protocol::id::QuotaId;
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
@@ -44,6 +47,36 @@ pub struct IssuerConfig {
     /// Quota that the tasks of its actors count against.
     #[serde(default)]
     pub quota_id: Option<QuotaId>,
+    /// How people sign in to the console here; without it they do not.
+    #[serde(default)]
+    pub console: Option<ConsoleSignIn>,
+}
+
+/// How the console, a client that keeps no secret, has people sign in at an issuer: by an authorization code with PKCE
+/// (RFC 7636).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsoleSignIn {
+    /// The client as which it is registered there, with the redirect address `/console/signed-in` of this server.
+    pub client_id: String,
+    /// The scopes that it asks for, with spaces between them.
+    #[serde(default = "usual_scope")]
+    pub scope: String,
+    /// What else the issuer wants to be asked, such as `audience`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// Where people sign in; without it, it is what the issuer publishes.
+    #[serde(default)]
+    pub authorization_endpoint: Option<String>,
+    /// Where the code is exchanged; without it, it is what the issuer publishes, at its own origin.
+    #[serde(default)]
+    pub token_endpoint: Option<String>,
+}
+
+fn usual_scope() -> String {
+    // Those of operators reach over all tenants: nobody asks for them unless told to.
+    let scopes = Scope::ALL.iter().map(|scope| scope.as_str()).filter(|scope| !scope.starts_with("operations:"));
+    ["openid"].into_iter().chain(scopes).collect::<Vec<_>>().join(" ")
 }
 
 fn usual_algorithms() -> Vec<Algorithm> {
@@ -104,8 +137,19 @@ impl IssuerConfig {
             ),
             (self.tenant.is_some() != self.tenant_claim.is_some(), "it has `tenant` or `tenant_claim`, one of them"),
             (self.tenant.as_deref().is_none_or(is_name), "its `tenant` is no name of one"),
+            (
+                self.console.as_ref().is_none_or(ConsoleSignIn::is_sound),
+                "its `console` has a `client_id`, and its addresses begin with https://",
+            ),
         ];
         checks.into_iter().find_map(|(holds, what)| (!holds).then_some(what))
+    }
+}
+
+impl ConsoleSignIn {
+    fn is_sound(&self) -> bool {
+        let mut addresses = [&self.authorization_endpoint, &self.token_endpoint].into_iter().flatten();
+        !self.client_id.is_empty() && addresses.all(|address| is_safe(address))
     }
 }
 
@@ -150,6 +194,9 @@ mod tests {
             ("name", json!("a@b")),
             ("name", json!("")),
             ("unknown", json!(1)),
+            ("console", json!({"client_id": ""})),
+            ("console", json!({"client_id": "c", "client_secret": "s"})),
+            ("console", json!({"client_id": "c", "token_endpoint": "http://id.example.com/token"})),
         ] {
             let mut one = issuer();
             one[field] = bad.clone();

@@ -224,6 +224,14 @@ impl CompiledGraph {
         Some(withdraw(known))
     }
 
+    /// The same graph, for which `make` makes the one that runs on recorded material, as
+    /// [`twin`](super::GraphBuilder::twin) declares it.
+    #[must_use]
+    pub fn with_twin(mut self, make: MakeTwin) -> Self {
+        self.policies.replay = Replayable::Twin(make);
+        self
+    }
+
     /// The graph that runs on `material`, which a run of this one has recorded, and reaches nothing outside; `None` where
     /// the graph neither is [pure](super::GraphBuilder::pure) nor has a [twin](super::GraphBuilder::twin).
     ///

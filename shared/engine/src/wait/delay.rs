@@ -48,6 +48,11 @@ impl Delay {
         Self::of(Span::new().seconds(seconds), i64::from(seconds))
     }
 
+    /// Its length; days have 24 hours.
+    pub fn length(&self) -> std::time::Duration {
+        self.length.unsigned_abs()
+    }
+
     fn of(span: Span, seconds: i64) -> Self {
         Self { span, length: SignedDuration::from_secs(seconds) }
     }

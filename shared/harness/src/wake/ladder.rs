@@ -55,7 +55,10 @@ fn announcement(key: &str, step: Option<&Value>, to: Option<&Value>) -> Result<A
         Some("remind") => Escalation::Remind,
         Some("reassign") => Escalation::Reassign,
         Some("escalate") => Escalation::Escalate,
-        Some(_) | None => return Err(format!("`{key}.do` must be \"remind\", \"reassign\" or \"escalate\"")),
+        Some("notify") => Escalation::Notify,
+        Some(_) | None => {
+            return Err(format!("`{key}.do` must be \"remind\", \"reassign\", \"escalate\" or \"notify\""));
+        }
     };
     match to {
         Some(Value::String(name)) if (1..=LONGEST_NAME).contains(&name.len()) => {

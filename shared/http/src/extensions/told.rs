@@ -201,7 +201,7 @@ pub(crate) struct PausePart {
 pub(crate) struct LadderStep {
     /// The instant.
     pub(crate) at: Timestamp,
-    /// `remind`, `reassign`, `escalate`, `resume` or `fail`.
+    /// `remind`, `reassign`, `escalate`, `notify`, `resume` or `fail`.
     pub(crate) action: &'static str,
     /// Who is told.
     pub(crate) to: Option<String>,

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bedrock;
+mod secrets;
 mod slow;
 pub(crate) mod world;
 

@@ -1,7 +1,6 @@
 //! The model as it answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use dormouse_ports::model::{
@@ -12,6 +11,7 @@ use dormouse_ports::{FailureRecord, PastEnd};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::compact::{SAID, asks_for_summary};
 use super::super::digest;
 use super::RecordedClock;
 use super::past::{Past, PastModelAnswer, number, text};
@@ -27,16 +27,18 @@ pub(super) struct RecordedModel {
     identity: ModelIdentity,
     past: Arc<Past>,
     clock: Arc<RecordedClock>,
-    step: AtomicUsize,
 }
 
 impl RecordedModel {
     pub(super) fn new(identity: ModelIdentity, past: Arc<Past>, clock: Arc<RecordedClock>) -> Self {
-        Self { identity, past, clock, step: AtomicUsize::new(0) }
+        Self { identity, past, clock }
     }
 
     fn answer(&self, request: &CompletionRequest) -> Result<Response, ModelError> {
-        let step = self.step.fetch_add(1, Ordering::Relaxed) + 1;
+        if asks_for_summary(request) {
+            return self.summary(request);
+        }
+        let step = self.past.next_step();
         let key = format!("llm:main:{step}");
         let past = self.past.answer(step);
         if let Some(past) = past {
@@ -57,6 +59,24 @@ impl RecordedModel {
         let message = past.message.clone();
         let message = message.ok_or_else(|| self.lacks(&key, "the answer is not in the record of the run any more"))?;
         Ok(response(message, past))
+    }
+
+    /// The summary as it was given. Where none was, the run went on with its whole conversation, and does again.
+    fn summary(&self, request: &CompletionRequest) -> Result<Response, ModelError> {
+        let asked = self.past.material.is_exact().then(|| digest::of_value(request));
+        let Some(past) = self.past.take_summary(asked.as_deref()) else {
+            let none = "no summary was recorded that was asked for so";
+            return Err(ModelError::new(ModelErrorCategory::InvalidRequest, none));
+        };
+        self.clock.pass(number(&past.payload, "duration_ms"));
+        let Some(said) = text(&past.material, SAID) else {
+            return Err(
+                self.lacks(&format!("llm:summary:{}", past.event_id), "what the model said was too much to be kept")
+            );
+        };
+        let message = AssistantMessage { content: said.into(), ..AssistantMessage::default() };
+        let usage = past.payload.get("usage").and_then(|usage| Usage::deserialize(usage).ok()).unwrap_or_default();
+        Ok(Response { finish_reason: FinishReason::Stop, message, usage, raw: Value::Null, parsed: None })
     }
 
     fn lacks(&self, key: &str, reason: &str) -> ModelError {

@@ -4,6 +4,7 @@
 //! digest that was recorded.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::model::{AssistantMessage, Content, Message};
@@ -12,6 +13,7 @@ use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
 use super::super::run::TerminalReason;
 
@@ -30,6 +32,10 @@ pub(super) struct Past {
     answers: Vec<PastModelAnswer>,
     /// What came of calls of tools, by the id of the call, in order.
     outcomes: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
+    /// Number of answers that were given again.
+    asked: AtomicUsize,
+    /// What the model said when it was asked for summaries, in order.
+    summaries: Mutex<VecDeque<PastEntry>>,
     /// What hooks answered, by their names, in order.
     hooks: Mutex<BTreeMap<String, VecDeque<PastEntry>>>,
 }
@@ -79,7 +85,39 @@ impl Past {
             let name = text(&entry.payload, "hook").unwrap_or_default().to_owned();
             hooks.entry(name).or_default().push_back(entry.clone());
         }
-        Self { before, answers: answers.into(), outcomes, hooks: Mutex::new(hooks), material }
+        let compacted = material.entries.iter().filter(|entry| is_summary(entry));
+        let summaries = Mutex::new(compacted.cloned().collect());
+        let hooks = Mutex::new(hooks);
+        Self { before, answers: answers.into(), asked: AtomicUsize::new(0), summaries, outcomes, hooks, material }
+    }
+
+    /// The recorded entries of `kind`, an author's own.
+    pub(super) fn vendor_entries<'p>(&'p self, kind: &'p str) -> impl Iterator<Item = &'p PastEntry> {
+        self.material.entries.iter().filter(move |entry| entry.kind.strip_prefix("vendor.") == Some(kind))
+    }
+
+    /// What the conversation says when the run has ended.
+    pub(super) fn messages_at_end(&self) -> &[Value] {
+        messages_of(&self.material.state)
+    }
+
+    /// The summary with which the run found its conversation.
+    pub(super) fn compaction_before(&self) -> Option<&Value> {
+        let first = self.material.entries.iter().find(|entry| is_summary(entry));
+        first.map_or_else(|| self.material.state.get("compaction"), |entry| entry.material.get(BEFORE))
+    }
+
+    /// The next summary; for `digest` only the one that this was asked for by.
+    pub(super) fn take_summary(&self, digest: Option<&str>) -> Option<PastEntry> {
+        let mut summaries = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = summaries.front()?;
+        let is_it = digest.is_none_or(|digest| text(&next.payload, "request_digest") == Some(digest));
+        is_it.then(|| summaries.pop_front()).flatten()
+    }
+
+    /// The number of the next answer, from 1: also behind a hand-over, for all agents of the run together.
+    pub(super) fn next_step(&self) -> usize {
+        self.asked.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The conversation as the run found it.
@@ -129,6 +167,10 @@ pub(super) fn text<'a>(payload: &'a Map, name: &str) -> Option<&'a str> {
 
 pub(super) fn number(payload: &Map, name: &str) -> u64 {
     payload.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn is_summary(entry: &PastEntry) -> bool {
+    entry.kind.strip_prefix("vendor.") == Some(COMPACTED)
 }
 
 fn is_model_call(entry: &PastEntry) -> bool {

@@ -1,0 +1,100 @@
+// Signing in at an issuer: an authorization code with PKCE (RFC 7636), and the next token before the last one ends.
+
+import { Refusal, send } from "./api.js";
+
+const BEGUN = "dormouse-sign-in";
+const RENEWAL = "dormouse-renewal";
+const store = {
+  get(name) { try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; } },
+  set(name, value) { try { value ? sessionStorage.setItem(name, JSON.stringify(value)) : sessionStorage.removeItem(name); } catch { /* not kept */ } },
+};
+
+const base64 = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+const chance = () => base64(crypto.getRandomValues(new Uint8Array(32)));
+const redirect = () => `${location.origin}/console/signed-in`;
+const stays = (title, message) => Object.assign(new Refusal(0, "", message), { title });
+const away = (name) => stays("The issuer does not answer", `The issuer “${name}” does not answer, or does not let this page ask. It has to allow requests of ${location.origin}.`);
+
+/** The issuers at which people sign in here. */
+export const issuers = () => send("GET", "/console/sign-in.json").then((found) => found?.issuers ?? []).catch(() => []);
+
+async function asked(issuer, address, body) {
+  let response;
+  try {
+    response = await fetch(address, { method: body ? "POST" : "GET", body, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" });
+  } catch { throw away(issuer.name); }
+  let value = null;
+  try { value = await response.json(); } catch { /* told below */ }
+  if (response.ok && value) return value;
+  throw new Refusal(response.status === 400 ? 401 : response.status, "", `The issuer “${issuer.name}” refused: ${value?.error_description ?? value?.error ?? response.status}.`);
+}
+
+async function endpoints(issuer) {
+  if (issuer.authorization_endpoint && issuer.token_endpoint) return issuer;
+  const found = await asked(issuer, `${issuer.issuer.replace(/\/$/, "")}/.well-known/openid-configuration`);
+  if (found.issuer !== issuer.issuer) throw stays("This issuer is not the one that is trusted", `“${issuer.name}” calls itself something else.`);
+  return { ...issuer, authorization_endpoint: issuer.authorization_endpoint ?? found.authorization_endpoint, token_endpoint: issuer.token_endpoint ?? found.token_endpoint };
+}
+
+/** Goes to the issuer; the browser comes back to /console/signed-in. */
+export async function begin(issuer) {
+  if (!crypto.subtle) throw stays("This cannot be done here", "Browsers sign in at an issuer only from an address with https.");
+  const known = await endpoints(issuer);
+  const verifier = chance();
+  const state = chance();
+  const to = new URL(known.authorization_endpoint);
+  if (!/^https?:$/.test(to.protocol)) throw away(issuer.name);
+  const challenge = base64(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier)));
+  const parameters = { ...issuer.parameters, response_type: "code", client_id: issuer.client_id, redirect_uri: redirect(), scope: issuer.scope, state, code_challenge: challenge, code_challenge_method: "S256" };
+  for (const [name, value] of Object.entries(parameters)) to.searchParams.set(name, value);
+  const back = location.pathname === "/console/signed-in" ? "/console/inbox" : location.pathname;
+  store.set(BEGUN, { state, verifier, back, issuer: { name: issuer.name, issuer: issuer.issuer, client_id: issuer.client_id, token_endpoint: known.token_endpoint } });
+  location.assign(to.href);
+}
+
+function kept(issuer, answer) {
+  const token = answer.access_token;
+  if (typeof token !== "string" || String(answer.token_type).toLowerCase() !== "bearer") throw new Refusal(401, "", `The issuer “${issuer.name}” gave no token.`);
+  store.set(RENEWAL, answer.refresh_token ? { issuer, refresh: answer.refresh_token, at: Date.now() + 1000 * Math.max(20, (answer.expires_in ?? 300) - 60) } : null);
+  return token;
+}
+
+/** The token for the code with which the browser came back. */
+export async function finish() {
+  const given = new URLSearchParams(location.search);
+  const begun = store.get(BEGUN);
+  store.set(BEGUN, null);
+  // The code is good once; it does not stay in the history.
+  history.replaceState(null, "", begun?.back ?? "/console/inbox");
+  if (!begun || given.get("state") !== begun.state) throw new Refusal(410, "", "This sign-in was not begun in this tab, or is over. Sign in once more.");
+  const { issuer } = begun;
+  if (given.get("iss") && given.get("iss") !== issuer.issuer) throw new Refusal(401, "", "Another issuer answered than was asked.");
+  if (given.get("error")) throw new Refusal(401, "", `The issuer “${issuer.name}” refused: ${given.get("error_description") ?? given.get("error")}.`);
+  const body = new URLSearchParams({ grant_type: "authorization_code", code: given.get("code") ?? "", redirect_uri: redirect(), client_id: issuer.client_id, code_verifier: begun.verifier });
+  return kept(issuer, await asked(issuer, issuer.token_endpoint, body));
+}
+
+/** Gets the next token in time, as long as the issuer gives one. `take(token)` is given each; ends with what it returns. */
+export function renewing(take) {
+  let timer = null;
+  const later = () => {
+    const renewal = store.get(RENEWAL);
+    if (!renewal) return;
+    timer = setTimeout(async () => {
+      const { issuer, refresh } = renewal;
+      try {
+        const answer = await asked(issuer, issuer.token_endpoint, new URLSearchParams({ grant_type: "refresh_token", refresh_token: refresh, client_id: issuer.client_id }));
+        take(kept(issuer, { refresh_token: refresh, ...answer }));
+      } catch (error) {
+        // Refused: the token lasts until its end, and then the server says so. Away: tried again.
+        store.set(RENEWAL, error.status === 0 ? { ...renewal, at: Date.now() + 15000 } : null);
+      }
+      later();
+    }, Math.max(0, renewal.at - Date.now()));
+  };
+  later();
+  return () => clearTimeout(timer);
+}
+
+/** Nothing is renewed any more. */
+export const forget = () => store.set(RENEWAL, null);

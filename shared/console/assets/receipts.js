@@ -1,0 +1,48 @@
+// Receipts, verified here: canonical form (RFC 8785), SHA-256, Ed25519, and the hash before it in the chain.
+
+import { send } from "./api.js";
+
+/** The canonical form: names in order of their UTF-16 units, numbers as ECMAScript writes them. */
+export function canonical(value) {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`;
+}
+
+const utf8 = (text) => new TextEncoder().encode(text);
+const bytes = (text) => Uint8Array.from(atob(String(text).replace(/^base64:/, "")), (one) => one.charCodeAt(0));
+const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** What the receipt `body` is worth by `keys`, at this time: `{ valid, reason }`. */
+export async function verify(body, keys) {
+  const not = (reason) => ({ valid: false, reason });
+  const { signatures, ...rest } = body;
+  const { receipt_hash: stated, ...chain } = rest.chain ?? {};
+  const hash = `sha256:${hex(await crypto.subtle.digest("SHA-256", utf8(canonical({ ...rest, chain }))))}`;
+  if (hash !== stated) return not("its content is not what was hashed: it was changed");
+  if (!Array.isArray(signatures) || signatures.length === 0) return not("it has no signature");
+  for (const one of signatures) {
+    const key = keys.find((known) => known.id === one.key_id);
+    if (!key) return not(`the key ${one.key_id} is not one of this server's`);
+    if (key.revoked_at && Date.parse(key.revoked_at) <= Date.now()) return not(`the key ${one.key_id} was revoked`);
+    const read = await crypto.subtle.importKey("raw", bytes(key.public_key), { name: "Ed25519" }, false, ["verify"]);
+    if (!await crypto.subtle.verify({ name: "Ed25519" }, read, bytes(one.signature), utf8(hash))) return not("its signature is not by that key");
+  }
+  return { valid: true };
+}
+
+let known;
+/** The public keys of this server. */
+const published = () => known ??= send("GET", "/v1/keys").then((found) => found.data).catch((error) => { known = null; throw error; });
+
+/** What the receipt of `resource` is worth: found out here, and by the server where this browser knows no Ed25519. */
+export async function judged(client, resource) {
+  try {
+    const { valid, reason } = await verify(resource.wire.payload, await published());
+    return { valid, words: valid ? "Valid: verified in this browser. Its content is what was hashed, and a key of this server signed it." : `Not valid: ${reason}.` };
+  } catch (error) {
+    if (error.status !== undefined) throw error;
+    const { valid, reason } = await client.post(`/v1/receipts/${encodeURIComponent(resource.id)}/verify`, {});
+    return { valid, words: valid ? "Valid, says the server: this browser cannot verify signatures itself." : `Not valid, says the server: ${reason ?? "no reason given"}` };
+  }
+}

@@ -1,0 +1,100 @@
+//! What a notification says.
+
+use dormouse_ports::{DueAction, PausedInvocation};
+use serde_json::{Value, json};
+
+use super::ending;
+
+/// The most characters of a description that are sent: the page has all of it.
+const LONGEST: usize = 600;
+
+/// A notification.
+pub(super) struct Notice<'n> {
+    /// Its id: the same each time that it is sent.
+    pub(super) id: String,
+    /// The channel.
+    pub(super) channel: String,
+    /// The instant at which it was due.
+    pub(super) due_at: String,
+    /// For whom, where several are asked, and the page on which to answer.
+    pub(super) links: Vec<(Option<String>, String)>,
+    /// The pause.
+    pub(super) paused: &'n PausedInvocation,
+}
+
+impl Notice<'_> {
+    /// What is asked, as the pause describes it: text, without what could hide other text.
+    pub(super) fn asked(&self) -> String {
+        let metadata = self.paused.descriptor.metadata.as_ref();
+        let described = metadata.and_then(|known| known.get("description")).and_then(Value::as_str).unwrap_or_default();
+        let visible = |c: &char| {
+            !c.is_control()
+                && !matches!(*c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        };
+        let whole: String = described.chars().map(|c| if c == '\n' { ' ' } else { c }).filter(visible).collect();
+        match (whole.trim(), whole.chars().count() > LONGEST) {
+            ("", _) => format!("The agent {} waits for an answer", self.paused.graph),
+            (text, false) => text.to_owned(),
+            (text, true) => format!("{} …", text.chars().take(LONGEST).collect::<String>()),
+        }
+    }
+
+    /// What happens when nobody answers.
+    pub(super) fn default(&self) -> String {
+        match ending(self.paused).map(|due| (&due.action, due.at)) {
+            Some((DueAction::Resume(fields), at)) if fields.is_empty() => {
+                format!("If nobody answers, it goes on by itself at {at}.")
+            }
+            Some((DueAction::Resume(_), at)) => {
+                format!("If nobody answers until {at}, it goes on with the default that the page shows.")
+            }
+            Some((DueAction::Fail, at)) => format!("If nobody answers until {at}, it ends with an error."),
+            Some((DueAction::Announce(_), _)) | None => "It waits for as long as nobody answers.".to_owned(),
+        }
+    }
+
+    /// The subject of an e-mail.
+    pub(super) fn subject(&self) -> String {
+        format!("To answer: {}", self.asked().chars().take(120).collect::<String>())
+    }
+
+    /// The whole of it, as plain text.
+    pub(super) fn text(&self) -> String {
+        let links = self.links.iter().map(|(part, link)| match part {
+            Some(part) => format!("Answer as {part}: {link}\n"),
+            None => format!("Answer: {link}\n"),
+        });
+        let links: String = links.collect();
+        let note = "Whoever has the link can answer this one question, without an account. Do not pass it on.";
+        format!("{}\n\n{links}\n{}\n{note}\n", self.asked(), self.default())
+    }
+
+    /// The same for Slack, whose marks mean nothing in texts of others.
+    pub(super) fn slack(&self) -> Value {
+        let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let links = self.links.iter().map(|(part, link)| match part {
+            Some(part) => format!("<{link}|Answer as {}>", escaped(part).replace('|', " ")),
+            None => format!("<{link}|Look at it and answer>"),
+        });
+        let links = links.collect::<Vec<_>>().join(" · ");
+        let text = format!("{}\n{links}\n{}", escaped(&self.asked()), escaped(&self.default()));
+        json!({ "text": text, "unfurl_links": false, "unfurl_media": false })
+    }
+
+    /// The same for a program.
+    pub(super) fn data(&self) -> Value {
+        let links = self.links.iter().map(|(part, link)| json!({ "part": part, "url": link }));
+        json!({
+            "id": self.id,
+            "channel": self.channel,
+            "invocation_id": self.paused.invocation_id.as_str(),
+            "graph": self.paused.graph,
+            "generation": self.paused.generation,
+            "due_at": self.due_at,
+            "asked": self.asked(),
+            "links": links.collect::<Vec<_>>(),
+            "ends_at": ending(self.paused).map(|due| due.at.to_string()),
+            "default": self.default(),
+        })
+    }
+}

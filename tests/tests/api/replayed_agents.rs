@@ -1,0 +1,221 @@
+//! Replays of agents that call agents, hand over, make their conversation shorter, and were in doubt.
+
+use std::sync::Arc;
+
+use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, graph};
+use dormouse_agent::workspace::AgentMode;
+use dormouse_api::{Agent, Outside};
+use dormouse_ports::model::CompletionRequest;
+use dormouse_ports::tool::{Effect, ToolError, ToolOutput, ToolReply};
+use serde_json::{Value, json};
+
+use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
+use crate::replays::{chain_is_sound, events, path_of, projected, replayed, wake, world};
+use crate::world::{MakesAgent, World, says, text};
+
+fn nothing() -> Arc<Toolbox> {
+    Toolbox::new(Vec::new(), |_| panic!("there is no tool"))
+}
+
+fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentParts {
+    let mut parts = parts("description: helps", model.clone(), nothing(), outside.clock.clone());
+    parts.agent.name = name.to_owned();
+    parts.name = name.to_owned();
+    parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
+    parts
+}
+
+fn colleague(name: &str) -> Colleague {
+    Colleague { name: name.to_owned(), description: format!("{name}s"), background: true }
+}
+
+/// `helper` asks `scout` twice at once.
+fn family(background: bool) -> (Vec<MakesAgent>, [Arc<ScriptedModel>; 2]) {
+    let lead = ScriptedModel::new(move |request| {
+        let ask = |at: usize| json!({ "prompt": format!("look {at}"), "run_in_background": background });
+        Ok(match results(request).len() {
+            0 => calls(&[("one", "SubAgent", ask(1)), ("two", "SubAgent", ask(2))]),
+            _ => answers(&format!("heard {}", heard(request))),
+        })
+    });
+    let scout = ScriptedModel::new(|_| Ok(answers("nothing there")));
+    let models = [lead.clone(), scout.clone()];
+    let asking = Agent::new(move |outside| {
+        let mut parts = agent("helper", &lead, outside);
+        parts.colleagues.ask = vec![colleague("scout")];
+        graph(parts)
+    });
+    let asked = Agent::new(move |outside| {
+        let mut parts = agent("scout", &scout, outside);
+        parts.agent.mode = AgentMode::All;
+        graph(parts)
+    });
+    (vec![("helper", asking), ("scout", asked)], models)
+}
+
+/// What the model is told last, beside ids.
+fn heard(request: &CompletionRequest) -> usize {
+    request.messages.iter().filter(|message| json!(message).to_string().contains("nothing there")).count()
+}
+
+fn called(models: &[Arc<ScriptedModel>]) -> usize {
+    models.iter().map(|model| model.calls()).sum()
+}
+
+/// The task of `helper` that is asked, after all work is done.
+async fn run(world: &World, session: &str, words: &str) -> Value {
+    let mut body = says(words);
+    body["persona_id"] = json!("persona_helper");
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    world.work().await;
+    world.get(&path_of(&task)).await
+}
+
+/// `task` once it has ended: where nobody told it of the end of its children, it looks.
+async fn at_end(world: &World, mut task: Value) -> Value {
+    for _ in 0..3 {
+        if task["status"] != "COMPLETED" {
+            wake(world, &task).await;
+            world.work().await;
+            task = world.get(&path_of(&task)).await;
+        }
+    }
+    task
+}
+
+/// Replays `task` exactly, and the replay again; both end as it did, and call nothing.
+async fn ends_the_same(world: &World, session: &str, task: &Value, outside: impl Fn() -> usize) {
+    assert_eq!(task["status"], "COMPLETED", "{task:#}");
+    let before = outside();
+    let bus = world.bus.events().len();
+    let mut path = path_of(task);
+    for _ in 0..2 {
+        let replay = replayed(world, &path, json!({})).await;
+        assert_eq!(replay["status"], "COMPLETED", "{replay:#}");
+        assert_eq!(projected(world, &replay).await, projected(world, task).await);
+        path = path_of(&replay);
+    }
+    assert_eq!(outside(), before, "a replay calls nobody");
+    assert_eq!(world.bus.events().len(), bus, "and asks nobody to work");
+    chain_is_sound(world, session).await;
+}
+
+#[tokio::test]
+async fn a_run_that_waited_for_other_agents_is_replayed_without_them() {
+    let (agents, models) = family(false);
+    let (world, session) = world(&agents).await;
+    let task = run(&world, &session, "go").await;
+    let task = at_end(&world, task).await;
+    let told = events(&world, &path_of(&task)).await;
+    let asked = told.iter().filter(|event| event["event"] == "vendor.dormouse.agent_asked");
+    let children: Vec<&str> = asked.map(|event| text(&event["payload"]["invocation_id"])).collect();
+    assert_eq!(children.len(), 2, "the agents that were asked: {told:#?}");
+    ends_the_same(&world, &session, &task, || called(&models)).await;
+    for child in children {
+        let child = world.get(&format!("/v1/tasks/{child}")).await;
+        assert_eq!(child["parent_task_id"], task["id"]);
+        let session = format!("/v1/sessions/{}", text(&child["session_id"]));
+        ends_the_same(&world, &session, &child, || called(&models)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_woken_by_agents_in_the_background_is_replayed_without_them() {
+    let (agents, models) = family(true);
+    let (world, session) = world(&agents).await;
+    let task = run(&world, &session, "go").await;
+    let task = at_end(&world, task).await;
+    ends_the_same(&world, &session, &task, || called(&models)).await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_handed_over_is_replayed_with_both_agents() {
+    let first = ScriptedModel::new(|_| Ok(calls(&[("c", "AgentSwitch", json!({ "to": "second" }))])));
+    let second = ScriptedModel::new(|request| Ok(answers(&results(request).join("|"))));
+    let models = [first.clone(), second.clone()];
+    let agents = [(
+        "helper",
+        Agent::new(move |outside| {
+            let mut parts = agent("helper", &first, outside);
+            parts.colleagues.switch = vec![colleague("second")];
+            let mut other = agent("second", &second, outside);
+            other.name = "helper".to_owned();
+            other.instructions = "You are the second.".to_owned();
+            other.colleagues = Colleagues::default();
+            parts.successors = vec![Arc::new(other)];
+            graph(parts)
+        }),
+    )];
+    let (world, session) = world(&agents).await;
+    let task = run(&world, &session, "go").await;
+    ends_the_same(&world, &session, &task, || called(&models)).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_summary() {
+    let asks_for_summary =
+        |request: &CompletionRequest| json!(request.messages.first()).to_string().contains("You write the summary");
+    let model = ScriptedModel::new(move |request| match asks_for_summary(request) {
+        true => Ok(answers("it was looked at")),
+        false => {
+            let last = json!(request.messages.last()).to_string();
+            let at = last.rsplit("look-").next().and_then(|rest| rest.get(..1)?.parse().ok()).unwrap_or(0);
+            let id = format!("look-{}", at + 1);
+            Ok(if at >= 7 { answers("done") } else { calls(&[(&id, "look", json!({ "to": id }))]) })
+        }
+    });
+    let long = "LOOKED ".repeat(150);
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |call| {
+        let at = call.arguments["to"].as_str().unwrap_or_default();
+        Ok(ToolReply::Done(ToolOutput::text(format!("{long}{at}"))))
+    });
+    let outside = (model.clone(), tools.clone());
+    let agents = [(
+        "helper",
+        Agent::new(move |outside| {
+            let mut parts = parts("description: looks", model.clone(), tools.clone(), outside.clock.clone());
+            parts.model.context_window = Some(2000);
+            graph(parts)
+        }),
+    )];
+    let (world, session) = world(&agents).await;
+    let task = run(&world, &session, "look").await;
+    let summaries = outside.0.requests.lock().unwrap().iter().filter(|request| asks_for_summary(request)).count();
+    assert!(summaries >= 1, "it was made shorter");
+    ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
+    let tries = |decision: Value| async move {
+        let model = ScriptedModel::new(|request| {
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "send", json!({ "to": "ada" }))]),
+                Some(result) => answers(&format!("done: {result}")),
+            })
+        });
+        let tools =
+            Toolbox::new(vec![tool("send", Effect::Manual)], |call| match call.idempotency_key.ends_with("again") {
+                true => Ok(ToolReply::Done(ToolOutput::text("sent"))),
+                false => Err(ToolError::transient("the connection was lost").maybe_done()),
+            });
+        let outside = (model.clone(), tools.clone());
+        let agents = [(
+            "helper",
+            Agent::new(move |outside| {
+                graph(parts("policy: {approval: {external: []}}", model.clone(), tools.clone(), outside.clock.clone()))
+            }),
+        )];
+        let (world, session) = world(&agents).await;
+        let task = run(&world, &session, "write").await;
+        assert_eq!(task["status"], "INPUT_REQUIRED", "{task:#}");
+        world.callback(text(&task["id"]), decision).await;
+        world.work().await;
+        let task = world.get(&path_of(&task)).await;
+        ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+        events(&world, &path_of(&task)).await.len()
+    };
+    for decision in [json!({ "decision": "happened", "result": "sent, I saw it" }), json!({ "decision": "skip" })] {
+        assert!(tries(decision).await > 0);
+    }
+}
