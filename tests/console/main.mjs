@@ -208,6 +208,7 @@ await check("who is notified answers by the link, and what was answered is told 
   await reader.goto(links[0].url);
   await reader.sees("grace@example.com");
   await reader.sees("If nobody answers");
+  await reader.sees("it counts as a no, and nothing of it is done");
   await accessible(reader, "the page of a notification");
   await picture(reader, "notified-phone-light");
   await until("the chat is told again", () => clerk.chatted.some((one, at) => at > 0 && one.text.includes("/console/answer/")), 90000);

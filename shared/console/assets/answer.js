@@ -35,7 +35,8 @@ export function ladder(pause) {
   const last = pause.ladder.at(-1);
   const { dormouse_resolution, ...all } = last.sets ?? {};
   const sets = pruned(all) ?? {};
-  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : "it goes on by itself, without an answer" : "nothing else happens";
+  const isNo = [pause.kind, pause.request?.kind].includes("approval") && Object.keys(plain(pause.request?.calls)).length > 0;
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : "it goes on by itself, without an answer" : "nothing else happens";
   return h("div", { class: "ladder" },
     h("p", { class: "default" }, h("strong", {}, "If nobody answers: "), `${end} `, time(last.at, "ahead"), "."),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
