@@ -123,7 +123,7 @@ fn steps(task: &approval::Costs) {
 }
 
 fn task_bill(task: &approval::Costs) {
-    without_compute(task.together(), [2.0, 4.0, 2.0], task.egress, TASK_GOAL);
+    without_compute(task.together(), [2.0, 4.0], task.egress, TASK_GOAL);
 }
 
 fn column(costs: &[Units], of: impl Fn(&Units) -> f64) -> String {
@@ -137,7 +137,7 @@ fn bill(all: Units) {
     let milliseconds = per_turn(all.requests as f64) * prices::MS_PER_REQUEST + 2.0 * prices::MS_OF_OUR_OWN;
     println!("a million suspended and resumed turns at a state of 4 KB, in dollars; a person answers by HTTP");
     let units = Units { requests: 0, writes: per_turn(all.writes), reads: per_turn(all.reads) };
-    without_compute(units, [2.0, 2.0, 0.0], 0.0, GOAL);
+    without_compute(units, [2.0, 2.0], 0.0, GOAL);
     let gigabyte_seconds = milliseconds / 1000.0 * prices::LAMBDA_GB;
     println!(
         "  Lambda GB-seconds      {gigabyte_seconds:>6.4} at {:>7.4}  {:>6.2}   ({milliseconds:.0} ms, assuming {} a request and {} of our own)",
@@ -152,16 +152,15 @@ fn bill(all: Units) {
     }
 }
 
-/// Prints what a million times `units` cost, with `calls` each: HTTP API requests, Lambda requests and events of ours; and
-/// with `egress` bytes for the client.
-fn without_compute(units: Units, calls: [f64; 3], egress: f64, goal: f64) {
-    let [http, lambda, events] = calls;
+/// Prints what a million times `units` cost, with `calls` each: HTTP API requests, and Lambda requests, among them those
+/// by which functions call workers; and with `egress` bytes for the client.
+fn without_compute(units: Units, calls: [f64; 2], egress: f64, goal: f64) {
+    let [http, lambda] = calls;
     let fixed = [
         ("DynamoDB write units", units.writes, prices::WRITE_UNITS),
         ("DynamoDB read units", units.reads, prices::READ_UNITS),
         ("HTTP API requests", http, prices::HTTP_REQUESTS),
         ("Lambda requests", lambda, prices::LAMBDA_REQUESTS),
-        ("events of our own", events, prices::CUSTOM_EVENTS),
         ("KB for the client", egress / 1e3, prices::EGRESS_GB),
     ];
     let mut sum = 0.0;

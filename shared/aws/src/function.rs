@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::connect::lambda_address;
 use crate::{AwsAccess, RequestSigner};
 
-/// Time of the request.
-const WITHIN: Duration = Duration::from_secs(10);
+/// Time for handing an event over.
+const WITHIN: Duration = Duration::from_secs(3);
 /// Bytes of an answer that are read; that to an event is empty.
 const ANSWER_LIMIT: usize = 64 * 1024;
 /// Bytes of an answer that is waited for: Lambda lets it have 6 MB.

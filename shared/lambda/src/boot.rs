@@ -23,6 +23,7 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use crate::Function;
 use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
+use crate::workers::WorkerCalls;
 use crate::workspaces::published;
 
 /// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
@@ -68,6 +69,9 @@ pub async fn compose(
     agents: &Agents,
 ) -> Result<Server, BootError> {
     let bus = Arc::new(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone()));
+    let fetch = Arc::new(NetworkFetch::new());
+    let clock = Arc::new(SystemClock::default());
+    let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch, clock));
     let shape = Shape { streams: streams(function), reads_only: function == Function::Stream, bus };
     Ok(joined(shape, config, telemetry, agents).await?.0)
 }

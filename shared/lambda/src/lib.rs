@@ -17,6 +17,7 @@ mod machine;
 mod serve;
 mod streaming;
 pub mod telemetry;
+mod workers;
 mod workspaces;
 
 pub use boot::{BootError, boot, compose};

@@ -1,6 +1,6 @@
 //! AWS as one role sees it: what the role grants is done, everything else is denied, and both are remembered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::policy::{Asked, Grant, grants, judge, prohibitions};
-use crate::template::{bus_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
+use crate::template::{bus_arn, function_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
 
 /// A rule on the bus that no entry names.
 const UNNEEDED_RULE: &str = "dormouse-0123456789012345678901234567890123456789-0123456789ab";
@@ -90,7 +90,7 @@ impl Gate {
     }
 }
 
-type Parameters = Query<std::collections::BTreeMap<String, String>>;
+type Parameters = Query<BTreeMap<String, String>>;
 
 async fn answer(
     State(gate): State<Gate>,
@@ -106,7 +106,12 @@ async fn answer(
         Some((service, operation)) if service.starts_with("DynamoDB_") => on_table(operation, &read),
         Some(("AWSEvents", operation)) => on_bus(operation, &read),
         Some(("AmazonSSM", operation)) => on_parameters(operation, &read),
-        _ => on_schedule(&method, &uri, query.get("groupName"), &read),
+        _ => match called(&uri, &query) {
+            Some(function) => {
+                vec![Asked { action: "lambda:InvokeFunction".to_owned(), resource: function, context: Vec::new() }]
+            }
+            None => on_schedule(&method, &uri, query.get("groupName"), &read),
+        },
     };
     if !gate.lets_through(asked) {
         let refusal = json!({ "__type": "AccessDeniedException", "message": "not authorized to perform this" });
@@ -130,8 +135,16 @@ async fn answer(
             json!({ "FailedEntryCount": 0, "FailedEntries": [] }).to_string().into_response()
         }
         Some(_) => json!({ "RuleArn": "arn:aws:events:::rule" }).to_string().into_response(),
+        None if called(&uri, &query).is_some() && gate.fails() => away(),
+        None if called(&uri, &query).is_some() => StatusCode::ACCEPTED.into_response(),
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
     }
+}
+
+/// The version of a function that a request calls, if it calls one.
+fn called(uri: &Uri, query: &BTreeMap<String, String>) -> Option<String> {
+    let name = uri.path().strip_prefix("/2015-03-31/functions/")?.strip_suffix("/invocations")?;
+    Some(function_arn(name, query.get("Qualifier").expect("a version")))
 }
 
 /// What the parameters that `body` names hold.

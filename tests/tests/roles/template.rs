@@ -203,6 +203,10 @@ pub(crate) fn schedule_arn(group: &str, name: &str) -> String {
     format!("arn:aws:scheduler:{PLACE}:schedule/{group}/{name}")
 }
 
+pub(crate) fn function_arn(name: &str, version: &str) -> String {
+    format!("arn:aws:lambda:{PLACE}:function:{name}:{version}")
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().expect("text")
 }
