@@ -212,6 +212,9 @@ async fn signals(scene: &Scene) {
     let failed = scene.signal.post(text(&asleep, "callback_url"), &json!({})).await;
     assert_eq!(failed.status, 503, "{}", failed.body);
     scene.signal.gate.fail(false);
+    // What takes longer than the function, and what an agent asks of others, is left to workers.
+    let harness = scene.signal.app.harness();
+    harness.call_for_work(&text(&asleep, "invocation_id").into()).await.expect("a worker is called");
 }
 
 /// What wakeup serves.
