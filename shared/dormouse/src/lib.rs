@@ -69,6 +69,7 @@ pub use dormouse_engine::{
     FieldKeys, Graph, GraphState, Integer, IntoField, Middleware, Migrations, Next, NodeError, ParallelBranches,
     Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
     View, VoteOutcome, Votes, Wait, record, save_session, state,
+    view,
 };
 pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,

@@ -384,6 +384,12 @@ fn answers<A>(
 /// The fields that `update` sets, as an object.
 fn fields<S>(update: Update<S>) -> Result<Map, String> {
     let update = update.untyped().map_err(|error| error.message().to_owned())?;
+    if let Some(field) = update.appended() {
+        return Err(format!(
+            "it would append to field `{field}`, and what ends a wait replaces a field, whatever its reducer: let a node \
+             behind the wait append, or `set` the whole list"
+        ));
+    }
     Ok(update.iter().map(|(field, value)| (field.to_string(), value.clone())).collect())
 }
 
@@ -448,6 +454,7 @@ mod tests {
             amount: u32,
             reply: Reply,
             votes: Votes<Reply>,
+            notes: Vec<String>,
         }
     }
 
@@ -582,6 +589,11 @@ mod tests {
             (
                 refused(Wait::<Order>::sleep("s", Delay::seconds(0)).descriptor()),
                 "the sleep comes at once: give it a delay of more than 0",
+            ),
+            (
+                refused(plain().or_default(Delay::days(1), Order::notes.append(["late"])).descriptor()),
+                "it would append to field `notes`, and what ends a wait replaces a field, whatever its reducer: let a node \
+                 behind the wait append, or `set` the whole list",
             ),
             (
                 refused(plain().remind(Delay::days(1)).descriptor()),

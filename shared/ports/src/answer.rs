@@ -72,14 +72,23 @@ impl AnswerRule {
     /// A sentence that names the wrong field, and the accepted ones.
     pub fn admit(&self, mut answer: Map) -> Result<Map, String> {
         let Some(schema) = &self.schema else { return Ok(answer) };
+        let mut dropped = Vec::new();
         if self.drops_unknown {
-            answer.retain(|name, _| schema.property_names().any(|known| known == name));
+            answer.retain(|name, _| {
+                let is_known = schema.property_names().any(|known| known == name);
+                dropped.extend((!is_known).then(|| name.clone()));
+                is_known
+            });
         }
         if let Some(unknown) = answer.keys().find(|name| !schema.property_names().any(|known| known == *name)) {
             return Err(format!("field `{unknown}` is not accepted here; {}", schema.in_words()));
         }
         if answer.is_empty() && schema.property_names().next().is_some() {
-            return Err(format!("the answer is empty; {}", schema.in_words()));
+            let reason = match dropped.first() {
+                Some(name) => format!("the answer has no field that is taken here, only such as `{name}`"),
+                None => "the answer is empty".to_owned(),
+            };
+            return Err(format!("{reason}; {}", schema.in_words()));
         }
         schema.check_fields(&answer).map_err(|reason| format!("{reason}; {}", schema.in_words()))?;
         Ok(answer)
@@ -139,6 +148,13 @@ mod tests {
             let refused = admitted(&decision(), answer.clone()).expect_err("refused");
             assert!(refused.contains(reason), "{answer}: {refused}");
         }
+    }
+
+    #[test]
+    fn an_event_of_which_nothing_is_taken_is_told_what_it_had() {
+        let decision = decision().with("event", json!({ "source": "shop", "detail_type": "Decided" }));
+        let refused = admitted(&decision, json!({ "descision": "approved" })).expect_err("refused");
+        assert!(refused.starts_with("the answer has no field that is taken here, only such as `descision`; accepted are"));
     }
 
     #[test]

@@ -94,13 +94,19 @@ pub(crate) async fn say(
     let transmission = match (&paused.fan_in, part) {
         (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
         (None, Some(_)) => {
-            return Err(InspectError::Answer(format!("{id} waits for one answer; leave --part out")));
+            let message = format!(
+                "{id} waits for one answer by now; look at what it asks (`show {id}`), and leave --part out if you mean that"
+            );
+            return Err(InspectError::Answer(message));
         }
         (Some(fan_in), part) => {
             let Some(part) = part.filter(|part| fan_in.expects(part)) else {
                 let missing: Vec<_> = fan_in.missing().collect();
-                let message =
-                    format!("{id} waits for several answers; say whose it is with --part: {}", missing.join(", "));
+                let missing = missing.join(", ");
+                let message = match part {
+                    Some(unknown) => format!("{id} asks no part `{unknown}`; --part is one of: {missing}"),
+                    None => format!("{id} waits for several answers; say whose it is with --part: {missing}"),
+                };
                 return Err(InspectError::Answer(message));
             };
             let callback = Callback::new(id.clone(), Some(paused.generation), payload);

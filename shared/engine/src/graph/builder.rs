@@ -186,13 +186,16 @@ impl GraphBuilder {
     {
         let nodes: Arc<[Arc<str>]> = nodes.into_iter().map(Into::into).collect();
         let among = nodes.clone();
+        let from: Arc<str> = from.into();
+        let (graph, at) = (self.name.clone(), from.clone());
         let choose = move |state: &State| match choose(state)? {
             Target::Node(node) if !among.contains(&node) => Err(NodeError::new(format!(
-                "it chose `{node}`, which is none of the nodes that it is declared to lead to: name that as well"
+                "the route of node `{at}` of graph `{graph}` chose `{node}`, which is none of the nodes that it is declared \
+                 to lead to: name that as well"
             ))),
             target @ (Target::Node(_) | Target::End) => Ok(target),
         };
-        self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose), Some(nodes))));
+        self.edges.push((from, DraftEdge::Conditional(Arc::new(choose), Some(nodes))));
         self
     }
 

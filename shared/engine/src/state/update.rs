@@ -73,6 +73,13 @@ pub(super) enum How {
     Append,
 }
 
+impl Update {
+    /// A field to which it appends.
+    pub(crate) fn appended(&self) -> Option<&str> {
+        self.fields.iter().find(|one| one.how == How::Append).map(|one| &*one.field)
+    }
+}
+
 impl<S> Update<S> {
     /// An update that changes nothing.
     pub fn none() -> Self {
