@@ -154,7 +154,9 @@ mod tests {
     fn an_event_of_which_nothing_is_taken_is_told_what_it_had() {
         let decision = decision().with("event", json!({ "source": "shop", "detail_type": "Decided" }));
         let refused = admitted(&decision, json!({ "descision": "approved" })).expect_err("refused");
-        assert!(refused.starts_with("the answer has no field that is taken here, only such as `descision`; accepted are"));
+        assert!(
+            refused.starts_with("the answer has no field that is taken here, only such as `descision`; accepted are")
+        );
     }
 
     #[test]

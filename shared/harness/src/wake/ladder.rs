@@ -23,7 +23,10 @@ pub(super) fn read(metadata: &Map, now: Timestamp) -> Result<Vec<Due>, String> {
         let is_last = read.len() + 1 == rungs.len();
         let at = at(&key, step, now)?;
         if read.last().is_some_and(|before| before.at >= at) {
-            return Err(format!("step {} of its deadlines (`{key}`) must come later than the step before it", rung + 1));
+            return Err(format!(
+                "step {} of its deadlines (`{key}`) must come later than the step before it",
+                rung + 1
+            ));
         }
         read.push(Due { at, action: action(&key, step, is_last)?, rung });
     }

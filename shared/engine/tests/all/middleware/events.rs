@@ -86,7 +86,10 @@ async fn a_failing_edge_is_told_by_the_node_before_it() {
     let (ended, _) = watched(&stage, &compiled(astray)).await;
     let error = ended.unwrap_err();
     assert_eq!(error.category(), &Category::EdgeException);
-    assert!(error.to_string().contains("the route of node `a` of graph `g` chose `a`, which is none of the nodes"), "{error}");
+    assert!(
+        error.to_string().contains("the route of node `a` of graph `g` chose `a`, which is none of the nodes"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
