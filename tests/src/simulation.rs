@@ -9,6 +9,7 @@
 //! A witness looks at the store after every call that may have changed it; `invariants` lists what must hold then. In the
 //! end nothing fails any more, and `rest` lists what must hold once everything has come to rest.
 
+mod agents;
 mod clients;
 mod dynamodb;
 mod executor;
@@ -101,6 +102,10 @@ pub struct Report {
     pub aside: usize,
     /// How many tasks were replayed at the end.
     pub replayed: usize,
+    /// How many runs of agents came to their end.
+    pub agents: usize,
+    /// Of how many calls of their tools nobody knew whether they happened.
+    pub doubts: usize,
     /// The most calls that were under way at once.
     pub deepest: usize,
     /// How often each fault struck, in the order of [`Fault::ALL`].

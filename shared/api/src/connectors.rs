@@ -3,7 +3,8 @@
 //! A delivery is believed by its signature alone, over the bytes that came. Its secret is in a vault whose capabilities
 //! allow `webhooks:verify`, in the workspace of the connector or in none; several secrets may be good while one is
 //! replaced. What it becomes is declared: a task, a message, or the answer of a task that waits, in the session and the
-//! workspace of the connector and nowhere else.
+//! workspace of the connector and nowhere else. Or it tells that a model call which is worked on in the background has
+//! ended: whoever waits for it looks, and believes nothing of the delivery but that.
 //!
 //! # Invariants
 //! - A delivery and what it becomes are one transaction: it is known by its id for longer than its sender repeats it,
@@ -13,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_json::ENTRY;
+use dormouse_ports::model::BackgroundJob;
 use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal, Secret};
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{ConnectorId, TaskId, VaultId, WorkspaceId};
@@ -51,7 +53,14 @@ const MOST_BYTES: usize = 256 * 1024;
 
 /// What is expected of the proof and the mapping of a connector.
 const PROOF_FORM: &str = "expected scheme (standard_webhooks, github, slack or hmac), vault_id and secrets";
-const MAPPING_FORM: &str = "expected kind (task, message or answer), and JSON pointers into the body";
+const MAPPING_FORM: &str = "expected kind (task, message, answer or model), and JSON pointers into the body";
+
+/// The kinds of events that tell of a model call, and where they have its id: as OpenAI's Responses has them.
+const OF_RESPONSES: &str = "response.";
+const RESPONSE: &str = "/data/id";
+
+/// The longest id of a model call, in bytes.
+const LONGEST_JOB: usize = 256;
 
 /// Proof of the deliveries of a connector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +97,15 @@ enum Mapping {
         #[serde(default)]
         fields: BTreeMap<String, String>,
     },
+    /// The end of the model call whose id this pointer leads to.
+    Model {
+        #[serde(default = "usual_job")]
+        job: String,
+    },
+}
+
+fn usual_job() -> String {
+    RESPONSE.to_owned()
 }
 
 fn usual_header() -> String {
@@ -238,12 +256,22 @@ impl Api {
         }
         let kinds = &stored.kept.resource.event_kinds;
         let kind = kind_of(&sent, &body);
-        if !kinds.is_empty() && !kind.as_ref().is_some_and(|kind| kinds.contains(kind)) {
+        let is_meant = |kind: &String| match mapping {
+            Mapping::Model { .. } if kinds.is_empty() => kind.starts_with(OF_RESPONSES),
+            Mapping::Model { .. } | Mapping::Task { .. } | Mapping::Message { .. } | Mapping::Answer { .. } => {
+                kinds.contains(kind)
+            }
+        };
+        let is_particular = !kinds.is_empty() || matches!(mapping, Mapping::Model { .. });
+        if is_particular && !kind.as_ref().is_some_and(is_meant) {
             return Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "ignored" })));
         }
         let seen = seen_write(&connector_id, &id, index.kept_hours, now)?;
         if self.records().document(&seen.key, now).await.map_err(store)?.is_some() {
             return Ok(deduped(&id));
+        }
+        if let Mapping::Model { job } = mapping {
+            return self.tell_of_model(text_at(&body, job)?, seen, &id, now).await;
         }
         let call = delivered(&stored, mapping, &body, now)?;
         self.use_delivery(&call, seen, &id).await
@@ -268,6 +296,34 @@ impl Api {
             }
         }
         Err(busy())
+    }
+
+    /// Wakes whoever waits for the model call `job`. Telling twice does no harm: it is noted as seen behind that.
+    async fn tell_of_model(
+        &self,
+        job: String,
+        seen: DocumentWrite,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<CallAnswer, ProtocolError> {
+        if job.is_empty() || job.len() > LONGEST_JOB || job.contains(char::is_control) {
+            return Err(ProtocolError::invalid("mapping.job", "the body has no id of a model call there"));
+        }
+        let signal_id = BackgroundJob { id: job }.signal_id();
+        if let Err(error) = self.parts().harness.send_signal(&signal_id, Map::new()).await {
+            tracing::warn!(%error, %signal_id, "nobody could be told that a model call has ended; its run finds out when it looks");
+            let message = "the delivery could not be passed on; send it again";
+            return Err(ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(5));
+        }
+        let commit = Commit {
+            journal: Journal::new(vec![seen], Vec::new()),
+            ..Commit::new(self.parts().harness.engine().ports().ids.fresh(), now)
+        };
+        if let Err(error) = self.parts().harness.engine().ports().store.commits.commit(&commit).await {
+            tracing::warn!(%error, id, "a delivery could not be noted; when it comes again its run looks once more");
+        }
+        let made = json!({ "object": "signal", "id": signal_id });
+        Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "accepted", "made": made })))
     }
 
     /// The secrets that prove deliveries of `connector`. What the vault allows now counts.
@@ -318,6 +374,7 @@ impl Mapping {
             Self::Task { fields, text } => fields.values().chain(text).collect(),
             Self::Message { text } => text.iter().collect(),
             Self::Answer { task, fields } => fields.values().chain(Some(task)).collect(),
+            Self::Model { job } => vec![job],
         };
         let is_pointer = |text: &&String| text.is_empty() || text.starts_with('/');
         if pointers.iter().all(is_pointer) {
@@ -370,6 +427,7 @@ fn delivered(
                 json!({ "kind": "input", "message": message }),
             )
         }
+        Mapping::Model { .. } => return Err(internal(&"a model call is no call of the protocol")),
     };
     let Value::Object(request) = request else { return Err(internal(&"an object is an object")) };
     let found = Operation::find(operation.spec().method.as_str(), &path)?;

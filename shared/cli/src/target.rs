@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
 use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, ParameterError, Parameters, StoreConfig};
 use dormouse_harness::{Harness, HarnessConfig, Mode};
-use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine, receipt_ring};
+use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, ServedBus, TABLE, engine, receipt_ring};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, MaintenanceStore, Records, Registration,
@@ -95,6 +95,14 @@ impl OpenedStore {
     /// A doctor who knows which rules the event bus has, as far as that can be seen from here.
     pub(crate) async fn doctor(&self) -> Doctor<'_> {
         Doctor::new(&self.harness, &self.maintenance, self.see_rules().await)
+    }
+
+    /// The process that serves the folder, where there is one.
+    pub(crate) fn served(&self) -> Option<&ServedBus> {
+        match &self.rules {
+            RuleSource::Folder(folder) => folder.served.as_deref(),
+            RuleSource::EventBridge(_) | RuleSource::Nowhere => None,
+        }
     }
 
     async fn see_rules(&self) -> RulesSeen {

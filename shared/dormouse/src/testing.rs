@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_harness::{Callback, DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
+use dormouse_harness::{Callback, DescriptorWakes, SIGNAL, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
-    SIGNAL, Server, TriggerError,
+    Server, TriggerError,
 };
 use dormouse_ports::{Category, Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_protocol::cursor::Cursors;

@@ -4,12 +4,17 @@
 //! is counted with its [attempts](crate::HarnessConfig::most_attempts). A call may be lost or come twice: the worker
 //! that receives it claims the work, and the sweep calls again as long as no worker has it.
 
-use dormouse_ports::{BusError, Event, EventBus, InvocationId, Map, PendingRow};
+use dormouse_ports::{BusError, Event, EventBus, InvocationId, Map, PendingRow, SignalId};
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Detail type of the event that calls for a worker; its source is `dormouse`, its detail a [`WorkCall`].
 pub const WORK: &str = "Dormouse Work";
+
+/// Detail type of the event that carries a signal of our own; its source is `dormouse`, its detail `signal_id` and
+/// `payload`.
+pub const SIGNAL: &str = "Dormouse Signal";
 
 /// The work for which a worker is called.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -57,6 +62,13 @@ impl WorkCall {
         let detail: Map = fields.collect();
         Event { source: "dormouse".to_owned(), detail_type: WORK.to_owned(), detail }
     }
+}
+
+/// Sends the signal `id` over `bus`: a worker wakes whoever waits for it.
+pub(crate) async fn send_signal(bus: &dyn EventBus, id: &SignalId, payload: Map) -> Result<(), BusError> {
+    let fields = [("signal_id", Value::from(id.as_str())), ("payload", Value::Object(payload))];
+    let detail = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    bus.publish(Event { source: "dormouse".to_owned(), detail_type: SIGNAL.to_owned(), detail }).await
 }
 
 /// Calls over `bus` for a worker that takes up the invocation `id`.

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use dormouse_ports::{
     ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, ClaimOutcome, ClaimRequest, Commit, CommitError,
-    Commits, Event, EventBus, FailureRecord, InvocationId, InvocationStatus, InvocationWrite, Map, PARENT, ParentLink,
+    Commits, EventBus, FailureRecord, InvocationId, InvocationStatus, InvocationWrite, Map, PARENT, ParentLink,
     PausedInvocation, StoreError,
 };
 use serde_json::{Value, json};
 
 use crate::bucket::Bucket;
-use crate::call::call_for_work;
+use crate::call::{call_for_work, send_signal};
 use crate::error::TurnError;
 use crate::late_children::HarnessChildren;
 use crate::transmission::FreshTurn;
@@ -25,8 +25,6 @@ use crate::turn::accepted::accept_in;
 use crate::turn::cancel::cancel;
 use crate::worker::Worker;
 
-/// Detail type of the event that carries a signal.
-const SIGNAL: &str = "Dormouse Signal";
 /// Bytes of an answer that a parent is told; the child's session has the whole.
 const LONGEST_ANSWER: usize = 32 * 1024;
 
@@ -121,13 +119,10 @@ impl EndsTold {
     }
 
     async fn tell(&self, end: End) {
-        if let Some((parent, payload)) = end.parent {
-            let fields = [("signal_id", Value::from(parent.signal_id.as_str())), ("payload", Value::Object(payload))];
-            let detail = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            let event = Event { source: "dormouse".to_owned(), detail_type: SIGNAL.to_owned(), detail };
-            if let Err(error) = self.bus.publish(event).await {
-                tracing::warn!(%error, parent = %parent.invocation_id, "an agent was not told that one that it asked has ended; it finds out when it looks");
-            }
+        if let Some((parent, payload)) = end.parent
+            && let Err(error) = send_signal(&*self.bus, &parent.signal_id, payload).await
+        {
+            tracing::warn!(%error, parent = %parent.invocation_id, "an agent was not told that one that it asked has ended; it finds out when it looks");
         }
         for child in end.children {
             if let Err(error) = self.children.cancel(&child.invocation_id, "the agent that asked has ended").await {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dormouse_engine::{DrainSummary, Engine};
 use dormouse_ports::{
-    BusError, Category, EventBus, InvocationId, InvocationWrite, Map, PausedInvocation, SignalSubscriptions,
+    BusError, Category, EventBus, InvocationId, InvocationWrite, Map, PausedInvocation, SignalId, SignalSubscriptions,
 };
 
-use crate::call::{WorkCall, call_for_work};
+use crate::call::{WorkCall, call_for_work, send_signal};
 use crate::chat::Listeners;
 use crate::children::{EndsTold, WorkerChildren};
 use crate::config::HarnessConfig;
@@ -229,6 +229,14 @@ impl Harness {
     /// If the bus did not take the call. Accepted work is not lost by that: the sweep calls again.
     pub async fn call_for_work(&self, id: &InvocationId) -> Result<(), BusError> {
         call_for_work(&*self.0.bus, id).await
+    }
+
+    /// Sends the signal `id` over the bus, so that a worker wakes whoever waits for it; at least once.
+    ///
+    /// # Errors
+    /// If the bus did not take it.
+    pub async fn send_signal(&self, id: &SignalId, payload: Map) -> Result<(), BusError> {
+        send_signal(&*self.0.bus, id, payload).await
     }
 
     /// Makes all `calls`, and returns the outcome of each.

@@ -39,7 +39,7 @@ mod worker;
 
 pub use admission::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
 pub use bucket::{Bucket, bucket_of};
-pub use call::{WORK, WorkCall};
+pub use call::{SIGNAL, WORK, WorkCall};
 pub use config::{HarnessConfig, RulePolicy};
 pub use envelope::{Declared, Envelope};
 pub use error::{TurnError, store_failed, subscription_failed};

@@ -56,4 +56,4 @@ pub use server::{ProtocolConfig, Server};
 pub use settings::{ConfigError, Variables};
 pub use socket::{Frames, LARGEST_FRAME, Said, Socket};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};
-pub use trigger::{SIGNAL, TriggerError};
+pub use trigger::TriggerError;

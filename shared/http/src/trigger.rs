@@ -14,7 +14,9 @@
 
 use std::time::Duration;
 
-use dormouse_harness::{Bucket, EventOrigin, SignalOrigin, Transmission, Turn, TurnError, TurnOutcome, WORK, WorkCall};
+use dormouse_harness::{
+    Bucket, EventOrigin, SIGNAL, SignalOrigin, Transmission, Turn, TurnError, TurnOutcome, WORK, WorkCall,
+};
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::{Category, Map, ShapeId};
 use jiff::Timestamp;
@@ -34,9 +36,6 @@ pub enum TriggerError {
     #[error("{}: {}", .0.category, .0.message)]
     Turn(Box<TurnError>),
 }
-
-/// Kind of event that carries a signal of our own; its source is `dormouse`, its detail `signal_id` and `payload`.
-pub const SIGNAL: &str = "Dormouse Signal";
 
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
     detail-type `Dormouse SignalEvent` with detail {\"signal_id\",\"payload\"}";

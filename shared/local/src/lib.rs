@@ -53,5 +53,6 @@ pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;
 pub use receipts::{keep_receipt_ring, receipt_ring, seed};
 pub use scripted_model::{Respond, ScriptedFault, ScriptedJob, ScriptedModel, ScriptedReply, ScriptedTurn};
+pub use served::ServedBus;
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};
 pub use workspace_folder::WorkspaceFolder;

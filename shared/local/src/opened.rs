@@ -59,6 +59,8 @@ pub struct OpenedFolder {
     /// Subscriptions with which wake-ups are registered, if they can be from this process. Elsewhere that is left to
     /// the sweep of the process that serves the folder.
     pub subscriptions: Option<Arc<dyn SignalSubscriptions>>,
+    /// The process that serves it, where there is one and something is to be changed.
+    pub served: Option<Arc<ServedBus>>,
     /// Folder in which the rules of its bus are kept.
     rules: PathBuf,
     /// Resources that have to live as long: the folder's lock, its store, and the receiving end of its bus.
@@ -107,7 +109,8 @@ impl OpenedFolder {
                 (Some(bus), Some(subscriptions), Some(deliveries))
             }
         };
-        Ok(Self { client, bus, subscriptions, rules, held: Some((embedded, folder, deliveries)) })
+        let held = Some((embedded, folder, deliveries));
+        Ok(Self { client, bus, subscriptions, served: None, rules, held })
     }
 
     /// Through the process that has it.
@@ -116,12 +119,13 @@ impl OpenedFolder {
         let (Some(address), Ok(key)) = (address, DataFolder::store_key(path)) else {
             return Err(OpenError::NotYet(taken));
         };
-        let bus: Option<Arc<dyn EventBus>> = match purpose {
+        let served = match purpose {
             Purpose::Look => None,
             Purpose::Change => Some(Arc::new(ServedBus::at(&address, DataFolder::signal_key(path)?)?)),
         };
+        let bus = served.clone().map(|served| -> Arc<dyn EventBus> { served });
         let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
-        Ok(Self { client, bus, subscriptions: None, rules: path.join(RULES), held: None })
+        Ok(Self { client, bus, subscriptions: None, served, rules: path.join(RULES), held: None })
     }
 
     /// The rules that its bus has.

@@ -6,8 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use dormouse_harness::WORK;
-use dormouse_http::SIGNAL;
+use dormouse_harness::{SIGNAL, WORK};
 use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
 use quamina::Quamina;
 use serde_json::Value;

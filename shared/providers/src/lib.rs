@@ -10,7 +10,7 @@
 //! | Anthropic Messages (§8.2) | [`anthropic`] | only where [`Capabilities::streaming`] is set | streaming |
 //! | Google Gemini (§8.3) | [`gemini`] | only where [`Capabilities::streaming`] is set | streaming |
 //! | Amazon Bedrock Converse | [`bedrock`] | yes | the whole wire |
-//! | OpenAI Responses | [`responses`] | yes | the whole wire; [`webhook`] |
+//! | OpenAI Responses | [`responses`] | yes | the whole wire |
 //!
 //! # Invariants
 //! - Nothing is sent that the specification calls malformed, and no answer is returned that is.
@@ -42,7 +42,6 @@ mod schema;
 mod setup;
 mod structured;
 pub mod telemetry;
-pub mod webhook;
 mod wire;
 
 pub use anthropic::anthropic;

@@ -10,12 +10,9 @@ use dormouse_ports::model::{CompletionRequest, ModelError};
 use dormouse_ports::{FetchRequest, Method, Secret};
 use serde_json::Value;
 
-use crate::Provider;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
-
-pub(crate) use errors::refusal;
-pub(crate) use probe::listed;
+use crate::{Provider, responses};
 
 /// A model that speaks OpenAI's chat completions: OpenAI itself, vLLM, LM Studio, llama.cpp, Ollama and many others.
 ///
@@ -24,14 +21,31 @@ pub(crate) use probe::listed;
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
 /// messages is not sent.
 pub fn openai(setup: ProviderSetup) -> Provider {
-    Provider::new(OpenAi, setup)
+    Provider::new(OpenAi::Chat, setup)
 }
 
-pub(crate) struct OpenAi;
+/// Origin of reasoning of Responses, which chat completions do not understand.
+pub(crate) const OF_RESPONSES: &str = "openai.responses";
+
+/// The APIs of OpenAI by which a model is asked: they share address, key, errors and list of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenAi {
+    /// Chat completions.
+    Chat,
+    /// Responses.
+    Responses,
+}
 
 impl Wire for OpenAi {
     fn system(&self) -> &'static str {
         "openai"
+    }
+
+    fn origin(&self) -> &'static str {
+        match self {
+            Self::Chat => self.system(),
+            Self::Responses => OF_RESPONSES,
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -51,19 +65,29 @@ impl Wire for OpenAi {
     }
 
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
-        Ok(Encoded { path: "/chat/completions".to_owned(), body: request::encode(model, request)? })
+        let (path, body) = match self {
+            Self::Chat => ("/chat/completions", request::encode(model, request)?),
+            Self::Responses => ("/responses", responses::request::encode(model, request, false)?),
+        };
+        Ok(Encoded { path: path.to_owned(), body })
     }
 
     fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
-        response::decode(body)
+        match self {
+            Self::Chat => response::decode(body),
+            Self::Responses => responses::response::decode(body),
+        }
     }
 
     fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal {
-        refusal(answer)
+        errors::refusal(answer)
     }
 
     fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<stream::Chunks>::default()
+        match self {
+            Self::Chat => Box::<stream::Chunks>::default(),
+            Self::Responses => Box::<responses::stream::Events>::default(),
+        }
     }
 
     fn probe(&self, _: &str) -> (Method, String) {
@@ -71,12 +95,12 @@ impl Wire for OpenAi {
     }
 
     fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError> {
-        listed(model, body)
+        probe::listed(model, body)
     }
 }
 
 /// An address of a host alone means its version 1.
-pub(crate) fn with_version(base: String) -> String {
+fn with_version(base: String) -> String {
     let path = base.split_once("://").map_or(base.as_str(), |(_, rest)| rest);
     if path.contains('/') { base } else { format!("{base}/v1") }
 }

@@ -1,30 +1,27 @@
 //! OpenAI Responses, in the foreground and in the background. The specification has no mapping of it; this one follows
-//! its rules for the others.
+//! its rules for the others. What it shares with chat completions is in [`OpenAi`].
 
 mod background;
-mod request;
-mod response;
-mod stream;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod stream;
 
 use async_trait::async_trait;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError, ModelIdentity,
     ModelProvider, Response,
 };
-use dormouse_ports::{FetchRequest, Method, Secret};
-use serde_json::Value;
 
 use crate::Provider;
-use crate::openai::{bearer, listed, refusal, with_version};
-use crate::setup::{Capabilities, ProviderSetup};
-use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
+use crate::openai::OpenAi;
+use crate::setup::ProviderSetup;
 
 /// A model that speaks OpenAI's Responses, and can work in the background.
 ///
 /// `seed`, the penalties and `stop_sequences` are refused, since the API has none. Reasoning goes back to it with the
 /// message that it came with. What is begun in the background is kept by the provider until it is asked for.
 pub fn responses(setup: ProviderSetup) -> ResponsesProvider {
-    ResponsesProvider { provider: Provider::new(Responses, setup) }
+    ResponsesProvider { provider: Provider::new(OpenAi::Responses, setup) }
 }
 
 /// One model that speaks OpenAI's Responses.
@@ -60,60 +57,5 @@ impl BackgroundProvider for ResponsesProvider {
 
     async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
         background::cancel(&self.provider, job).await
-    }
-}
-
-/// Origin of its reasoning, which chat completions do not understand.
-const ORIGIN: &str = "openai.responses";
-
-struct Responses;
-
-impl Wire for Responses {
-    fn system(&self) -> &'static str {
-        "openai"
-    }
-
-    fn origin(&self) -> &'static str {
-        ORIGIN
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::ALL
-    }
-
-    fn base(&self) -> String {
-        "https://api.openai.com/v1".to_owned()
-    }
-
-    fn adjust_base(&self, base: String) -> String {
-        with_version(base)
-    }
-
-    fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
-        bearer(request, key)
-    }
-
-    fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
-        Ok(Encoded { path: "/responses".to_owned(), body: request::encode(model, request, false)? })
-    }
-
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
-        response::decode(body)
-    }
-
-    fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal {
-        refusal(answer)
-    }
-
-    fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<stream::Events>::default()
-    }
-
-    fn probe(&self, _: &str) -> (Method, String) {
-        (Method::Get, "/models".to_owned())
-    }
-
-    fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError> {
-        listed(model, body)
     }
 }

@@ -100,6 +100,7 @@ impl DeclaredTools {
         }
         if let Some(timeout) = definition.timeout_ms {
             config.timeout = Duration::from_millis(timeout);
+            config.connect_timeout = config.connect_timeout.min(config.timeout);
         }
         Ok(self.servers.server(&config))
     }

@@ -8,7 +8,7 @@ use aws_smithy_runtime_api::client::interceptors::Intercept;
 use dormouse_api::{Actor, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
-use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Clock, IdSource};
 use dormouse_protocol::Operation;
@@ -71,6 +71,18 @@ impl Deployment {
 
     /// The same, whose requests `watcher` sees.
     pub(crate) async fn watched_by(watcher: Option<impl Intercept + 'static>) -> Self {
+        let clock = Arc::new(SystemClock::default());
+        let outside = Outside::new(Arc::new(MemoryBus::default()), clock);
+        let graphs = dormouse_app::agents().compile(&outside).expect("graphs that compile").graphs;
+        Self::made_of(graphs, &["chat", "expense-approval"], watcher).await
+    }
+
+    /// The same with other graphs, of which clients may ask for these.
+    pub(crate) async fn running(graphs: GraphRegistry, offered: &[&str]) -> Self {
+        Self::made_of(graphs, offered, None::<Meter>).await
+    }
+
+    async fn made_of(graphs: GraphRegistry, offered: &[&str], watcher: Option<impl Intercept + 'static>) -> Self {
         let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let meter = Meter::with_units();
@@ -91,8 +103,6 @@ impl Deployment {
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let graphs =
-            dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).expect("graphs that compile").graphs;
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus, config);
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
@@ -103,7 +113,7 @@ impl Deployment {
             cursors: Cursors::new(b"secret"),
             secrets: Default::default(),
             webhooks: None,
-            personas: ["chat", "expense-approval"].map(spec).to_vec().into(),
+            personas: offered.iter().map(|graph| spec(graph)).collect::<Vec<_>>().into(),
             receipts: None,
         });
         Self { _embedded: embedded, api, harness, store, notifier, meter }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dormouse_ports::{InvocationId, Map, SignalId};
 use serde_json::Value;
 
+use super::agents::{decisions, is_agent};
 use super::graphs::JURY;
 use super::requests::ProtocolRequest;
 use super::workload::{Operation, answer, misfit};
@@ -120,6 +121,9 @@ impl Clients {
         if told.graph == JURY {
             return self.vote(told, now, chance);
         }
+        if is_agent(told.graph) {
+            return self.decide(told, now, chance);
+        }
         if told.graph == "ladder" && chance.u8(..4) > 0 {
             // Most people let a deadline pass.
             return;
@@ -189,6 +193,35 @@ impl Clients {
                     }
                 };
                 self.operation(now + Duration::from_millis(chance.u64(0..spread)), operation);
+            }
+        }
+    }
+
+    /// Lets a person decide about the calls of an agent, or overlook some of them.
+    fn decide(&mut self, told: &Told<'_>, now: Duration, chance: &mut fastrand::Rng) {
+        let choices = decisions(told.signal_id);
+        if choices.is_empty() {
+            return;
+        }
+        let mut decision = || {
+            let at = now + Duration::from_millis(chance.u64(0..5_000));
+            let says = choices[chance.usize(..choices.len())];
+            let payload = Map::from_iter([("decision".to_owned(), says.into())]);
+            (chance.u8(..8) > 0).then_some((at, payload))
+        };
+        if told.parts.is_empty() {
+            if let Some((at, payload)) = decision() {
+                self.operation(at, callback(told, payload, true));
+            }
+            return;
+        }
+        for (part, address) in &told.parts {
+            if let Some((at, payload)) = decision() {
+                let invocation = told.invocation.to_owned();
+                let generation = told.generation;
+                let part = (*part).to_owned();
+                let address = (*address).to_owned();
+                self.operation(at, Operation::Answer { invocation, generation, part, address, payload });
             }
         }
     }

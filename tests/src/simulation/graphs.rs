@@ -115,7 +115,7 @@ fn ladder() -> Value {
     ])
 }
 
-fn name() -> String {
+pub(crate) fn name() -> String {
     dormouse_engine::current().map(|identity| identity.invocation_id.to_string()).unwrap_or_default()
 }
 

@@ -223,7 +223,10 @@ impl History {
 
     /// Whether pause `generation` of `id` is over.
     pub(crate) fn is_over(&self, id: &InvocationId, generation: u64) -> bool {
-        self.invocations.get(id).is_some_and(|record| record.paused.generation > generation || has_ended(record))
+        self.invocations.get(id).is_some_and(|record| {
+            let now = record.paused.generation;
+            now > generation || (now == generation && record.paused.under_way) || has_ended(record)
+        })
     }
 
     /// The claims of all invocations that are being resumed.
@@ -284,7 +287,15 @@ impl History {
                 let pause = (before.paused.invocation_id.clone(), before.paused.generation);
                 // A canceled pause goes on with nothing, whatever its claim held.
                 let canceled = matches!(after.status, InvocationStatus::Canceled(_));
-                self.consumed.insert(pause, payload_of(before).filter(|_| !canceled));
+                // One that was taken up by durable steps is known already.
+                self.consumed.entry(pause).or_insert_with(|| payload_of(before).filter(|_| !canceled));
+            }
+            if let Some(before) = before.as_ref().filter(|before| before.paused.has_paused())
+                && after.paused.under_way
+                && !before.paused.under_way
+            {
+                let pause = (before.paused.invocation_id.clone(), before.paused.generation);
+                self.consumed.entry(pause).or_insert_with(|| payload_of(before));
             }
             self.count(call, before.as_ref(), after);
             let PausedInvocation { descriptor, wake, fan_in, .. } = after.paused.clone();

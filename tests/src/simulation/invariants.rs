@@ -302,7 +302,10 @@ fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
         ensure(request.payload.is_some() || taken, || format!("{id}#{generation} is to go on with nothing"))?;
     }
     let (Some(first), Some(second)) = (before.as_ref().and_then(payload_of), payload_of(after)) else { return Ok(()) };
-    let same_pause = before.as_ref().is_some_and(|before| before.paused.generation == generation);
+    // What has come further by a durable step needs its payload no more.
+    let came_further = matches!(sight.call, Call::Commit { commit, done: true }
+        if matches!(commit.invocation, Some(InvocationWrite::Progress { .. })));
+    let same_pause = before.as_ref().is_some_and(|before| before.paused.generation == generation) && !came_further;
     ensure(!same_pause || first == second, || {
         format!("{id}#{generation} had accepted {first:?} and goes on with {second:?}")
     })
@@ -400,6 +403,9 @@ fn answers_stand(sight: &Sight<'_>) -> Result<(), String> {
 fn enough_answers_wake(sight: &Sight<'_>) -> Result<(), String> {
     let Some(record) = sight.invocation.as_ref().and_then(|changed| changed.after.as_ref()) else { return Ok(()) };
     let (id, Some(fan_in)) = (&record.paused.invocation_id, &record.paused.fan_in) else { return Ok(()) };
+    if record.paused.under_way {
+        return Ok(());
+    }
     match &record.status {
         InvocationStatus::Suspended => {
             ensure(fan_in.decision().is_none(), || format!("{id} sleeps on, and {:?} have answered", fan_in.answers))

@@ -140,7 +140,10 @@ impl Oracle<'_> {
         let over = self.history.is_over(&invocation.into(), generation);
         match answer.status {
             202 if answer.body["accepted"] == part => over || has_answered(&record, part),
-            200 | 202 => over,
+            200 | 202 => {
+                self.ask_again(invocation);
+                over
+            }
             409 | 410 if is_over_message(&answer.body) => over || has_answered(&record, part),
             _ => self.ended_with(&record, &answer.body),
         }

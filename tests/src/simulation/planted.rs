@@ -145,11 +145,15 @@ pub enum PlantedBug {
     ForgetChain,
     /// What is stored in events for replays gets lost.
     DropMaterial,
+    /// How far the worker of an agent has come is acknowledged and not kept.
+    ForgetStep,
+    /// That a call which must not run twice has begun is not kept.
+    ForgetMark,
 }
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 67] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -215,6 +219,8 @@ impl PlantedBug {
         Self::EndUnproved,
         Self::ForgetChain,
         Self::DropMaterial,
+        Self::ForgetStep,
+        Self::ForgetMark,
     ];
 
     /// Where it can be put in.

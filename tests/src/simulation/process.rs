@@ -62,6 +62,8 @@ impl Process {
         (kind, planted): (Store, Option<PlantedBug>),
     ) -> Self {
         let sim_ports = Arc::new(SimPorts::of(world.clone(), id, planted));
+        let agents = super::agents::graphs(&sim_ports).expect("agents that compile").into_iter().map(Arc::new);
+        let graphs = GraphRegistry::new(graphs.iter().cloned().chain(agents));
         let (store, maintenance, records): (TurnStore, MaintenanceStore, Arc<dyn Records>) = match kind {
             Store::Memory => (sim_ports.clone().into(), sim_ports.clone().into(), sim_ports.clone()),
             Store::DynamoDb => {

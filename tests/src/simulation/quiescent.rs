@@ -9,6 +9,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::agents;
 use super::clients::Clients;
 use super::graphs::JURY;
 use super::history::{History, has_ended, is_aside};
@@ -32,7 +33,7 @@ pub(crate) struct Quiescent<'a> {
 type Holds = fn(&Quiescent<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 15] = [
+pub(crate) const AT_REST: [(&str, Holds); 17] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
@@ -48,6 +49,8 @@ pub(crate) const AT_REST: [(&str, Holds); 15] = [
     ("there is a rule as long as somebody relies on it", rules_stay),
     ("an awaited event is delivered", events_are_delivered),
     ("a delivered event is consumed or visible", events_are_consumed),
+    ("no effect of a tool happens twice unless somebody wanted it", agents::nothing_is_paid_twice),
+    ("no effect of a tool is lost, and an uncertain one is asked about", agents::payments_are_told),
 ];
 
 fn all_are_told(rest: &Quiescent<'_>) -> Result<(), String> {
@@ -200,6 +203,8 @@ fn outcomes_hold_answers(rest: &Quiescent<'_>) -> Result<(), String> {
             "chat" => payloads.len() as u64 == record.paused.generation,
             "reminder" => payloads.len() == 1,
             JURY => holds_field(&payloads, state, "votes"),
+            // What became of their calls is looked at apart.
+            graph if agents::is_agent(graph) => true,
             _ => {
                 let answers: Vec<Value> =
                     payloads.iter().filter_map(|payload| payload.get("answer").cloned()).collect();

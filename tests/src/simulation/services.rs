@@ -60,6 +60,8 @@ pub(crate) struct Services {
     pub(crate) announcements: Vec<(Duration, Event)>,
     /// Jobs that were asked for, and that nobody has worked on yet.
     pub(crate) jobs: Vec<Map>,
+    /// How often each payment of an agent was made, by the key of its call.
+    pub(crate) paid: BTreeMap<String, u32>,
     rules: BTreeMap<RuleName, EventShape>,
     /// Rules that take effect with the next wait, for a bug that makes them late.
     late: Vec<EventRule>,

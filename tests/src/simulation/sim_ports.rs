@@ -144,13 +144,25 @@ impl SimPorts {
                 return Ok(dropped());
             }
             outside.history.published.now = now;
-            Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()))
+            let answer = outside.ask_dynamodb(operation, &body, intent.as_deref());
+            if let (200, "TransactWriteItems", Some(Intent::Commit { commit })) =
+                (answer.0, operation, intent.as_deref())
+            {
+                world.lock().record_steps(commit);
+            }
+            Ok(answer)
         };
         let lost = move |why| if why == REFUSED { Ok(refusal.clone()) } else { Err(why) };
         self.call(operation, about, effect, lost).await
     }
 
-    async fn call<T: Send + 'static>(
+    /// The model calls of the run `id` that were recorded.
+    pub(crate) fn recorded_steps(&self, id: &InvocationId) -> u64 {
+        self.world.lock().recorded_steps.get(id).copied().unwrap_or_default()
+    }
+
+    /// Makes a call, which has `effect` if it comes so far; `lost` is what is answered where nobody hears what came of it.
+    pub(crate) async fn call<T: Send + 'static>(
         &self,
         operation: &'static str,
         about: String,
@@ -194,7 +206,15 @@ impl SimPorts {
             _ if !doubts => Err(unavailable(why).into()),
             _ => Err(CommitError::Unknown(why.to_owned())),
         };
-        self.call("commit", about, move |outside| outside.commit(&commit), lost).await
+        let world = self.world.clone();
+        let effect = move |outside: &mut Outside| {
+            let done = outside.commit(&commit);
+            if done.is_ok() {
+                world.lock().record_steps(&commit);
+            }
+            done
+        };
+        self.call("commit", about, effect, lost).await
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use dormouse_harness::GraphRegistry;
 use serde_json::json;
 
+use super::agents;
 use super::clients::Clients;
 use super::executor::Executor;
 use super::fault_plan::Fault;
@@ -141,9 +142,25 @@ impl Simulator {
         let aside = self.outside.history.aside.len();
         let calls = self.calls;
         let replayed = self.replayed;
+        let (agents, doubts) = agents::counted(&self.outside.history);
         let deepest = self.deepest;
         let trace = self.trace.into_lines();
-        Report { seed, digest, steps, calls, pauses, tasks, aside, replayed, deepest, struck, violation, trace }
+        Report {
+            seed,
+            digest,
+            steps,
+            calls,
+            pauses,
+            tasks,
+            aside,
+            replayed,
+            agents,
+            doubts,
+            deepest,
+            struck,
+            violation,
+            trace,
+        }
     }
 
     /// Everything may go wrong.

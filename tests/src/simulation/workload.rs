@@ -8,6 +8,7 @@ use dormouse_http::Request;
 use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 
+use super::agents::{AGENTS, is_agent};
 use super::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
 use super::process::Message;
 use super::requests::ProtocolRequest;
@@ -186,6 +187,7 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Plan {
     match chance.u8(..8) {
         0 => Plan { operations: listeners(chance), attempts: None, refuses: false },
         1 if chance.u8(..3) == 0 => Plan { operations: strangers(chance), attempts: None, refuses: true },
+        2 => Plan { operations: errands(chance), attempts: None, refuses: false },
         1 => Plan { attempts: Some(chance.u32(1..=3)), operations: poisoners(chance), refuses: false },
         _ => Plan { operations: stories(chance), attempts: None, refuses: false },
     }
@@ -225,6 +227,19 @@ fn poisoners(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
             Duration::from_millis(chance.u64(0..1_000)),
             Operation::ProtocolRequest(ProtocolRequest::Workspace { key }),
         ));
+    }
+    plan
+}
+
+/// Agents that pay, side by side, of whom somebody may think better.
+fn errands(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
+    let mut plan = Vec::new();
+    for number in 1..=chance.u8(1..=3) {
+        let due = Duration::from_millis(chance.u64(0..2_000));
+        let invocation = format!("i-{number}");
+        plan.extend(cancellation(chance, due, &invocation));
+        let (graph, _) = AGENTS[chance.usize(..AGENTS.len())];
+        plan.push((due, turn(chance, graph, invocation)));
     }
     plan
 }
@@ -296,6 +311,7 @@ fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> 
         EXPENSE_APPROVAL => json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" }),
         EXPORT_JOB => json!({ "dataset": "orders" }),
         REMINDER => json!({ "text": "wake up", "after": "PT10M" }),
+        _ if is_agent(graph) => json!({ "messages": [{ "role": "user", "content": "go" }] }),
         _ => json!({}),
     };
     Operation::Turn { graph, invocation, session, state }

@@ -2,11 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::limits;
+use dormouse_ports::{Commit, InvocationId, limits};
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::agents;
 use super::fault_plan::FaultPlan;
 use super::intent::Intent;
 use super::pending_call::PendingCall;
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     ids: u64,
     /// How many entries nodes have recorded.
     recorded: u64,
+    /// The model calls of each run of an agent that are recorded.
+    pub(crate) recorded_steps: BTreeMap<InvocationId, u64>,
     /// The bug that nodes have, if they have one.
     pub(crate) planted: Option<PlantedBug>,
 }
@@ -89,6 +92,7 @@ impl Inner {
             sleepers: Vec::new(),
             ids: 0,
             recorded: 0,
+            recorded_steps: BTreeMap::new(),
             planted: None,
         }
     }
@@ -102,6 +106,14 @@ impl Inner {
     pub(crate) fn next_entry(&mut self) -> u64 {
         self.recorded += 1;
         self.recorded
+    }
+
+    /// Keeps how many model calls `commit`, which has happened, records.
+    pub(crate) fn record_steps(&mut self, commit: &Commit) {
+        if let Some((id, steps)) = agents::recorded(commit) {
+            let known = self.recorded_steps.entry(id).or_default();
+            *known = steps.max(*known);
+        }
     }
 
     pub(crate) fn sleep(&mut self, duration: Duration) -> oneshot::Receiver<()> {

@@ -171,3 +171,37 @@ async fn a_connector_reaches_no_further_than_who_makes_it() {
         assert_eq!(world.refusal(eve(), method, &format!("/v1/connectors/{id}"), body).await.status(), 404);
     }
 }
+
+/// A provider tells that a model call in the background has ended: whoever waits is woken, and nothing else is believed.
+#[tokio::test]
+async fn a_delivery_tells_that_a_model_call_has_ended() {
+    let world = World::new();
+    let (id, session) = connector(&world, json!({"kind": "model"}), json!({"event_kinds": []})).await;
+    let told = |kind: &str, job: Value| json!({"type": kind, "data": {"id": job}, "output": "forged"}).to_string();
+    let as_openai = |id: &str, body: &str| (id.to_owned(), body.to_owned());
+    let accepted = completed(&world, &id, as_openai("d1", &told("response.completed", json!("resp_7")))).await.unwrap();
+    assert_eq!(accepted["made"], json!({"object": "signal", "id": "model-job/resp_7"}));
+    let again = completed(&world, &id, as_openai("d1", &told("response.completed", json!("resp_7")))).await.unwrap();
+    assert_eq!(again["status"], "deduped");
+    let other = completed(&world, &id, as_openai("d2", &told("batch.completed", json!("batch_7")))).await.unwrap();
+    assert_eq!(other["status"], "ignored");
+    for odd in [json!(null), json!(""), json!("x".repeat(300)), json!("a\nb")] {
+        let refusal = completed(&world, &id, as_openai("d3", &told("response.failed", odd.clone()))).await.unwrap_err();
+        assert_eq!(refusal.status(), 400, "{odd}");
+    }
+    let signals: Vec<_> =
+        world.bus.events().into_iter().filter(|event| event.detail_type == "Dormouse Signal").collect();
+    assert_eq!(signals.len(), 1);
+    assert_eq!(Value::Object(signals[0].detail.clone()), json!({"signal_id": "model-job/resp_7", "payload": {}}));
+    assert_eq!(ids(&world.get(&format!("{session}/tasks")).await), Vec::<String>::new());
+}
+
+/// A delivery whose kind is in its body alone.
+async fn completed(world: &World, connector: &str, (id, body): (String, String)) -> Result<Value, ProtocolError> {
+    let headers = [("x-hub-signature-256", signature(SECRET, &body)), ("x-github-delivery", id)];
+    let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    use dormouse_ports::Clock;
+    let sent = SignedBody { headers, body: body.into_bytes() };
+    let answer = world.api.deliver(Delivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
+    Ok(crate::world::body(answer))
+}

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 /// How long to wait for something that must happen. Nothing is proved by it being short.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The secret of a vault, with which a provider signs its webhooks.
+pub(crate) const HOOK: &[u8] = b"It's a Secret to Everybody";
+
 /// The binary: what `DORMOUSE_BIN` names, or else what cargo builds now, in the folder and profile of this test.
 ///
 /// Cargo tells a test only of the binaries of its own package. Building the two packages together gives the
@@ -47,6 +50,7 @@ fn command(data: &Path, port: u16) -> Command {
 pub(crate) fn program() -> Command {
     let mut command = Command::new(binary());
     command.env("ASSISTANT_KEY", "the key of a model");
+    command.env("DORMOUSE_VAULT_default_OPENAI", String::from_utf8_lossy(HOOK).into_owned());
     command
 }
 

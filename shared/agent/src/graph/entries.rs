@@ -10,6 +10,8 @@ use super::run::PlannedCall;
 
 /// Bytes of JSON of lists of tools that an entry keeps for replays.
 const LISTED: usize = 48 * 1024;
+/// Name of the entry about tools that are missing.
+const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
 
@@ -46,6 +48,16 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
             .with("cost", call.cost)
             .with("duration_ms", call.duration_ms)
     })
+}
+
+/// The sources of tools, and single tools, that the agent has to do without, each with the reason.
+pub(crate) fn tools_missing(missing: &[(String, String)]) -> Result<(), NodeError> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let kind = EntryKind::vendor(TOOLS_MISSING).map_err(|error| NodeError::new(error.to_string()))?;
+    let one = |(source, reason): &(String, String)| json!({ "source": source, "reason": reason });
+    record(JournalEntry::new(kind).with("missing", missing.iter().map(one).collect::<Vec<_>>()))
 }
 
 /// An entry of `kind` about `call`.

@@ -17,7 +17,7 @@ use super::children::wanted;
 use super::compact;
 use super::context;
 use super::digest::of_value;
-use super::entries::{ModelCall, model_call};
+use super::entries::{ModelCall, model_call, tools_missing};
 use super::gates::{self, at_end};
 use super::parts::{AgentParts, DeltaSink, Markers};
 use super::plan::{give_up, invocation, plan, settle};
@@ -90,6 +90,9 @@ pub(crate) async fn think(
         listed: if run.steps == 1 { tools.listed.clone() } else { Map::new() },
     };
     model_call(parts, entry)?;
+    if run.steps == 1 {
+        tools_missing(&tools.missing)?;
+    }
     let stop = gates::after_model(parts, &run, &mut response).await?;
     let follow = follow(parts, markers, &tools, &mut run, &response, stop).await?;
     let said = std::iter::once(Message::Assistant(response.message)).chain(follow);

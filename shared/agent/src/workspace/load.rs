@@ -198,17 +198,10 @@ impl<'f> Loader<'f> {
         for (path, _) in self.inside(MODELS, &[".yaml", ".yml"]) {
             let mut problems = FileProblems::new(path);
             for entry in self.entries(path, "models by their names", &mut problems) {
-                let earlier = self.workspace.models.get(&entry.key).map(|first| first.file.clone());
-                match earlier {
-                    Some(first) => {
-                        let message =
-                            format!("model `{}` is declared in {first} already, which counts: rename one", entry.key);
-                        problems.warning(entry.line, message);
-                    }
-                    None => {
-                        let model = ModelDefinition::read(&entry.key, path, &entry.value, &mut problems);
-                        self.workspace.models.extend(model.map(|model| (entry.key.clone(), model)));
-                    }
+                let first = self.workspace.models.get(&entry.key).map(|first| first.file.as_str());
+                if problems.is_first((DefinitionKind::Model, "model"), &entry.key, Some(entry.line), first) {
+                    let model = ModelDefinition::read(&entry.key, path, &entry.value, &mut problems);
+                    self.workspace.models.extend(model.map(|model| (entry.key.clone(), model)));
                 }
             }
             self.keep(problems);
@@ -235,7 +228,7 @@ impl<'f> Loader<'f> {
             let action = action.and_then(|node| action::definition(path, &place, &node, &mut problems));
             if let Some(action) = action {
                 let first = self.workspace.actions.get(&action.name).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Action, "action"), &action.name, first) {
+                if problems.is_first((DefinitionKind::Action, "action"), &action.name, None, first) {
                     self.workspace.actions.insert(action.name.clone(), action);
                 }
             }
@@ -251,7 +244,7 @@ impl<'f> Loader<'f> {
             let skill = text.and_then(|text| SkillDefinition::read(folder, path, text, &mut problems));
             if let Some(mut skill) = skill {
                 let first = self.workspace.skills.get(&skill.name).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, first) {
+                if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, None, first) {
                     skill.resources = Arc::new(self.beside(path, place, &mut problems));
                     self.workspace.skills.insert(skill.name.clone(), skill);
                 }
@@ -269,7 +262,7 @@ impl<'f> Loader<'f> {
             let hook = hook.and_then(|node| HookDefinition::read(path, stem, &node, &mut problems));
             if let Some(hook) = hook {
                 let first = self.workspace.hooks.get(&hook.name).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Hook, "hook"), &hook.name, first) {
+                if problems.is_first((DefinitionKind::Hook, "hook"), &hook.name, None, first) {
                     self.workspace.hooks.insert(hook.name.clone(), hook);
                 }
             }

@@ -99,10 +99,16 @@ impl<'f> FileProblems<'f> {
 
     /// True if there is no `first` file that declares `name` already. Where there is, that one counts, and this file's is
     /// an error.
-    pub(crate) fn is_first(&mut self, (kind, word): (DefinitionKind, &str), name: &str, first: Option<&str>) -> bool {
+    pub(crate) fn is_first(
+        &mut self,
+        (kind, word): (DefinitionKind, &str),
+        name: &str,
+        line: Option<usize>,
+        first: Option<&str>,
+    ) -> bool {
         let Some(first) = first else { return true };
         self.about(DefinitionName::new(kind, self.file));
-        self.error(None, format!("{word} `{name}` is declared in {first} already, which counts: rename one"));
+        self.error(line, format!("{word} `{name}` is declared in {first} already, which counts: rename one"));
         false
     }
 

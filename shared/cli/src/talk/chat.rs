@@ -128,6 +128,9 @@ async fn converse(
     Ok(TalkOutcome::Fine)
 }
 
+/// The event about tools that an agent has to do without.
+const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
+
 /// One conversation.
 struct Conversation {
     client: Client,
@@ -204,12 +207,22 @@ impl Conversation {
             let time = payload.get("duration_ms").and_then(Value::as_u64);
             let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
             self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{PLAIN}"));
+        } else if event.event.as_str() == TOOLS_MISSING {
+            self.show_missing(payload);
         } else if event.event == EventKind::TaskCompleted {
             self.screen.end_of_answer();
         } else {
             self.show_message(event);
         }
         None
+    }
+
+    /// Tools that the agent has to do without.
+    fn show_missing(&self, payload: &Map) {
+        for one in payload.get("missing").and_then(Value::as_array).into_iter().flatten() {
+            let text = |name: &str| plain(one[name].as_str().unwrap_or_default());
+            self.screen.line(&format!("! the tools of `{}` are missing: {}", text("source"), text("reason")));
+        }
     }
 
     /// A message of the agent that was not shown while it came.

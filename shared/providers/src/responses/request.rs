@@ -3,14 +3,14 @@ use dormouse_ports::model::{
 };
 use serde_json::{Value, json};
 
-use super::ORIGIN;
 use crate::body::{Body, Sampling, without_stream};
 use crate::check::{invalid, unsupported_fields};
+use crate::openai::OF_RESPONSES;
 use crate::openai::request::{address, arguments_text, schema_name};
 use crate::schema::is_strict;
 
 /// The body of `POST /responses`.
-pub(super) fn encode(model: &str, request: &CompletionRequest, in_background: bool) -> Result<Value, ModelError> {
+pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bool) -> Result<Value, ModelError> {
     let config = &request.config;
     unsupported_fields(config, "OpenAI Responses")?;
     if config.stop_sequences.is_some() {
@@ -76,7 +76,7 @@ fn part(block: &Block) -> Option<Value> {
 
 /// Reasoning first, as it came; then the text, then the calls.
 fn assistant(message: &AssistantMessage) -> Vec<Value> {
-    let is_own = message.origin.as_deref() == Some(ORIGIN);
+    let is_own = message.origin.as_deref() == Some(OF_RESPONSES);
     let blocks = message.content.blocks().unwrap_or_default();
     let mut items: Vec<_> = blocks.iter().filter(|_| is_own).filter_map(reasoning).collect();
     let text = message.content.as_text();

@@ -6,7 +6,7 @@ use crate::judge::{arguments, counter};
 use crate::wire::{Answer, Called, Malformed};
 
 /// Reads an answer that has ended.
-pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+pub(crate) fn decode(body: &Value) -> Result<Answer, Malformed> {
     let items = body.get("output").and_then(Value::as_array);
     let items = items.ok_or_else(|| Malformed::new("`output` is no list"))?;
     let mut blocks = Vec::new();

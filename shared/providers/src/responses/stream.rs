@@ -5,7 +5,7 @@ use crate::wire::{Assembler, Emit, Progress, StreamFault};
 
 /// Events of a response: pieces for people, and at the end the response whole.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     text: String,
     response: Option<Value>,
 }

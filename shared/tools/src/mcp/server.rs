@@ -29,6 +29,10 @@ use crate::Values;
 /// Times that a server may ask for the same call again without asking a person.
 const MOST_ROUNDS: u32 = 8;
 
+/// How long a server that did not answer in time is not asked for its list again: otherwise every step of a run would
+/// wait for it.
+const REST: Duration = Duration::from_secs(60);
+
 /// The tools of one MCP server. The conversation begins with the first request and is begun again when it was lost; a
 /// call that may have reached the server is never sent a second time.
 pub struct McpServer {
@@ -38,6 +42,8 @@ pub struct McpServer {
     handler: Handler,
     connection: Mutex<Option<Arc<Connection>>>,
     listed: Mutex<Option<Listed>>,
+    /// When it last did not list its tools in time, and what that was answered with.
+    late: Mutex<Option<(Instant, ToolError)>>,
 }
 
 /// A list of tools, and how long it holds.
@@ -68,7 +74,15 @@ impl McpServer {
     /// The server of `config`. Nothing is sent before it is asked for something.
     pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
         let handler = Handler::new(&config.name, listener);
-        Self { config, fetch, values, handler, connection: Mutex::default(), listed: Mutex::default() }
+        Self {
+            config,
+            fetch,
+            values,
+            handler,
+            connection: Mutex::default(),
+            listed: Mutex::default(),
+            late: Mutex::default(),
+        }
     }
 
     /// The same server, whose questions in the midst of calls are put to `asker`.
@@ -123,8 +137,21 @@ impl McpServer {
         ToolError::new(ToolErrorKind::TimedOut, message)
     }
 
-    /// The tools, asked for where they are not known or have changed.
+    /// The tools, asked for where they are not known or have changed. A server that was late rests first.
     async fn specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
+        let mut late = self.late.lock().await;
+        if let Some((_, error)) = late.as_ref().filter(|(at, _)| at.elapsed() < REST) {
+            return Err(error.clone());
+        }
+        let specs = self.asked_specs().await;
+        *late = match &specs {
+            Err(error) if error.kind == ToolErrorKind::TimedOut => Some((Instant::now(), error.clone())),
+            Ok(_) | Err(_) => None,
+        };
+        specs
+    }
+
+    async fn asked_specs(&self) -> Result<Arc<Vec<ToolSpec>>, ToolError> {
         let mut listed = self.listed.lock().await;
         let connection = match &*listed {
             Some(known) if known.is_fresh(self.handler.changes(), self.config.list_max_age) => {

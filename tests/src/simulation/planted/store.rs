@@ -114,6 +114,11 @@ impl LyingStore {
         {
             metadata.shift_remove("accepts");
         }
+        if self.has(PlantedBug::ForgetMark)
+            && let Some(InvocationWrite::Progress { paused, .. }) = &mut commit.invocation
+        {
+            unmark(&mut paused.state);
+        }
         if self.has(PlantedBug::NoteBlindly)
             && let Some(InvocationWrite::Answer { paused, .. }) = &mut commit.invocation
             && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
@@ -288,6 +293,16 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
     }
 }
 
+/// Takes the marks of calls that have begun out of the state of an agent.
+fn unmark(state: &mut Map) {
+    let calls = state.get_mut("calls").and_then(Value::as_array_mut).into_iter().flatten();
+    for status in calls.filter_map(|call| call.get_mut("status")) {
+        if status["is"] == "begun" {
+            status["is"] = "ready".into();
+        }
+    }
+}
+
 #[async_trait]
 impl Records for LyingStore {
     async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
@@ -451,6 +466,11 @@ impl Commits for LyingStore {
         let commit = self.loosened(commit).await;
         match &commit.invocation {
             Some(InvocationWrite::Cancel { .. }) if self.has(PlantedBug::LoseCancellation) => return Ok(()),
+            Some(InvocationWrite::Progress { from: ProgressFrom::Claimed(_), .. })
+                if self.has(PlantedBug::ForgetStep) =>
+            {
+                return Ok(());
+            }
             Some(InvocationWrite::Conclude { .. }) if self.has(PlantedBug::EndCanceled) => {
                 return self.inner.commit(&Commit { invocation: None, ..commit }).await;
             }

@@ -6,7 +6,7 @@
 //! | 429 (with `retry-after` or without), 5xx, an answer that breaks off | nobody: it is asked again | until it answers |
 //! | a call with arguments that are no JSON or break the schema, an unknown tool, a name in another case | the model | 1 |
 //! | 2 MB of a tool's output | the model: what is shown is cut, the whole is kept | 1 |
-//! | a server of tools that is down | the operator's log; the agent works without | 1 |
+//! | a server of tools that is down | whoever follows the task (`vendor.dormouse.tools_missing`), and the log; the agent works without | 1 |
 //! | a mistake in a file | whoever checks the workspace: file and line; the other agents run | 0 |
 
 use std::fs;
@@ -21,7 +21,7 @@ use super::world::{Assistant, Wire, command};
 use super::{DONE, last_words};
 
 const FAILED: [TaskStatus; 1] = [TaskStatus::Failed];
-const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
+pub(super) const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_provider_refuses_for_good_fails_the_task_after_one_call() {
@@ -80,7 +80,7 @@ async fn what_may_pass_is_asked_again_until_it_answers() {
 }
 
 /// The results that the model was shown, of its last request.
-fn results(assistant: &Assistant) -> Vec<String> {
+pub(super) fn results(assistant: &Assistant) -> Vec<String> {
     let last = assistant.model.requests().pop().expect("a request");
     let messages = last["messages"].as_array().cloned().unwrap_or_default();
     let results = messages.iter().filter(|message| message["role"] == "tool");
@@ -135,6 +135,12 @@ async fn large_output_is_cut_and_a_server_that_is_down_is_done_without() {
     assert!(told.len() < 40_000 && told.contains("bytes are shown"), "{} bytes", told.len());
     let offered = assistant.model.requests()[0]["tools"].to_string();
     assert!(offered.contains("look"), "what can be called is offered: {offered}");
+    let events = Wire::of(&dormouse).events(&task).await;
+    let missing: Vec<_> =
+        events.iter().filter(|event| event.event.as_str() == "vendor.dormouse.tools_missing").collect();
+    assert_eq!(missing.len(), 1, "it is told once");
+    let told = Value::Object(missing[0].payload.clone()).to_string();
+    assert!(told.contains("docs") && told.contains("no connection"), "{told}");
     assert_eq!(assistant.model.requests().len(), 2);
 }
 
@@ -159,7 +165,9 @@ fn mistakes_in_files_are_told_with_file_and_line_and_disable_only_what_they_are_
 
     let again = path(".openharness/models/again.yaml");
     fs::copy(path(".openharness/models/models.yaml"), &again).expect("a file");
-    let (_, told) = check();
+    let (status, told) = check();
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains(".openharness/models/models.yaml:2: error"), "{told}");
     assert!(told.contains("model `main` is declared in .openharness/models/again.yaml already"), "{told}");
     fs::remove_file(&again).expect("it goes");
 

@@ -4,6 +4,7 @@
 mod bad_input;
 mod bedrock;
 mod secrets;
+mod servers;
 mod slow;
 pub(crate) mod world;
 

@@ -6,13 +6,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use dormouse_local::ScriptedTurn;
 use dormouse_protocol::resource::TaskStatus;
+use hmac::{Hmac, Mac};
 use serde_json::json;
+use sha2::Sha256;
 
 use super::world::{Assistant, Wire, eventually};
 use super::{DONE, last_words};
-use crate::process::Dormouse;
+use crate::process::{Dormouse, HOOK};
 
 const UNASKED: &str = "default_agent: assistant\nmodels: {default: workspace/main}\n";
 
@@ -158,6 +162,64 @@ async fn canceling_a_run_cancels_what_its_model_thinks() {
     assert!(assistant.model.jobs()[0].is_canceled, "the provider is told");
     let told = Wire::of(&dormouse).get(&format!("/v1/tasks/{task}")).await;
     assert_eq!(told["status"], json!(TaskStatus::Canceled), "{told}");
+
+    // From the command line it is the same.
+    let task = assistant.send(&dormouse, "hello again");
+    sleeps(&dormouse, &task).await;
+    let canceled = dormouse.command(&["cancel", &task]).output().expect("it runs");
+    assert!(canceled.status.success(), "{canceled:?}");
+    eventually("the provider is told", || assistant.model.jobs()[1].is_canceled).await;
+}
+
+/// What a provider signs with `secret`, as Standard Webhooks says.
+fn signed(id: &str, body: &str, secret: &[u8]) -> [(&'static str, String); 3] {
+    let time = jiff::Timestamp::now().as_second().to_string();
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key");
+    mac.update(format!("{id}.{time}.{body}").as_bytes());
+    let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    [("webhook-id", id.to_owned()), ("webhook-timestamp", time), ("webhook-signature", signature)]
+}
+
+/// The provider's webhook wakes the run, which looks at once: believed by its signature, and of what it says only that
+/// there is something to look at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_of_the_provider_wakes_the_run() {
+    let assistant = Assistant::hired().await;
+    assistant.in_the_background();
+    assistant.answers(|_| ScriptedTurn::saying("here I am").after(Duration::from_secs(11)));
+    let dormouse = assistant.serve();
+    let wire = Wire::of(&dormouse);
+    let workspace = wire.post("/v1/workspaces", "w", &json!({ "name": "desk", "root": "/" })).await.1["id"].clone();
+    let session = wire.post("/v1/sessions", "s", &json!({ "workspace_id": workspace })).await.1["id"].clone();
+    let vault = json!({ "provider": "env", "capabilities": ["webhooks:verify"], "workspace_id": workspace });
+    let vault = wire.post("/v1/vaults", "v", &vault).await.1["id"].clone();
+    let connector = json!({ "provider": "openai", "workspace_id": workspace, "target_session_id": session,
+        "auth": { "scheme": "standard_webhooks", "vault_id": vault, "secrets": ["OPENAI"] },
+        "mapping": { "kind": "model" } });
+    let (status, connector) = wire.post("/v1/connectors", "c", &connector).await;
+    assert_eq!(status, 201, "{connector}");
+    let url = dormouse.url(connector["webhook"]["path"].as_str().expect("a path"));
+    let deliver = async |id: &str, job: &str, secret: &[u8]| {
+        let body = json!({ "type": "response.completed", "data": { "id": job } }).to_string();
+        let request = reqwest::Client::new().post(&url).header("content-type", "application/json");
+        let request = signed(id, &body, secret).into_iter().fold(request, |all, (name, value)| all.header(name, value));
+        let answer = request.body(body).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<serde_json::Value>().await.expect("JSON"))
+    };
+
+    let task = assistant.send(&dormouse, "hello");
+    // It has looked three times by itself, and would look again ten seconds later.
+    eventually("it looks", || assistant.model.jobs().first().is_some_and(|job| job.polls == 3)).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let job = assistant.model.jobs()[0].id.clone();
+    assert_eq!(deliver("d1", &job, b"somebody else").await.0, 401);
+    let (status, told) = deliver("d2", &job, HOOK).await;
+    assert_eq!((status, &told["status"]), (200, &json!("accepted")), "{told}");
+    assert_eq!(deliver("d2", &job, HOOK).await.1["status"], "deduped");
+    assert_eq!(deliver("d3", "resp_of_somebody_else", HOOK).await.0, 200, "nobody waits for it");
+    wire.task(&task, &DONE).await;
+    assert_eq!(last_words(&dormouse, &task), "here I am");
+    assert_eq!((assistant.model.jobs().len(), assistant.model.jobs()[0].polls), (1, 4));
 }
 
 /// A job that its provider gives up is begun anew, as another one.

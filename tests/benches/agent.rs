@@ -1,0 +1,287 @@
+//! What a step of an agent costs: a call of its model, and the call of a tool that the model asks for.
+//!
+//! Run with `make bench-agent`. Runs go through the operations of `/v1`, the harness, the engine and the graph of an agent;
+//! model and tool answer at once, so that what is left is our own. Requests and units are those of the store on DynamoDB.
+//! What begins and ends a run does not count: a run of [`FEW`] steps is taken from one of [`MANY`]. Requests that grow with
+//! the conversation are an error, and so are more than [`MOST_REQUESTS`] of a step of a turn; what a task of `/v1` makes
+//! beside them is told.
+
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+#[path = "common/api.rs"]
+mod api;
+#[path = "../../shared/agent/tests/cast/mod.rs"]
+mod cast;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use dormouse_agent::graph::graph;
+use dormouse_api::RecordingStore;
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{
+    DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
+};
+use dormouse_ports::model::{CallEvent, CallObserver, CallOptions, CompletionRequest, Message, ModelProvider};
+use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
+use dormouse_ports::{
+    Commit, Commits, Fetch, FetchError, FetchRequest, FetchResponse, GrowingLists, IdSource, Map, SessionExpectation,
+    SessionWrite,
+};
+use dormouse_providers::{ProviderPorts, ProviderSetup, openai};
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
+use dormouse_testkit::{MemoryBus, MemoryStore, MemorySubscriptions};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::{Deployment, Units};
+use crate::cast::{ScriptedModel, Toolbox, calls, parts, says, tool};
+
+/// Messages of the conversation before the run.
+const HISTORIES: [usize; 2] = [10, 1_000];
+/// Steps of the runs that are compared.
+const FEW: usize = 4;
+const MANY: usize = 24;
+/// Requests that a step may make.
+const MOST_REQUESTS: u64 = 2;
+/// How often what is timed is done; the fastest counts.
+const ROUNDS: usize = 5;
+/// Pieces of a streamed answer.
+const TOKENS: usize = 200;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    println!("a step: the model is asked, and calls a tool that may run again; {FEW} steps are taken from {MANY}");
+    println!("run of    messages before  requests  write units  read units  ms with the store, embedded");
+    for way in [Way::Turn, Way::Task] {
+        let mut flat = None;
+        for history in HISTORIES {
+            let (units, spent) = step(history, way).await;
+            let each = |amount: f64| amount / (MANY - FEW) as f64;
+            let [requests, writes, reads] = [units.requests as f64, units.writes, units.reads].map(each);
+            let millis = spent.as_secs_f64() * 1e3;
+            println!(
+                "{:<8}  {history:>15}  {requests:>8.1}  {writes:>11.1}  {reads:>10.1}  {millis:>10.2}",
+                way.name()
+            );
+            let most = MOST_REQUESTS * (MANY - FEW) as u64;
+            assert!(
+                way == Way::Task || units.requests <= most,
+                "a step makes more than {MOST_REQUESTS} requests: {units:?}"
+            );
+            assert_eq!(*flat.get_or_insert(units.requests), units.requests, "requests grow with the conversation");
+        }
+    }
+    println!("goal: at most {MOST_REQUESTS} requests, the same behind any conversation");
+    println!();
+    println!("messages before  ms of our own, a step  first token  each token");
+    for history in HISTORIES {
+        let own = own_time(history).await.as_secs_f64() * 1e3;
+        let (first, each) = first_token(history).await;
+        let [first, each] = [first, each].map(|time| time.as_secs_f64() * 1e6);
+        println!("{history:>15}  {own:>21.2}  {first:>8.0} µs  {each:>7.1} µs");
+    }
+    println!("goal: less than 1000 µs from the first bytes of an answer to the client's first token");
+}
+
+/// How a run is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A turn of a graph.
+    Turn,
+    /// A task of `/v1`, whose steps are published.
+    Task,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "a turn",
+            Self::Task => "a task",
+        }
+    }
+
+    /// Runs the agent in `session`.
+    async fn run(self, deployment: &Deployment, session: &str) -> TurnOutcome {
+        match self {
+            Self::Turn => {
+                let state = Map::from_iter([("messages".to_owned(), json!([{ "role": "user", "content": "go" }]))]);
+                let turn = FreshTurn { session_id: Some(session.into()), ..FreshTurn::new("helper", state) };
+                deployment.harness.turn(Transmission::from(turn)).await.outcome
+            }
+            Self::Task => {
+                let input = json!({ "role": "user", "parts": [{ "type": "text", "text": "go" }] });
+                let body = json!({ "input": input, "persona_id": "persona_helper" });
+                let task = deployment.post(&format!("/v1/sessions/{session}/tasks"), &body).await;
+                deployment.harness.take_up(&task["id"].as_str().expect("an id").into(), None).await.outcome
+            }
+        }
+    }
+}
+
+/// An agent whose next run has as many steps as the counter says.
+fn agent(left: Arc<AtomicUsize>) -> GraphRegistry {
+    let model = ScriptedModel::new(move |_| {
+        let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
+        Ok(match before.unwrap_or_default() {
+            0 => says("done"),
+            number => calls(&[(&format!("call-{number}"), "look", json!({ "to": "the weather of tomorrow" }))]),
+        })
+    });
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| {
+        Ok(ToolReply::Done(ToolOutput::text("It rains in the morning, and clears up by noon.".repeat(6))))
+    });
+    let parts = parts("policy: {max_steps: 1000}", model, tools, Arc::new(SystemClock::default()));
+    GraphRegistry::new([Arc::new(graph(parts).expect("a graph"))])
+}
+
+/// A conversation of so many messages, of about 400 bytes each.
+fn conversation(count: usize) -> Vec<Value> {
+    let said = |number: usize| {
+        let role = if number.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({ "role": role, "content": format!("{number}: {}", "what was said of it then ".repeat(16)) })
+    };
+    (0..count).map(said).collect()
+}
+
+/// Units of all steps by which the longer run is longer, and the time of one of them.
+async fn step(history: usize, way: Way) -> (Units, Duration) {
+    let left = Arc::new(AtomicUsize::new(0));
+    let deployment = Deployment::running(agent(left.clone()), &["helper"]).await;
+    let mut costs = Vec::new();
+    for steps in [FEW, MANY] {
+        let session = deployment.new_session().await;
+        remember(&deployment, &session, history).await;
+        left.store(steps, Ordering::SeqCst);
+        deployment.meter.reset();
+        let began = Instant::now();
+        let outcome = way.run(&deployment, &session).await;
+        costs.push((Units::of(&deployment.meter), began.elapsed()));
+        let TurnOutcome::Completed(turn) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(turn.state["steps"], steps + 1, "each step is one call of the model");
+        assert!(turn.state["messages"].as_array().is_some_and(|all| all.len() > history), "it knows what was said");
+    }
+    let [(few, short), (many, long)] = costs[..] else { panic!("two runs") };
+    let units = Units {
+        requests: many.requests - few.requests,
+        writes: many.writes - few.writes,
+        reads: many.reads - few.reads,
+    };
+    (units, long.saturating_sub(short) / (MANY - FEW) as u32)
+}
+
+/// The session has said so much before.
+async fn remember(deployment: &Deployment, session: &str, history: usize) {
+    let state = Map::from_iter([("messages".to_owned(), Value::from(conversation(history)))]);
+    let session = Some(SessionWrite {
+        session_id: session.into(),
+        save: Some((state, "1".to_owned())),
+        expect: SessionExpectation::Any,
+        lease: None,
+        release: false,
+    });
+    let growing = GrowingLists { fields: vec!["messages".into()], stored: Vec::new() };
+    let commit = Commit { session, growing, ..Commit::new(RandomIds.fresh(), Timestamp::now()) };
+    deployment.store.commit(&commit).await.expect("it is saved");
+}
+
+/// The time of a step whose store answers at once.
+async fn own_time(history: usize) -> Duration {
+    let mut least = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let mut times = Vec::new();
+        for steps in [FEW, MANY] {
+            let left = Arc::new(AtomicUsize::new(steps));
+            let store = Arc::new(MemoryStore::default());
+            let clock = Arc::new(SystemClock::default());
+            let ports = Ports {
+                store: RecordingStore::new(store.clone(), store.clone(), clock.clone()).into(),
+                clock,
+                ids: Arc::new(RandomIds),
+                spawner: Arc::new(TokioSpawner),
+                planner: Arc::new(DescriptorWakes),
+            };
+            let harness = Harness::new(
+                Engine::new(ports),
+                agent(left),
+                Arc::new(MemorySubscriptions::default()),
+                Arc::new(MemoryBus::default()),
+                HarnessConfig::new(Mode::Sessioned),
+            );
+            let mut said = conversation(history);
+            said.push(json!({ "role": "user", "content": "go" }));
+            let state = Map::from_iter([("messages".to_owned(), Value::from(said))]);
+            let began = Instant::now();
+            let turn = FreshTurn { invocation_id: Some("run".into()), ..FreshTurn::new("helper", state) };
+            let outcome = harness.turn(Transmission::from(turn)).await.outcome;
+            times.push(began.elapsed());
+            assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+        }
+        least = least.min(times[1].saturating_sub(times[0]) / (MANY - FEW) as u32);
+    }
+    least
+}
+
+/// The network: each piece of the answer arrives when it is asked for, and the instant of the first is kept.
+struct Wire {
+    arrived: Arc<Mutex<Option<Instant>>>,
+}
+
+#[async_trait]
+impl Fetch for Wire {
+    async fn fetch(&self, _: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let arrived = self.arrived.clone();
+        let piece = |number: usize| {
+            let reason = if number == TOKENS { json!("stop") } else { Value::Null };
+            let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "model": "m", "choices":
+                [{ "index": 0, "delta": { "role": "assistant", "content": "word " }, "finish_reason": reason }] });
+            format!("data: {chunk}\n\n").into_bytes()
+        };
+        let pieces = (0..=TOKENS).map(piece).map(Ok);
+        let body = stream::iter(pieces).inspect(move |_| {
+            arrived.lock().expect("a lock").get_or_insert_with(Instant::now);
+        });
+        let headers = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
+        Ok(FetchResponse { status: 200, headers, body: body.boxed() })
+    }
+}
+
+/// The client: the instants of the first and the last token.
+#[derive(Default)]
+struct Client(Mutex<Vec<Instant>>);
+
+impl CallObserver for Client {
+    fn observe(&self, event: CallEvent<'_>) {
+        if matches!(event, CallEvent::Token { .. }) {
+            self.0.lock().expect("a lock").push(Instant::now());
+        }
+    }
+}
+
+/// The time from the first bytes of an answer to the client's first token, and from token to token.
+async fn first_token(history: usize) -> (Duration, Duration) {
+    let read = |message: Value| serde_json::from_value::<Message>(message).expect("a message");
+    let mut messages: Vec<Message> = conversation(history).into_iter().map(read).collect();
+    messages.push(Message::user("go"));
+    let request = CompletionRequest { stream: true, ..CompletionRequest::new(messages) };
+    let mut least = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        let arrived = Arc::new(Mutex::new(None));
+        let ports = ProviderPorts {
+            fetch: Arc::new(Wire { arrived: arrived.clone() }),
+            clock: Arc::new(SystemClock::default()),
+        };
+        let provider = openai(ProviderSetup::new(ports, "m"));
+        let client = Arc::new(Client::default());
+        let options = CallOptions { observer: client.clone(), retry: None, timeout: None };
+        provider.complete(&request, &options).await.expect("an answer");
+        let tokens = client.0.lock().expect("a lock").clone();
+        let arrived = arrived.lock().expect("a lock").expect("bytes");
+        let all = tokens[tokens.len() - 1].duration_since(tokens[0]);
+        least = (least.0.min(tokens[0].duration_since(arrived)), least.1.min(all / (tokens.len() - 1) as u32));
+    }
+    least
+}
