@@ -80,6 +80,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
             expose: Default::default(),
             source: Arc::new(Purse(sim_ports.clone())),
         }],
+        actions: Vec::new(),
         compacts: false,
         colleagues: Default::default(),
         successors: Vec::new(),
