@@ -138,9 +138,9 @@ impl GraphRegistry {
     /// The linked graph called `name`.
     ///
     /// # Errors
-    /// `graph_unknown`, with the names that there are.
+    /// `graph_unknown`, with the names of those that callers may begin.
     pub fn get(&self, name: &str) -> Result<&Arc<CompiledGraph>, EngineError> {
-        self.linked.get(name).ok_or_else(|| unknown(name, self.linked.keys().map(String::as_str)))
+        self.linked.get(name).ok_or_else(|| unknown(name, self.offered_names()))
     }
 
     /// The graph called `name` with which invocations begin now.
