@@ -9,12 +9,15 @@
 #   AUTHORIZATION  who may begin turns and send messages: KEYS (the default of a new stack; who has an API key), AWS_IAM
 #                  (who signs requests) or NONE (everybody)
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
+#   ISSUERS        the issuers whose tokens are taken beside API keys, a JSON array (guide: Who may ask)
+#   AUDIT_DAYS     for how many days it is kept who did what; not at all without it
 #   ALARM_EMAIL, ALARMS           who is told of alarms; all of them (the default) or few
 #   TAGS           tags of everything in the stack: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
 #   How much, and how fast:
 #   THROTTLING_RATE, THROTTLING_BURST         requests a second and at once that the API takes; 1000 and 2000
+#   RATE_KEY, RATE_TENANT                     requests a minute of one key, and of all keys of a tenant; any number without
 #   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
 #   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth to all but inbound
 #   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
@@ -139,6 +142,9 @@ given() {
     printf ', "%s=%s"' "$1" "$([ "$2" = - ] || printf '%s' "$2")"
 }
 
+# in_json: text as it stands inside of a string of JSON.
+in_json() { printf '%s' "$1" | tr -d '\n' | sed 's/\\/\\\\/g; s/"/\\"/g'; }
+
 # A turn of the function ends before the function does.
 longer() { [ -z "${TURN_SECONDS:-}" ] || echo $((TURN_SECONDS + 30 > $1 ? TURN_SECONDS + 30 : $1)); }
 
@@ -166,6 +172,10 @@ deploy() {
         given AllowedOrigins "${ALLOWED_ORIGINS:-}"
         given ThrottlingRate "${THROTTLING_RATE:-}"
         given ThrottlingBurst "${THROTTLING_BURST:-}"
+        given RateKey "${RATE_KEY:-}"
+        given RateTenant "${RATE_TENANT:-}"
+        given AuditDays "${AUDIT_DAYS:-}"
+        given Issuers "$(in_json "${ISSUERS:-}")"
         given InboundConcurrency "${INBOUND_CONCURRENCY:-}"
         given StreamConcurrency "${STREAM_CONCURRENCY:-$(tenth)}"
         given SignalConcurrency "${SIGNAL_CONCURRENCY:-$(tenth)}"

@@ -60,6 +60,26 @@ export interface DormouseParameters {
   readonly throttlingBurst?: number;
 
   /**
+   * How many requests a minute are taken of one API key or subject of an issuer; any number when 0. Default: 0.
+   */
+  readonly rateKey?: number;
+
+  /**
+   * How many requests a minute are taken of all keys of a tenant together; any number when 0. Default: 0.
+   */
+  readonly rateTenant?: number;
+
+  /**
+   * For how many days it is kept who did what; not at all when 0. Default: 0.
+   */
+  readonly auditDays?: number;
+
+  /**
+   * The issuers whose tokens are taken beside API keys, as a JSON array. None when empty.
+   */
+  readonly issuers?: string;
+
+  /**
    * The name under which the HTTP API is reached, like agents.example.com. Addresses that are given out begin with
    * it. The name that AWS gives to the API is used when empty.
    */
@@ -234,6 +254,10 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   allowedOrigins: "AllowedOrigins",
   throttlingRate: "ThrottlingRate",
   throttlingBurst: "ThrottlingBurst",
+  rateKey: "RateKey",
+  rateTenant: "RateTenant",
+  auditDays: "AuditDays",
+  issuers: "Issuers",
   domainName: "DomainName",
   certificateArn: "CertificateArn",
   hostedZoneId: "HostedZoneId",

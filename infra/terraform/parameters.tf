@@ -12,6 +12,10 @@ locals {
     AllowedOrigins       = var.allowed_origins
     ThrottlingRate       = var.throttling_rate
     ThrottlingBurst      = var.throttling_burst
+    RateKey              = var.rate_key
+    RateTenant           = var.rate_tenant
+    AuditDays            = var.audit_days
+    Issuers              = var.issuers
     DomainName           = var.domain_name
     CertificateArn       = var.certificate_arn
     HostedZoneId         = var.hosted_zone_id

@@ -100,6 +100,45 @@ variable "throttling_burst" {
   }
 }
 
+variable "rate_key" {
+  description = "How many requests a minute are taken of one API key or subject of an issuer; any number when 0. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.rate_key == null ? true : var.rate_key >= 0 && var.rate_key <= 1000000
+    error_message = "At least 0. At most 1000000."
+  }
+}
+
+variable "rate_tenant" {
+  description = "How many requests a minute are taken of all keys of a tenant together; any number when 0. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.rate_tenant == null ? true : var.rate_tenant >= 0 && var.rate_tenant <= 1000000
+    error_message = "At least 0. At most 1000000."
+  }
+}
+
+variable "audit_days" {
+  description = "For how many days it is kept who did what; not at all when 0. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.audit_days == null ? true : var.audit_days >= 0 && var.audit_days <= 3660
+    error_message = "At least 0. At most 3660."
+  }
+}
+
+variable "issuers" {
+  description = "The issuers whose tokens are taken beside API keys, as a JSON array. None when empty."
+  type        = string
+  default     = null
+}
+
 variable "domain_name" {
   description = "The name under which the HTTP API is reached, like agents.example.com. Addresses that are given out begin with it. The name that AWS gives to the API is used when empty."
   type        = string

@@ -20,6 +20,8 @@ pub struct Actor {
     pub scopes: BTreeSet<Scope>,
     /// Quota that its tasks count against.
     pub quota_id: Option<QuotaId>,
+    /// By what it proved who it is: the id of its key, or the name of its token's subject.
+    pub credential: String,
 }
 
 /// A request that is in order: its operation is known, its version spoken, its actor proved and allowed, its

@@ -442,6 +442,7 @@ fn delivered(
             workspaces: Some([resource.workspace_id.clone()].into()),
             scopes: [].into(),
             quota_id: None,
+            credential: resource.envelope.id.to_string(),
         },
         idempotency_key: None,
         target: found.target,

@@ -7,33 +7,49 @@
 //! # Invariants
 //! - The key itself is seen once, by its maker. No type here shows it when it is printed for debugging.
 //! - A key that is revoked is refused from then on: nothing is cached, each request reads the document.
+//! - That a key is used is written once an hour by each process, into a document of its own: nobody who serves writes
+//!   keys.
 //! - An unknown id, a wrong secret and an expired key get the same answer for the same work: one read, one hash, one
 //!   comparison in constant time.
 
 mod token;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::{
-    Breadth, Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
+    Breadth, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite, IdSource, Journal, ListRequest,
+    Listed, Map, Page, Records, StoreError,
 };
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::{QuotaId, WorkspaceId};
-use jiff::Timestamp;
+use dormouse_protocol::resource::Quota;
+use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
 
 use crate::Actor;
+use crate::audit::{AuditLog, BegunEntry, Deed};
+use crate::documents::Stored;
 use crate::identity::Issuers;
+use crate::rates::{RateLimits, Rates, Taken};
 pub use token::{CHANCE, KeyToken};
 
 /// The kind of the documents.
 const KIND: &str = "key";
+/// The kind of the documents that tell when keys were used.
+const USE: &str = "key_use";
 /// The list that all of them stand in.
 const LIST: &str = "keys";
+
+/// How old the last use of a key is told to be at most.
+const USE_NOTED_EVERY: SignedDuration = SignedDuration::from_hours(1);
+
+/// The field of the instant in such a document.
+const USED_AT: &str = "used_at";
 
 /// The longest name of an actor or a tenant.
 const LONGEST_NAME: usize = 64;
@@ -67,6 +83,11 @@ pub struct KeyInfo {
     pub id: String,
     /// Instant at which it was made.
     pub created_at: Timestamp,
+    /// Instant at which it was used, at most an hour before its last use; `None` for a key that never was.
+    pub last_used_at: Option<Timestamp>,
+    /// Quota that the tasks of its holder count against.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_id: Option<QuotaId>,
     /// Rights of its holder.
     #[serde(flatten)]
     pub grant: Grant,
@@ -85,11 +106,41 @@ struct StoredKey {
     hash: String,
 }
 
+/// The way to the store of what is written about callers.
+pub struct Writes {
+    /// Commits to the store that the keys are in.
+    pub commits: Arc<dyn Commits>,
+    /// Names the commits.
+    pub ids: Arc<dyn IdSource>,
+}
+
+impl fmt::Debug for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Writes")
+    }
+}
+
+/// What is asked of callers and noted about them beside who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessPolicy {
+    /// How many requests they may send.
+    pub rates: RateLimits,
+    /// For how long it is kept who did what; nothing is kept without it.
+    pub audit: Option<SignedDuration>,
+}
+
 /// Knows the callers: by their keys, and by the tokens of issuers that are trusted. Cheap to clone.
 #[derive(Clone)]
 pub struct Keys {
     records: Arc<dyn Records>,
     issuers: Option<Issuers>,
+    writes: Option<Arc<Writes>>,
+    rates: Option<Arc<Rates>>,
+    /// True if the rates are counted in the store.
+    shares: bool,
+    audit: Option<AuditLog>,
+    /// When the use of a key was last noted, by the keys' ids.
+    noted: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
 impl fmt::Debug for Keys {
@@ -101,7 +152,22 @@ impl fmt::Debug for Keys {
 impl Keys {
     /// The keys that `records` hold.
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records, issuers: None }
+        Self { records, issuers: None, writes: None, rates: None, shares: false, audit: None, noted: Arc::default() }
+    }
+
+    /// The same, which notes by `writes` when keys are used.
+    #[must_use]
+    pub fn writing(self, writes: Writes) -> Self {
+        Self { writes: Some(Arc::new(writes)), ..self }
+    }
+
+    /// The same under `policy`. Rates are counted in the store where others serve beside this process (`is_shared`) and
+    /// it may write, else in memory. The audit log is kept only by one that may write.
+    #[must_use]
+    pub fn under(self, policy: AccessPolicy, is_shared: bool) -> Self {
+        let limited = policy.rates != RateLimits::default();
+        let audit = self.writes.clone().zip(policy.audit).map(|(writes, keep)| AuditLog::new(writes, keep));
+        Self { rates: limited.then(|| Arc::new(Rates::new(policy.rates))), shares: is_shared, audit, ..self }
     }
 
     /// The same, which also takes the tokens of `issuers`.
@@ -125,12 +191,43 @@ impl Keys {
     pub fn creation_limited(token: &KeyToken, grant: Grant, quota_id: Option<QuotaId>, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
         let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash() };
-        let body = match serde_json::to_value(stored) {
-            Ok(Value::Object(body)) => body,
-            // The type is an object, and all of its keys are text.
-            Ok(_) | Err(_) => Map::new(),
+        Self::write(token.id(), 0, Some(stored.body()), expires_at)
+    }
+
+    /// The journal that a store has to commit for `token` to take the place of the key `id` from `now` on, and what is
+    /// known of the new key then. It has the rights of the old one, which is refused from `old_until` on, and the same
+    /// end unless `expires_at` names another. `None` if there is no such key.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn rotation(
+        &self,
+        id: &str,
+        token: &KeyToken,
+        expires_at: Option<Timestamp>,
+        (old_until, now): (Timestamp, Timestamp),
+    ) -> Result<Option<(Journal, KeyInfo)>, StoreError> {
+        let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
+        let Some((document, old)) = found.and_then(|document| read(&document).map(|old| (document, old))) else {
+            return Ok(None);
         };
-        Self::write(token.id(), 0, Some(body), expires_at)
+        let grant = Grant { expires_at: expires_at.or(old.grant.expires_at), ..old.grant.clone() };
+        let creation = Self::creation_limited(token, grant.clone(), old.quota_id.clone(), now);
+        let quota_id = old.quota_id.clone();
+        let until = old.grant.expires_at.map_or(old_until, |end| end.min(old_until));
+        let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, ..old };
+        let ending = Self::write(id, document.version, Some(old.body()), Some(until));
+        let info = KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant };
+        Ok(Some((creation.merged_with(ending), info)))
+    }
+
+    /// True if `tenant` has the quota `id`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn has_quota(&self, tenant: &str, id: &QuotaId, now: Timestamp) -> Result<bool, StoreError> {
+        let quota = Stored::<Quota>::load(&*self.records, id, now).await?;
+        Ok(quota.is_some_and(|quota| quota.kept.tenant == tenant))
     }
 
     /// The journal that a store has to commit for the key `id` to be refused from then on; `None` if there is no such
@@ -153,10 +250,16 @@ impl Keys {
         let request = ListRequest { list, breadth, after, limit, newest_first: false, now };
         let page = self.records.documents(&request).await?;
         let info = |document: Document| {
-            let StoredKey { grant, created_at, .. } = read(&document)?;
-            Some(KeyInfo { id: document.key.id, created_at, grant })
+            let StoredKey { grant, created_at, quota_id, .. } = read(&document)?;
+            Some(KeyInfo { id: document.key.id, created_at, last_used_at: None, quota_id, grant })
         };
-        Ok(Page { items: page.items.into_iter().filter_map(info).collect(), next: page.next })
+        let known = page.items.into_iter().filter_map(info);
+        let used = known.map(async |key| {
+            let noted = self.records.document(&DocumentKey::new(USE, &key.id), now).await?;
+            let last_used_at = noted.as_ref().and_then(used_at);
+            Ok(KeyInfo { last_used_at, ..key })
+        });
+        Ok(Page { items: try_join_all(used).await?, next: page.next })
     }
 
     fn write(id: &str, expect: u64, body: Option<Map>, expires_at: Option<Timestamp>) -> Journal {
@@ -181,14 +284,99 @@ impl Keys {
         let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
         let same = padded(known).ct_eq(&padded(&token.hash()));
         let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
-        Ok(good.filter(|_| same.into()).map(|StoredKey { grant, quota_id, .. }| Actor {
+        let good = good.filter(|_| same.into());
+        if good.is_some()
+            && let Err(error) = self.note_use(token.id(), now).await
+        {
+            tracing::debug!(%error, key = token.id(), "the use of a key was not noted");
+        }
+        Ok(good.map(|StoredKey { grant, quota_id, .. }| Actor {
             quota_id,
+            credential: token.id().to_owned(),
             name: grant.actor,
             tenant: grant.tenant,
             workspaces: grant.workspaces,
             scopes: grant.scopes,
         }))
     }
+}
+
+impl Keys {
+    /// Writes that the key `id` is used, unless that was written within the hour. Of several that find it so one does.
+    async fn note_use(&self, id: &str, now: Timestamp) -> Result<(), StoreError> {
+        let Some(writes) = self.writes.as_ref().filter(|_| self.is_due(id, now)) else { return Ok(()) };
+        let key = DocumentKey::new(USE, id);
+        let before = self.records.document(&key, now).await?;
+        if before.as_ref().and_then(used_at).is_some_and(|at| now.duration_since(at) < USE_NOTED_EVERY) {
+            return Ok(());
+        }
+        let body = Map::from_iter([(USED_AT.to_owned(), now.to_string().into())]);
+        let expect = before.map_or(0, |document| document.version);
+        let write = DocumentWrite { key, expect, body: Some(body), listed: Vec::new(), expires_at: None };
+        let journal = Journal::new(vec![write], Vec::new());
+        match writes.commits.commit(&Commit { journal, ..Commit::new(writes.ids.fresh(), now) }).await {
+            Ok(()) | Err(CommitError::Journal(_)) => Ok(()),
+            Err(CommitError::Store(error)) => Err(error),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
+    }
+
+    /// True once an hour for each key. A note that fails is made up for an hour later.
+    fn is_due(&self, id: &str, now: Timestamp) -> bool {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.get(id).is_some_and(|at| now.duration_since(*at) < USE_NOTED_EVERY) {
+            return false;
+        }
+        noted.retain(|_, at| now.duration_since(*at) < USE_NOTED_EVERY);
+        noted.insert(id.to_owned(), now);
+        true
+    }
+
+    /// Takes one request of `actor` from what it may send.
+    pub async fn take(&self, actor: &Actor, now: Timestamp) -> Taken {
+        let Some(rates) = &self.rates else { return Taken::default() };
+        let writes = self.writes.as_deref().filter(|_| self.shares);
+        rates.take(&*self.records, writes, actor, now).await
+    }
+
+    /// Writes to the audit log that `deed` is begun; `None` where no log is kept.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it may not have been written: then the deed must not be done.
+    pub async fn begin(&self, deed: Deed, now: Timestamp) -> Result<Option<BegunEntry>, StoreError> {
+        match &self.audit {
+            Some(log) => log.begin(deed, now).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes to the audit log what came of `begun`.
+    pub async fn end(&self, begun: BegunEntry, status: u16, now: Timestamp) {
+        if let Some(log) = &self.audit {
+            log.end(begun, status, now).await;
+        }
+    }
+
+    /// Writes to the audit log, where one is kept, that `deed` was refused before anything was begun.
+    pub async fn refused(&self, deed: Deed, status: u16, now: Timestamp) {
+        if let Some(log) = &self.audit {
+            log.refused(deed, status, now).await;
+        }
+    }
+}
+
+impl StoredKey {
+    fn body(&self) -> Map {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(body)) => body,
+            // The type is an object, and all of its keys are text.
+            Ok(_) | Err(_) => Map::new(),
+        }
+    }
+}
+
+fn used_at(document: &Document) -> Option<Timestamp> {
+    document.body.get(USED_AT)?.as_str()?.parse().ok()
 }
 
 /// The hash at its full length, so that a comparison takes as long for a document that is not there.

@@ -185,6 +185,7 @@ impl Api {
         match judged {
             Ok(Verdict::TryAgain) => Ok(()),
             Ok(Verdict::UsedUp { id, limit, seconds }) => Err(refusal(&id, limit, seconds)),
+            Ok(Verdict::Unknown { id }) => Err(unknown_quota(&id)),
             Err(CommitError::Store(error)) => Err(store(error)),
             Err(error) => Err(internal(&error)),
         }
@@ -231,6 +232,13 @@ fn check_limits(limits: &BTreeMap<String, Number>) -> Result<(), ProtocolError> 
         }
     }
     Ok(())
+}
+
+/// Refusal of a task of a key or issuer that names a quota which nobody has made.
+fn unknown_quota(id: &QuotaId) -> ProtocolError {
+    let message = "your tasks count against a quota that is not there: whoever made your key or trusts your issuer has to \
+        name one that is";
+    ProtocolError::new(ErrorCode::PolicyViolation, message).with_detail("quota_id", id.as_str())
 }
 
 fn refusal(id: &QuotaId, limit: &str, seconds: u32) -> ProtocolError {

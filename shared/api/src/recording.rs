@@ -615,6 +615,10 @@ impl RecordingStore {
                     match quotas::judged(&*self.records, commits, (&key, commit.now), commit_id).await? {
                         Verdict::TryAgain => {}
                         Verdict::UsedUp { id, limit, .. } => return Ok(Published::UsedUp { id, limit }),
+                        Verdict::Unknown { id } => {
+                            let gone = format!("{id} is counted, and is not there");
+                            return Err(CommitError::Store(StoreError::Corrupt(gone)));
+                        }
                     }
                 }
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}

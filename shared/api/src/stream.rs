@@ -72,6 +72,8 @@ pub struct StreamLimits {
     pub at_once: usize,
     /// Number of them that one actor may have.
     pub each: usize,
+    /// Number of them that all actors of a tenant may have together.
+    pub of_tenant: usize,
     /// Set where a stream ends as soon as it has yielded everything, and something at all: for transports that deliver
     /// a response only when it is whole. It then ends behind the event with which it has this many bytes of JSON or
     /// more; its client comes back for the others.
@@ -80,7 +82,7 @@ pub struct StreamLimits {
 
 impl Default for StreamLimits {
     /// An hour of life, heartbeats every 15 seconds, polls from 100 milliseconds to 2 seconds, 1,000 streams of which
-    /// 100 for one actor.
+    /// 100 for one actor and 500 for one tenant.
     fn default() -> Self {
         Self {
             life: Duration::from_secs(3600),
@@ -91,6 +93,7 @@ impl Default for StreamLimits {
             page: 100,
             at_once: 1000,
             each: 100,
+            of_tenant: 500,
             whole: None,
         }
     }
@@ -122,7 +125,7 @@ impl Streams {
         notifier: AppendNotifier,
         limits: StreamLimits,
     ) -> Self {
-        let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each));
+        let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each, limits.of_tenant));
         Self(Arc::new(StreamShared { records, clock, notifier, limits, limiter }))
     }
 

@@ -18,6 +18,7 @@ mod collect;
 mod commit;
 mod counters;
 mod encode;
+mod erase;
 mod fault;
 mod invocation;
 mod item;
@@ -60,6 +61,7 @@ use jiff::{SignedDuration, Timestamp};
 use recent::RecentLists;
 
 pub use checkpoint::DynamoDbCheckpointer;
+pub use erase::{Belongings, Erased};
 pub use retry::RetryPolicy;
 pub use table::{TABLE_RESOURCE_NAME, ensure_table, table_resource};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_api::keys::{Grant, KeyInfo};
+use dormouse_api::keys::{Grant, KeyInfo, KeyToken};
 use dormouse_api::{Agents, Keys};
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, TENANT, generate, keep};
@@ -27,13 +27,18 @@ pub(crate) enum KeysCommand {
     #[command(
         after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read --expires-in 30d\n  \
         dormouse keys create --actor grace --all-scopes --never-expires --workspace workspace_01J… --table dormouse\n\n\
-        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\"}"
+        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\", \"last_used_at\"}\n\
+        Exit code 4: there is no such quota."
     )]
     Create(Create),
+    /// Replace a key: make one with the same rights, and refuse the old one after a while, in one step.
+    #[command(after_help = "Example:\n  dormouse keys rotate 0123456789abcdef --grace 24h\n\n\
+        JSON: as of create, and \"replaced\", \"replaced_until\"\nExit code 4: there is no such key.")]
+    Rotate(Rotate),
     /// List the keys, without what is secret of them.
     #[command(
         after_help = "JSON: {\"keys\": [{\"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \
-        \"expires_at\"}], \"next\"}"
+        \"expires_at\", \"last_used_at\"}], \"next\"}\nThe last use is told to the hour."
     )]
     List(ListArgs),
     /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
@@ -68,6 +73,24 @@ pub(crate) struct Create {
     /// It is good until it is revoked.
     #[arg(long, conflicts_with = "expires_in")]
     never_expires: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: StoreTarget,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rotate {
+    /// Key: the digits behind `dm_`, without the secret.
+    #[arg(value_name = "KEY_ID")]
+    id: String,
+    /// For how long the old key is still taken, `24h` for example.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    grace: SignedDuration,
+    /// After which time the new key is refused; when the old one would have been without it.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expires_in: Option<SignedDuration>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -112,6 +135,10 @@ pub(crate) enum KeysError {
     Embedded(#[from] EmbeddedError),
     #[error("there is no key {0}")]
     NoKey(String),
+    #[error(
+        "there is no quota {quota} of the tenant {tenant}: GET /v1/quotas lists those that there are, POST /v1/quotas makes one"
+    )]
+    NoQuota { quota: QuotaId, tenant: String },
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -120,7 +147,7 @@ impl KeysError {
     /// With which code the process ends.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::NoKey(_) => ExitCode::from(4),
+            Self::NoKey(_) | Self::NoQuota { .. } => ExitCode::from(4),
             Self::Target(_) | Self::Store(_) | Self::Key(_) | Self::Embedded(_) | Self::Io(_) => ExitCode::FAILURE,
         }
     }
@@ -130,6 +157,7 @@ impl KeysError {
 pub(crate) async fn keys(ask: KeysCommand, agents: &Agents) -> Result<(), KeysError> {
     match ask {
         KeysCommand::Create(ask) => create(ask, agents).await,
+        KeysCommand::Rotate(ask) => rotate(ask, agents).await,
         KeysCommand::List(ask) => list(ask, agents).await,
         KeysCommand::Revoke(ask) => revoke(ask, agents).await,
     }
@@ -147,13 +175,57 @@ async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     };
     let token = generate()?;
     let opened = ask.target.open(agents, Purpose::Change, 1).await?;
-    let quota = ask.quota.map(QuotaId::from);
-    let kept = keep(opened.store(), Keys::creation_limited(&token, grant.clone(), quota, now), now).await;
+    let quota_id = ask.quota.map(QuotaId::from);
+    let kept = make(opened.store(), &Keys::new(opened.records()), (&token, &grant, quota_id.as_ref()), now).await;
     opened.close().await?;
     kept?;
-    let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, grant });
+    let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant });
     told["key"] = token.reveal().into();
     Ok(Printer::new(ask.json).fields(&told)?)
+}
+
+async fn make(
+    store: &dyn Commits,
+    keys: &Keys,
+    (token, grant, quota): (&KeyToken, &Grant, Option<&QuotaId>),
+    now: Timestamp,
+) -> Result<(), KeysError> {
+    if let Some(quota) = quota
+        && !keys.has_quota(&grant.tenant, quota, now).await?
+    {
+        return Err(KeysError::NoQuota { quota: quota.clone(), tenant: grant.tenant.clone() });
+    }
+    Ok(keep(store, Keys::creation_limited(token, grant.clone(), quota.cloned(), now), now).await?)
+}
+
+async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
+    let now = Timestamp::now();
+    let token = generate()?;
+    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let keys = Keys::new(opened.records());
+    let old_until = now + ask.grace;
+    let expires_at = ask.expires_in.map(|duration| now + duration);
+    let rotated = replace(opened.store(), &keys, (&ask.id, &token), (expires_at, old_until, now)).await;
+    opened.close().await?;
+    let info = rotated?.ok_or_else(|| KeysError::NoKey(ask.id.clone()))?;
+    let mut told = json!(info);
+    told["key"] = token.reveal().into();
+    told["replaced"] = ask.id.into();
+    told["replaced_until"] = old_until.to_string().into();
+    Ok(Printer::new(ask.json).fields(&told)?)
+}
+
+async fn replace(
+    store: &dyn Commits,
+    keys: &Keys,
+    (id, token): (&str, &KeyToken),
+    (expires_at, old_until, now): (Option<Timestamp>, Timestamp, Timestamp),
+) -> Result<Option<KeyInfo>, KeysError> {
+    let Some((journal, info)) = keys.rotation(id, token, expires_at, (old_until, now)).await? else {
+        return Ok(None);
+    };
+    keep(store, journal, now).await?;
+    Ok(Some(info))
 }
 
 async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
@@ -169,7 +241,7 @@ async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
         printer.line("there are no keys")?;
         return Ok(());
     }
-    let head = ["KEY", "ACTOR", "TENANT", "WORKSPACES", "CREATED", "EXPIRES", "SCOPES"];
+    let head = ["KEY", "ACTOR", "TENANT", "WORKSPACES", "CREATED", "EXPIRES", "USED", "SCOPES"];
     printer.table(head, &page.items.iter().map(cells).collect::<Vec<_>>())?;
     match page.next {
         Some(next) => Ok(printer.line(&format!("more follows: --after {next}"))?),
@@ -177,7 +249,7 @@ async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
     }
 }
 
-fn cells(key: &KeyInfo) -> [String; 7] {
+fn cells(key: &KeyInfo) -> [String; 8] {
     let grant = &key.grant;
     let workspaces = grant.workspaces.iter().flatten().map(WorkspaceId::as_str).collect::<Vec<_>>().join(" ");
     let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
@@ -190,6 +262,7 @@ fn cells(key: &KeyInfo) -> [String; 7] {
         if grant.workspaces.is_some() { workspaces } else { "all".to_owned() },
         moment(key.created_at),
         grant.expires_at.map_or_else(|| "never".to_owned(), moment),
+        key.last_used_at.map_or_else(|| "never".to_owned(), moment),
         if Scope::of_tenant().all(|scope| grant.scopes.contains(&scope)) { all } else { scopes },
     ]
 }

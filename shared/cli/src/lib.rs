@@ -4,9 +4,11 @@
 
 #![warn(missing_docs)]
 
+mod audit;
 mod declared;
 mod definitions;
 mod demo;
+mod erase;
 mod inspect;
 mod keys;
 mod letters;
@@ -37,7 +39,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::audit::{AuditArgs, audit};
 use crate::declared::{data_of, declared};
+use crate::erase::{EraseCommand, erase};
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
@@ -90,7 +94,12 @@ enum Command {
     OperatorCommand(OperatorCommand),
     #[command(flatten)]
     ClientCommand(ClientCommand),
-    /// Make, list and revoke API keys.
+    /// Show who did what over HTTP, where that is kept.
+    Audit(AuditArgs),
+    /// Erase a session or a tenant with all that is stored of it, and say what was removed.
+    #[command(subcommand)]
+    Erase(EraseCommand),
+    /// Make, replace, list and revoke API keys.
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Receipts of tasks: list and export them, verify them without a server, and replace the key that signs them.
@@ -196,6 +205,14 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Keys(ask) => quietly(async {
             let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Erase(ask) => quietly(async {
+            let done = erase(ask, agents).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Audit(ask) => quietly(async {
+            let done = audit(ask, agents).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(ExitCode::FAILURE, &error))
         }),
         Command::Receipts(ask) => quietly(async {
             let code = |sound| if sound { ExitCode::SUCCESS } else { ExitCode::from(3) };

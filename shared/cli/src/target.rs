@@ -87,6 +87,11 @@ impl OpenedStore {
         &*self.store
     }
 
+    /// The table itself.
+    pub(crate) fn table(&self) -> &DynamoDbStateStore {
+        &self.store
+    }
+
     /// True if wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
     pub(crate) fn registers(&self) -> bool {
         matches!(&self.rules, RuleSource::Folder(folder) if folder.subscriptions.is_some())

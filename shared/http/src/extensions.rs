@@ -7,6 +7,7 @@
 //! - An answer, a cancellation or a repair names the pause that its sender saw; another pause is left alone.
 
 mod act;
+mod audit;
 mod describe;
 mod pauses;
 mod told;
@@ -45,6 +46,7 @@ pub(crate) enum ExtensionRoute {
     Graphs,
     Catalog,
     Feed,
+    Audit,
 }
 
 /// A request that is allowed.
@@ -59,6 +61,7 @@ const PAUSES: &str = "/v1/x-pauses";
 const GRAPHS: &str = "/v1/x-graphs";
 const CATALOG: &str = "/v1/x-catalog";
 const FEED: &str = "/v1/x-feed";
+const AUDIT: &str = "/v1/x-audit";
 
 impl ExtensionRoute {
     /// The route of `path`. What acts on a pause is a word behind its id, which may contain slashes.
@@ -68,6 +71,7 @@ impl ExtensionRoute {
             GRAPHS => return Some(Self::Graphs),
             CATALOG => return Some(Self::Catalog),
             FEED => return Some(Self::Feed),
+            AUDIT => return Some(Self::Audit),
             _ => {}
         }
         let id = path.strip_prefix(PAUSES)?.strip_prefix('/').filter(|id| !id.is_empty())?;
@@ -84,8 +88,23 @@ impl ExtensionRoute {
 
     fn method(&self) -> &'static str {
         match self {
-            Self::Pauses | Self::Pause { .. } | Self::Graphs | Self::Catalog | Self::Feed => "GET",
+            Self::Pauses | Self::Pause { .. } | Self::Graphs | Self::Catalog | Self::Feed | Self::Audit => "GET",
             Self::Answer { .. } | Self::Cancel { .. } | Self::Repair { .. } => "POST",
+        }
+    }
+
+    /// The name of its operation.
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Pauses => "x-listPauses",
+            Self::Pause { .. } => "x-getPause",
+            Self::Answer { .. } => "x-answerPause",
+            Self::Cancel { .. } => "x-cancelPause",
+            Self::Repair { .. } => "x-repairPause",
+            Self::Graphs => "x-listGraphs",
+            Self::Catalog => "x-getCatalog",
+            Self::Feed => "x-getFeedStart",
+            Self::Audit => "x-listAudit",
         }
     }
 
@@ -102,6 +121,7 @@ impl ExtensionRoute {
             Self::Answer { .. } | Self::Cancel { .. } | Self::Repair { .. } => Scope::OperationsWrite,
             Self::Graphs | Self::Catalog => Scope::PersonasRead,
             Self::Feed => Scope::EventsRead,
+            Self::Audit => Scope::AuditRead,
         }
     }
 }
@@ -128,11 +148,15 @@ impl Extensions {
             _ => return Err(ProtocolError::method_not_allowed(route.allowed())),
         }
         let now = self.app.engine().ports().clock.now();
+        request.findings.note_action(route.id());
         let actor = protocol.admit_actor(request, now).await?;
         let scope = route.scope();
         if !actor.scopes.contains(&scope) {
             let refusal = ProtocolError::new(ErrorCode::PermissionDenied, "the key does not have the scope for this");
             return Err(refusal.with_detail("scope", scope.as_str()));
+        }
+        if route.method() != "GET" {
+            protocol.begin(request, now).await?;
         }
         let admitted = Admitted { request, query: Query::parse(&request.query)?, actor, now };
         let value = match route {
@@ -144,6 +168,7 @@ impl Extensions {
             ExtensionRoute::Graphs => json!(self.graphs()),
             ExtensionRoute::Catalog => json!(told::Catalog::of(self.app.catalog())),
             ExtensionRoute::Feed => json!(self.feed_since(&admitted).await?),
+            ExtensionRoute::Audit => return self.audit(&admitted).await,
         };
         Ok(Response::json(200, &value))
     }
@@ -181,6 +206,7 @@ mod tests {
             ("GET", "/v1/x-graphs", Some(ExtensionRoute::Graphs)),
             ("GET", "/v1/x-catalog", Some(ExtensionRoute::Catalog)),
             ("GET", "/v1/x-feed", Some(ExtensionRoute::Feed)),
+            ("GET", "/v1/x-audit", Some(ExtensionRoute::Audit)),
             ("GET", "/v1/x-other", None),
         ] {
             assert_eq!(ExtensionRoute::at(method, path), route, "{method} {path}");

@@ -24,6 +24,7 @@ mod deadline;
 mod describe;
 mod encode;
 mod extensions;
+mod findings;
 mod fit;
 mod log;
 mod message;
@@ -47,6 +48,7 @@ mod tokens;
 mod trigger;
 
 pub use app::{App, Limits, Parts};
+pub use findings::Findings;
 pub use message::{Content, Request, Response};
 pub use notifications::{Notifications, NotificationsError, NotifierParts, NotifyingBus};
 pub use origins::Origins;

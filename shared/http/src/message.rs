@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use crate::percent;
+use crate::{Findings, percent};
 
 /// An HTTP request, free of who delivered it.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// Time that the worker has left for it.
     pub time_left: Option<Duration>,
+    /// What is found out about it while it is served. Another request has its own.
+    pub findings: Findings,
 }
 
 impl Request {

@@ -1,11 +1,12 @@
 //! Principals that begin turns: how they prove who they are, and which sessions are theirs.
 
-use dormouse_api::{Actor, Keys};
-use dormouse_harness::{TurnError, store_failed};
+use dormouse_api::{Actor, Keys, Proof, Standing};
+use dormouse_harness::{Bucket, TurnError, store_failed};
 use dormouse_ports::{Category, SessionId};
 use dormouse_protocol::Scope;
 use sha2::{Digest, Sha256};
 
+use crate::findings::{bearer, holder as holder_of, too_many};
 use crate::refusal::{BEARER, RequestRefusal};
 use crate::repeat::check_own_id;
 use crate::{App, Request};
@@ -114,11 +115,18 @@ impl App {
     pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, RequestRefusal> {
         let Doorkeeper { authorization, keys } = self.doorkeeper();
         match authorization {
-            Authorization::None => Ok(Principal::nobody()),
-            Authorization::AwsIam => request.caller.as_deref().map(Principal::of_caller).ok_or_else(|| {
-                let refusal = RequestRefusal::new(Category::Unauthorized, "send a request that is signed for AWS");
-                refusal.header("www-authenticate", "AWS4-HMAC-SHA256")
-            }),
+            Authorization::None => {
+                self.began(request, Proof::Nothing, None).await?;
+                Ok(Principal::nobody())
+            }
+            Authorization::AwsIam => {
+                let caller = request.caller.as_deref().ok_or_else(|| {
+                    let refusal = RequestRefusal::new(Category::Unauthorized, "send a request that is signed for AWS");
+                    refusal.header("www-authenticate", "AWS4-HMAC-SHA256")
+                })?;
+                self.began(request, Proof::Signature, Some(caller)).await?;
+                Ok(Principal::of_caller(caller))
+            }
             Authorization::Keys => {
                 let now = self.engine().ports().clock.now();
                 let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
@@ -133,11 +141,51 @@ impl App {
                     );
                     refusal.header("www-authenticate", BEARER)
                 })?;
+                let taken = keys.take(&actor, now).await;
+                request.findings.note_standings(taken.standings);
+                if let Some(refused) = taken.refused {
+                    return Err(rate_limited(&refused));
+                }
+                request.findings.note_principal(holder_of(&actor));
                 check_grant(&actor, needed)?;
+                self.begin(request).await?;
                 Ok(Principal::of_key(&actor))
             }
         }
     }
+}
+
+impl App {
+    /// Writes to the audit log, where one is kept, that `request` is begun by a caller who proved by `proof` that it may;
+    /// `name` is what the gateway calls it.
+    ///
+    /// # Errors
+    /// 503 when the entry may not be there. The request must not be served then.
+    pub(crate) async fn began(
+        &self,
+        request: &Request,
+        proof: Proof,
+        name: Option<&str>,
+    ) -> Result<(), RequestRefusal> {
+        request.findings.note_principal(bearer(proof, name));
+        self.begin(request).await
+    }
+
+    async fn begin(&self, request: &Request) -> Result<(), RequestRefusal> {
+        let begun = request.findings.begin(&self.doorkeeper().keys, request, self.now()).await;
+        begun.map_err(|error| {
+            tracing::warn!(%error, "an entry of the audit log cannot be written");
+            let message = "the audit log cannot be written".to_owned();
+            TurnError { message, ..store_failed(error) }.into()
+        })
+    }
+}
+
+/// Refusal of a caller that has sent all that it may.
+fn rate_limited(refused: &Standing) -> RequestRefusal {
+    let error = TurnError::new(Category::Application("rate_limited".into()), too_many(refused));
+    let error = TurnError { bucket: Bucket::RetryableTransient, retry_after: Some(refused.seconds), ..error };
+    RequestRefusal::from(error).status(429)
 }
 
 /// Checks that a key opens these routes: it has the scopes `needed`, and is not for some workspaces only, of which
@@ -194,6 +242,7 @@ mod tests {
             workspaces: None,
             scopes: [].into(),
             quota_id: None,
+            credential: name.to_owned(),
         };
         let all = [
             Principal::nobody(),

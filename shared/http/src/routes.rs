@@ -262,6 +262,7 @@ fn is_segment(text: &str) -> bool {
 impl App {
     /// Serves `request` on `route`.
     pub(crate) async fn serve(&self, route: Route, request: &Request) -> Result<TurnReply, RequestRefusal> {
+        request.findings.note_action(route.listed().id);
         match route {
             Route::Index => Ok(TurnReply::new(200, self.index())),
             Route::Turn { graph } => self.post_turn(&graph, request).await,

@@ -4,9 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use dormouse_api::{
-    Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
-};
+use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Operations, StreamItem, StreamLimits, Streams, WebhookKeys};
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
 use dormouse_protocol::cursor::Cursors;
@@ -147,7 +145,6 @@ impl Server {
             let beside = move || turns.map_or_else(Vec::new, |app| vec![Extensions::described(), app.described()]);
             Box::new(move || Described::of(&about, beside()))
         };
-        let issuers = app.doorkeeper().keys.issuers().cloned();
         let extensions = Extensions {
             app: app.clone(),
             operations: operations.clone(),
@@ -159,7 +156,7 @@ impl Server {
             operations,
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
-            keys: issuers.into_iter().fold(Keys::new(wire.records.clone()), Keys::trusting),
+            keys: app.doorkeeper().keys.clone(),
             streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,
             clock,
@@ -182,6 +179,7 @@ impl Server {
         let ports = self.0.app.engine().ports();
         let given = request.header("x-request-id").filter(|id| is_request_id(id)).map(str::to_owned);
         let request_id = given.unwrap_or_else(|| surface.request_id(ports.ids.fresh()));
+        request.findings.note_request_id(&request_id);
         let method = request.method.clone();
         let began = ports.clock.monotonic();
         let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
@@ -192,8 +190,9 @@ impl Server {
         let answering = async {
             let answered = self.guarded(surface, &request, &request_id).await;
             let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
-            let response =
-                conditional.answer(self.dressed(surface, &request, response).header("x-request-id", &request_id));
+            request.findings.end(&self.0.protocol.keys, &request, response.status, ports.clock.now()).await;
+            let response = request.findings.tell(self.dressed(surface, &request, response));
+            let response = conditional.answer(response.header("x-request-id", &request_id));
             log::answered(response.status, ports.clock.monotonic().saturating_sub(began));
             response
         };

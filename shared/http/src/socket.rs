@@ -35,7 +35,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Content, Request, Response, Server};
+use crate::{Content, Findings, Request, Response, Server};
 
 /// The largest frame that a client may send, in bytes.
 pub const LARGEST_FRAME: usize = MAX_BODY_BYTES;
@@ -113,7 +113,8 @@ impl Socket {
     }
 
     async fn follow(&self, query: &str) -> Result<Frames, Response> {
-        let request = Request { query: query.to_owned(), ..self.opened.clone() };
+        let findings = Findings::default();
+        let request = Request { query: query.to_owned(), findings, ..self.opened.clone() };
         let now = self.server.app().now();
         self.server.follow(&request).await.map(|items| frames(items, now).boxed())
     }
@@ -191,7 +192,9 @@ impl Socket {
             headers.push((IDEMPOTENCY_HEADER.to_ascii_lowercase(), key.to_owned()));
         }
         let (method, query) = ("POST".to_owned(), String::new());
-        Ok(Some(Request { method, path, query, headers, body: body.to_string().into_bytes(), ..self.opened.clone() }))
+        let body = body.to_string().into_bytes();
+        let findings = Findings::default();
+        Ok(Some(Request { method, path, query, headers, body, findings, ..self.opened.clone() }))
     }
 
     async fn ask(&self, id: Option<Value>, request: Request) -> String {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
-use dormouse_api::{Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{
+    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, Writes,
+};
 use dormouse_aws::{
     AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RequestSigner, RuleConfig, SchedulerConfig,
     StoreConfig,
@@ -16,7 +18,11 @@ use dormouse_http::{
     Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
+<<<<<<< HEAD
 use dormouse_ports::{Clock, EventBus, Fetch, Records, Sign, SignalSubscriptions, Sleepers};
+=======
+use dormouse_ports::{Clock, EventBus, Fetch, SignalSubscriptions, Sleepers};
+>>>>>>> 8c68660c (Rates of requests, an audit log, rotation of keys and erasure; every operation driven, for its owner and for strangers)
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
@@ -169,6 +175,12 @@ pub(crate) async fn joined(
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
     };
     let limits = config.quotas.limits;
+    let keys = Keys::new(wire.records.clone());
+    // A function that may only read writes nothing about its callers.
+    let keys = match reads_only {
+        true => keys,
+        false => keys.writing(Writes { commits: store.clone(), ids: ids.clone() }),
+    };
     let app = App::new(Parts {
         engine: RecordingEngine::new(recording, ids, spawner, planner).limited(config.quotas.invocation),
         agents,
@@ -178,7 +190,7 @@ pub(crate) async fn joined(
         callbacks,
         signal_key: secrets.signal_key,
         authorization: config.authorization,
-        keys: callers(wire.records.clone(), config.issuers),
+        keys: callers(keys, config.issuers).under(config.quotas.access, true),
         base_url: config.base_url,
         limits: Limits {
             turn: config.turn,
@@ -196,8 +208,7 @@ fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) 
 }
 
 /// Whose keys and tokens are taken.
-fn callers(records: Arc<dyn Records>, issuers: Vec<IssuerConfig>) -> Keys {
-    let keys = Keys::new(records);
+fn callers(keys: Keys, issuers: Vec<IssuerConfig>) -> Keys {
     if issuers.is_empty() {
         return keys;
     }

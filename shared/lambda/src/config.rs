@@ -60,7 +60,7 @@ const ON_MACHINE: u64 = 60;
 /// The variables of the role hold for the life of the sandbox. `AWS_ENDPOINT_URL` is also read with `_DYNAMODB`,
 /// `_EVENTBRIDGE`, `_SCHEDULER`, `_SSM` or `_S3` behind it.
 ///
-/// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service.
+/// [`Quotas`] has the variables that change limits, those of rates and of the audit log among them. Nothing else is looked at: no profile, no metadata service.
 /// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are
 /// not shown when a configuration is printed.
 #[derive(Clone, Debug)]

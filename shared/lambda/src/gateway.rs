@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_http::{Content, Request, Response, TriggerError, percent};
+use dormouse_http::{Content, Findings, Request, Response, TriggerError, percent};
 use dormouse_ports::limits::ANSWER;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -62,6 +62,7 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<Reques
         caller: caller(authorizer.as_ref()),
         body,
         time_left,
+        findings: Findings::default(),
     })
 }
 

@@ -12,7 +12,7 @@ use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{
     Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, WebhookKeys,
-    WebhookParts, webhook_graph,
+    WebhookParts, Writes, webhook_graph,
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
@@ -246,7 +246,7 @@ async fn run(
         callbacks: signer,
         signal_key: BearerKey::new(&key),
         authorization: options.authorization,
-        keys: callers(table.clone())?,
+        keys: callers(table.clone())?.under(quotas.access, false),
         base_url: Some(address.clone()),
         limits: limits.clone(),
         telemetry: telemetry.clone().map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
@@ -352,10 +352,10 @@ fn notifications() -> Result<Notifications, DevError> {
 }
 
 /// Whose keys and tokens are taken.
-fn callers(records: Arc<dyn Records>) -> Result<Keys, IssuersError> {
+fn callers(table: Arc<DynamoDbStateStore>) -> Result<Keys, IssuersError> {
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let issuers = Issuers::described(std::env::var(ISSUERS).ok().as_deref(), &fetch)?;
-    let keys = Keys::new(records);
+    let keys = Keys::new(table.clone()).writing(Writes { commits: table, ids: Arc::new(RandomIds) });
     Ok(issuers.into_iter().fold(keys, Keys::trusting))
 }
 

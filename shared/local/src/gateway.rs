@@ -14,7 +14,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use dormouse_harness::{Overloaded, TurnError, bucket_of};
-use dormouse_http::{BearerKey, Content, Server, percent};
+use dormouse_http::{BearerKey, Content, Findings, Server, percent};
 use dormouse_ports::{Category, Event};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use futures::StreamExt;
@@ -162,6 +162,7 @@ pub(crate) fn headed(head: &Parts) -> dormouse_http::Request {
         caller: None,
         body: Vec::new(),
         time_left: None,
+        findings: Findings::default(),
     }
 }
 

@@ -139,6 +139,7 @@ impl Deployment {
                 workspaces: None,
                 scopes: BTreeSet::new(),
                 quota_id: None,
+                credential: "a key".to_owned(),
             },
             idempotency_key: IdempotencyKey::read(key.as_deref()).expect("a key"),
             target: found.target,

@@ -84,6 +84,7 @@ fn ask(api: &Api, method: &str, target: &str, now: Timestamp) -> Result<Value, S
             tenant: "acme".to_owned(),
             workspaces: None,
             quota_id: None,
+            credential: "a key".to_owned(),
             scopes: Scope::ALL.iter().copied().collect(),
         },
         idempotency_key: None,

@@ -135,9 +135,9 @@ pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> Request {
         path: path.to_owned(),
         query: query.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        caller: None,
         body,
         time_left: Some(super::TURN + Duration::from_secs(1)),
+        ..Request::default()
     }
 }
 

@@ -281,3 +281,13 @@ async fn sessions_of_a_tenant_count_against_its_quota() {
         async |quota: &Value| world.get(&format!("/v1/quotas/{}", text(&quota["id"]))).await["usage"]["tasks"].clone();
     assert_eq!([used(&first).await, used(&other).await], [json!(2), json!(1)], "the newer one counts");
 }
+
+#[tokio::test]
+async fn a_task_of_a_key_whose_quota_is_not_there_is_refused() {
+    let (world, session) = World::with_session().await;
+    let before = world.written();
+    let bob = Actor { quota_id: Some("quota_none".into()), ..actor("bob", "acme", None) };
+    let refusal = world.refusal(bob, "POST", &format!("{session}/tasks"), expense()).await;
+    assert_eq!((refusal.code().as_str(), refusal.status()), ("policy_violation", 422), "{refusal}");
+    assert_eq!(world.written(), before, "nothing is written");
+}

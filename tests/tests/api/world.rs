@@ -301,7 +301,14 @@ pub(crate) fn ada() -> Actor {
 pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Actor {
     let workspaces = workspaces.map(|ids| ids.iter().map(|id| WorkspaceId::from(*id)).collect::<BTreeSet<_>>());
     let scopes = Scope::ALL.iter().copied().collect();
-    Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces, scopes, quota_id: None }
+    Actor {
+        name: name.to_owned(),
+        tenant: tenant.to_owned(),
+        workspaces,
+        scopes,
+        quota_id: None,
+        credential: name.to_owned(),
+    }
 }
 
 /// What was answered.

@@ -174,9 +174,9 @@ pub(crate) fn request(method: &str, target: &str, body: &[u8]) -> Request {
         path: path.to_owned(),
         query: query.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        caller: None,
         body: body.to_vec(),
         time_left: Some(Duration::from_secs(20)),
+        ..Request::default()
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! `DORMOUSE_BIN` names the binary to test; without it, it is built first. No test asserts how long something takes.
 
+mod access;
 mod answers;
 mod assistant;
 mod doctor;
 mod long;
 mod machine;
+mod operations;
 mod overload;
 mod process;
 mod protocol;

@@ -38,6 +38,9 @@ impl Function {
             "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": name,
             "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
         });
+        // What a deployment may ask for beyond what it does by itself.
+        let chosen =
+            json!({ "DORMOUSE_RATE_KEY": "100000", "DORMOUSE_RATE_TENANT": "100000", "DORMOUSE_AUDIT_DAYS": "30" });
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,
@@ -46,7 +49,8 @@ impl Function {
             other => panic!("there is no function {other}"),
         };
         let config = Config::from_variables(function, |variable| {
-            let value = environment.get(variable).or_else(|| by_lambda.get(variable))?;
+            let told = environment.get(variable).map(|value| chosen.get(variable).unwrap_or(value));
+            let value = told.or_else(|| by_lambda.get(variable))?;
             Some(value.as_str().expect("text").to_owned())
         });
         let config = config.expect("the environment of the template is complete");

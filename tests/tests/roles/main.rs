@@ -309,6 +309,8 @@ async fn tasks(scene: &Scene) {
         answer
     };
     let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
+    let quota = json!({ "scope": "tenant", "owner_id": "acme", "limits": { "tasks": 1_000 } });
+    post("/v1/quotas", quota).await;
     // Large enough for a blob.
     let persona = "persona_errand";
     let metadata = json!({ "note": noise() });
@@ -354,7 +356,9 @@ async fn tasks(scene: &Scene) {
     let due = json!({ "dormouse_wakeup": { "invocation_id": begin("PT0S").await, "generation": 1 } });
     assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
     let sleeping = begin("PT1H").await;
-    for target in ["/v1/x-pauses", &format!("/v1/x-pauses/{sleeping}"), "/v1/x-feed?since=2020-01-01T00:00:00Z"] {
+    for target in
+        ["/v1/x-pauses", &format!("/v1/x-pauses/{sleeping}"), "/v1/x-feed?since=2020-01-01T00:00:00Z", "/v1/x-audit"]
+    {
         let (status, answer) = scene.inbound.speak(key, "GET", target, &Value::Null).await;
         assert_eq!(status, 200, "{target}: {answer}");
     }

@@ -81,6 +81,7 @@ impl Tasks {
                 workspaces: None,
                 scopes,
                 quota_id: None,
+                credential: "a key".to_owned(),
             },
             idempotency_key: IdempotencyKey::read(None).expect("no key"),
             target: found.target,

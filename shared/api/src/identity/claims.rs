@@ -93,8 +93,10 @@ impl Claims {
         if scopes.len() > MOST || workspaces.as_ref().is_some_and(|all| all.len() > MOST) {
             return Err("it names too many scopes or workspaces");
         }
+        let name = name_of(subject, &config.name);
         Ok(Actor {
-            name: name_of(subject, &config.name),
+            credential: name.clone(),
+            name,
             tenant: tenant.to_owned(),
             workspaces: workspaces.map(|all| all.into_iter().map(WorkspaceId::from).collect()),
             scopes: scopes.into_iter().filter_map(Scope::parse).collect(),

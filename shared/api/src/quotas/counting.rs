@@ -42,6 +42,8 @@ pub(crate) enum Verdict {
     TryAgain,
     /// Nothing is left of `limit`; it may work in `seconds`.
     UsedUp { id: QuotaId, limit: &'static str, seconds: u32 },
+    /// There is no such quota.
+    Unknown { id: QuotaId },
 }
 
 /// What a task takes from each of `quotas` when it is accepted.
@@ -82,7 +84,7 @@ pub(crate) async fn judged(
 ) -> Result<Verdict, CommitError> {
     let id = QuotaId::from(key.id.as_str());
     let Some(quota) = Stored::<Quota>::load(records, &id, now).await? else {
-        return Err(CommitError::Store(StoreError::Corrupt(format!("{id} is counted, and is not there"))));
+        return Ok(Verdict::Unknown { id });
     };
     let counters = records.counters(key).await?.unwrap_or_default();
     if counters.ends_at.is_some_and(|end| end <= now) {

@@ -13,6 +13,7 @@ const LATER: u32 = 5;
 pub(super) struct StreamLimiter {
     at_once: usize,
     each: usize,
+    of_tenant: usize,
     /// Number of streams of each actor, by tenant and name.
     taken: Mutex<HashMap<(String, String), usize>>,
 }
@@ -25,8 +26,9 @@ pub(super) struct StreamPermit {
 }
 
 impl StreamLimiter {
-    pub(super) fn new(at_once: usize, each: usize) -> Self {
-        Self { at_once, each, taken: Mutex::default() }
+    /// `at_once` in all, `each` of one actor, `of_tenant` of all actors of a tenant.
+    pub(super) fn new(at_once: usize, each: usize, of_tenant: usize) -> Self {
+        Self { at_once, each, of_tenant, taken: Mutex::default() }
     }
 
     /// A permit for `actor`.
@@ -38,7 +40,8 @@ impl StreamLimiter {
         let mut taken = limiter.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let full = taken.values().sum::<usize>() >= limiter.at_once;
         let own = taken.get(&who).copied().unwrap_or_default();
-        if full || own >= limiter.each {
+        let of_tenant: usize = taken.iter().filter(|((tenant, _), _)| *tenant == who.0).map(|(_, count)| count).sum();
+        if full || own >= limiter.each || of_tenant >= limiter.of_tenant {
             let refusal = ProtocolError::new(ErrorCode::RateLimited, "too many streams are open");
             return Err(refusal.retry_after(LATER));
         }
@@ -72,20 +75,32 @@ mod tests {
             workspaces: None,
             scopes: BTreeSet::new(),
             quota_id: None,
+            credential: name.to_owned(),
         }
     }
 
     #[test]
     fn a_namesake_of_another_tenant_has_seats_of_its_own() {
-        let limiter = Arc::new(StreamLimiter::new(3, 1));
+        let limiter = Arc::new(StreamLimiter::new(3, 1, 3));
         let _first = StreamLimiter::take(&limiter, &actor("acme", "ada")).expect("a permit");
         assert_eq!(StreamLimiter::take(&limiter, &actor("acme", "ada")).expect_err("her second").status(), 429);
         StreamLimiter::take(&limiter, &actor("evil", "ada")).expect("another one");
     }
 
     #[test]
+    fn a_tenant_with_many_actors_leaves_seats_to_others() {
+        let limiter = Arc::new(StreamLimiter::new(1_000, 100, 500));
+        let noisy =
+            (0..10_000).map(|one| StreamLimiter::take(&limiter, &actor("noisy", &format!("actor-{}", one % 50))));
+        let held: Vec<_> = noisy.filter_map(Result::ok).collect();
+        assert_eq!(held.len(), 500);
+        let quiet: Vec<_> = (0..100).map(|_| StreamLimiter::take(&limiter, &actor("quiet", "ada"))).collect();
+        assert!(quiet.iter().all(Result::is_ok), "as many as if nobody else were there");
+    }
+
+    #[test]
     fn seats_are_counted_for_each_and_for_all_and_come_back() {
-        let limiter = Arc::new(StreamLimiter::new(3, 2));
+        let limiter = Arc::new(StreamLimiter::new(3, 2, 3));
         let take = |name| StreamLimiter::take(&limiter, &actor("acme", name));
         let first = take("ada").expect("a permit");
         let _second = take("ada").expect("a permit");

@@ -97,6 +97,8 @@ pub(super) const PENDING_SHARDS: u8 = 16;
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
+/// Prefix of the partition keys of all documents.
+pub(super) const DOCUMENTS: &str = "DOCUMENT#";
 const SIGNAL: &str = "SIGNAL#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
@@ -151,7 +153,7 @@ impl Key {
     }
 
     pub(super) fn document(key: &DocumentKey) -> Self {
-        Self { pk: format!("DOCUMENT#{}#{}", key.kind, key.id), sk: "DOCUMENT".to_owned() }
+        Self { pk: format!("{DOCUMENTS}{}#{}", key.kind, key.id), sk: "DOCUMENT".to_owned() }
     }
 
     /// A place in a list of documents.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::ExtensionRoute;
 use super::act::{PauseAnswer, PauseCancel, PauseRepair};
+use super::audit::AuditLine;
 use super::told::{AnswerTaken, Catalog, FeedStart, Graphs, Pause, PauseSummary, Repaired};
 use crate::describe::schema;
 use crate::protocol::Beside;
@@ -28,7 +29,7 @@ struct Listed {
     gives: SchemaOf,
 }
 
-const LISTED: [Listed; 8] = [
+const LISTED: [Listed; 9] = [
     Listed {
         path: "/v1/x-pauses",
         id: "x-listPauses",
@@ -97,6 +98,22 @@ const LISTED: [Listed; 8] = [
         query: &[("since", "The instant, with its offset.")],
         takes: None,
         gives: schema::<FeedStart>,
+    },
+    Listed {
+        path: "/v1/x-audit",
+        id: "x-listAudit",
+        does: "Lists who did what, oldest first; of all tenants with the scope operations:read. As lines with `accept: \
+            application/jsonl`; `x-next-cursor` leads on then.",
+        query: &[
+            ("since", "Only what was let in at this instant or later."),
+            ("until", "Only what was let in before this instant."),
+            ("actor", "Only of this actor."),
+            ("tenant", "Only of this tenant, for who sees all."),
+            ("limit", "Number of entries that are looked at, from 1 to 1000."),
+            ("cursor", "The `next_cursor` of the page before."),
+        ],
+        takes: None,
+        gives: schema::<List<AuditLine>>,
     },
 ];
 

@@ -82,6 +82,18 @@ impl RpcError {
     }
 }
 
+/// The name of a method that changes something, as the audit log has it.
+fn writes(method: &str) -> Option<&'static str> {
+    const ALL: [&str; 5] = [
+        "message/send",
+        "message/stream",
+        "tasks/cancel",
+        "tasks/pushNotificationConfig/set",
+        "tasks/pushNotificationConfig/delete",
+    ];
+    ALL.into_iter().find(|one| *one == method)
+}
+
 /// A caller, and when it asks.
 #[derive(Clone)]
 struct Caller {
@@ -116,6 +128,10 @@ impl Protocol {
             return Ok(answered(&Value::Null, Err(RpcError::new(REQUEST, "expected a request of JSON-RPC 2.0"))));
         };
         let params = body.get("params").cloned().unwrap_or_else(|| json!({}));
+        if let Some(action) = writes(method) {
+            request.findings.note_action(action);
+            self.begin(request, now).await?;
+        }
         match method {
             "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, &caller).await),
             "tasks/resubscribe" => Ok(self.streamed(id, self.seen(&caller, params).await, &caller).await),

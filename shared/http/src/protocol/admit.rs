@@ -9,6 +9,7 @@ use super::public::RESOURCE;
 use dormouse_api::{Actor, Call, Delivery, SignedBody};
 
 use crate::Request;
+use crate::findings::{holder, too_many};
 
 impl Protocol {
     /// The call that `request` makes, once nothing speaks against it any more.
@@ -20,6 +21,7 @@ impl Protocol {
         let operation = found.operation;
         let now = self.clock.now();
         tracing::Span::current().record("operation", operation.spec().id);
+        request.findings.note_action(operation.spec().id);
         check_version(header(request, VERSION_HEADER))?;
         let actor = self.authenticate(request, now).await?;
         check_scope(&actor, operation)?;
@@ -29,6 +31,9 @@ impl Protocol {
             true => IdempotencyKey::read(header(request, IDEMPOTENCY_HEADER))?,
             false => None,
         };
+        if operation.spec().method.is_write() {
+            self.begin(request, now).await?;
+        }
         Ok(Call { operation, params: found.params, query, body, actor, idempotency_key, target: found.target, now })
     }
 
@@ -56,7 +61,34 @@ impl Protocol {
         Ok(Some(Delivery { connector_id, sent, now: self.clock.now() }))
     }
 
+    /// Writes to the audit log, where one is kept, that `request` is begun.
+    ///
+    /// # Errors
+    /// `service_unavailable` when the store did not answer.
+    pub(crate) async fn begin(&self, request: &Request, now: Timestamp) -> Result<(), ProtocolError> {
+        request.findings.begin(&self.keys, request, now).await.map_err(|error| {
+            tracing::warn!(%error, "an entry of the audit log cannot be written");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the audit log cannot be written").retry_after(1)
+        })
+    }
+
+    /// The caller of `request`, if it may still send one.
+    ///
+    /// # Errors
+    /// `unauthenticated`; `rate_limited`.
     pub(super) async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
+        let actor = self.identify(request, now).await?;
+        let taken = self.keys.take(&actor, now).await;
+        request.findings.note_standings(taken.standings);
+        if let Some(refused) = taken.refused {
+            let refusal = ProtocolError::new(ErrorCode::RateLimited, too_many(&refused)).retry_after(refused.seconds);
+            return Err(refusal.with_detail("limit", format!("requests_per_{}", refused.policy)));
+        }
+        request.findings.note_principal(holder(&actor));
+        Ok(actor)
+    }
+
+    async fn identify(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
             tracing::warn!(%error, "an API key could not be looked up in the store");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)

@@ -1,6 +1,7 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
 //! for the holder of the address of a pause; canceling also for the holder of the signal key.
 
+use dormouse_api::Proof;
 use dormouse_harness::{Callback, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
 use schemars::JsonSchema;
@@ -40,6 +41,7 @@ impl App {
     pub(super) async fn post_callback(&self, id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let (id, caller) = self.caller(id, request)?;
         let Some(generation) = caller.generation() else { return Err(RequestRefusal::no_invocation()) };
+        self.began(request, Proof::Address, None).await?;
         let payload = body::object(request, self.limits().signal_payload)?;
         let callback = Callback { part: caller.part(), ..Callback::new(id, caller.generation(), payload) };
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..callback.into() }).await;
@@ -71,6 +73,8 @@ impl App {
             let generation = self.opened(&id, Some(CANCEL), &token)?;
             (id, Some(generation))
         };
+        let proof = if generation.is_some() { Proof::Address } else { Proof::SignalKey };
+        self.began(request, proof, None).await?;
         let cancel: CancelBody = body::typed(body::object(request, self.limits().signal_payload)?)?;
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
         let told = TurnCanceled {

@@ -1,5 +1,6 @@
 //! `POST /signals/{signal_id}`
 
+use dormouse_api::Proof;
 use dormouse_harness::{Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Category, SignalId};
 use serde_json::json;
@@ -16,6 +17,8 @@ impl App {
         if !is_operator {
             self.may_signal(signal_id, request)?;
         }
+        let proof = if is_operator { Proof::SignalKey } else { Proof::Address };
+        self.began(request, proof, None).await?;
         body::check_id("signal_id", signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;
         let signal = Transmission::signal(signal_id, payload);

@@ -270,9 +270,8 @@ impl World {
             path: path.to_owned(),
             query: query.to_owned(),
             headers: headers.to_vec(),
-            caller: None,
             body: body.as_bytes().to_vec(),
-            time_left: None,
+            ..Request::default()
         }
     }
 

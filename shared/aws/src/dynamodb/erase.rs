@@ -1,0 +1,161 @@
+//! Erasing what belongs to a session or a tenant: documents, streams, invocations, their blobs, and every row that leads
+//! to them.
+//!
+//! The whole table is read, once for the documents and once for what belongs to them: an item says whose it is, so that
+//! nothing is found by following references that may be broken. Documents go last. Whoever dies in the midst of it, or
+//! finds that others were writing, does it again, until nothing is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_ports::{Document, DocumentKey, StoreError};
+
+use super::DynamoDbStateStore;
+use super::item::{Item, optional_text, text, text_value};
+use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, TTL, VERSION};
+use super::scan::{ScanSelection, key_of};
+use super::write::Write;
+
+/// What is erased beside documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Belongings {
+    /// The documents.
+    pub documents: BTreeSet<DocumentKey>,
+    /// Ids of sessions, streams and invocations.
+    pub owners: BTreeSet<String>,
+    /// Prefix of the names of lists: what stands in them is erased, too.
+    pub lists: Option<String>,
+}
+
+/// Number of items that were erased, by what they were.
+pub type Erased = BTreeMap<&'static str, u64>;
+
+impl DynamoDbStateStore {
+    /// All documents that `is_wanted`. Reads the whole table.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn documents_where(
+        &self,
+        is_wanted: &(dyn Fn(&Document) -> bool + Send + Sync),
+    ) -> Result<Vec<Document>, StoreError> {
+        let selection = ScanSelection {
+            condition: "begins_with(pk, :documents) AND attribute_exists(body)".to_owned(),
+            values: Item::from([(":documents".to_owned(), text_value(keys::DOCUMENTS))]),
+            attributes: &[PK, SK, KIND, RECORD_ID, VERSION, BODY, EXPIRES_AT, TTL],
+        };
+        let mut wanted = Vec::new();
+        let mut cursor = None;
+        loop {
+            let (items, next) = self.scan(&selection, cursor.as_deref()).await?;
+            for item in &items {
+                match self.document_of(item).await {
+                    Ok(document) => wanted.extend(is_wanted(&document).then_some(document)),
+                    Err(StoreError::Corrupt(reason)) => {
+                        tracing::warn!(reason, "a document that cannot be read is not looked at");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(wanted),
+            }
+        }
+    }
+
+    /// Erases `belongings`, the documents last. Reads the whole table.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer: some of it may be erased then.
+    pub async fn erase(&self, belongings: &Belongings) -> Result<Erased, StoreError> {
+        let selection = ScanSelection {
+            condition: "pk <> :nothing".to_owned(),
+            values: Item::from([(":nothing".to_owned(), text_value("-"))]),
+            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, INVOCATION_ID, OWNERS],
+        };
+        let named = |key: &DocumentKey| Key::document(key);
+        let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
+        let mut erased = Erased::new();
+        let mut cursor = None;
+        loop {
+            let (items, next) = self.scan(&selection, cursor.as_deref()).await?;
+            let mut removals = Vec::new();
+            for item in &items {
+                let key = key_of(item)?;
+                let Some(kind) = belongings.kind_of(&key, item) else { continue };
+                if let Some(name) = belongings.named_by_list(&key, item) {
+                    documents.insert(Key::document(&name));
+                }
+                removals.push(Write::delete(&key));
+                *erased.entry(kind).or_default() += 1;
+            }
+            self.put_all(removals).await?;
+            match next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        let removals: Vec<Write> = documents.iter().map(Write::delete).collect();
+        erased.insert("documents", documents.len() as u64);
+        self.put_all(removals).await?;
+        Ok(erased)
+    }
+}
+
+impl Belongings {
+    /// What the item at `key` is, if it belongs to them and is no document.
+    fn kind_of(&self, key: &Key, item: &Item) -> Option<&'static str> {
+        if let Some(kind) = self.partition(&key.pk) {
+            return Some(kind);
+        }
+        let names = |attribute: &str| optional_text(item, attribute).is_some_and(|id| self.owners.contains(id));
+        if key.pk.starts_with(keys::DOCUMENTS) {
+            return None;
+        }
+        if keys::blob_of(&key.pk).is_some() {
+            return self.owns_all(item).then_some("blobs");
+        }
+        let is_listed = || match (text(item, KIND), text(item, RECORD_ID)) {
+            (Ok(kind), Ok(id)) => self.documents.contains(&DocumentKey::new(kind, id)),
+            (Ok(_) | Err(_), _) => false,
+        };
+        if names(STREAM) || names(INVOCATION_ID) || self.is_in_lists(&key.pk) || is_listed() {
+            return Some("rows");
+        }
+        None
+    }
+
+    /// What is in the partition `pk`, if it is one of theirs.
+    fn partition(&self, pk: &str) -> Option<&'static str> {
+        let (kind, _) = pk.split_once('#').filter(|(_, id)| self.owners.contains(*id))?;
+        match kind {
+            "STREAM" => Some("events"),
+            "SESSION" => Some("session states"),
+            "INVOCATION" => Some("invocations"),
+            _ => None,
+        }
+    }
+
+    /// True if everybody who refers to a blob is erased.
+    fn owns_all(&self, item: &Item) -> bool {
+        let owners: Option<Vec<(String, String)>> =
+            optional_text(item, OWNERS).and_then(|owners| serde_json::from_str(owners).ok());
+        let is_ours = |pk: &str| {
+            let is_document = || self.documents.iter().any(|document| Key::document(document).pk == pk);
+            self.partition(pk).is_some() || is_document()
+        };
+        owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(|(pk, _)| is_ours(pk)))
+    }
+
+    fn is_in_lists(&self, pk: &str) -> bool {
+        self.lists.as_ref().is_some_and(|lists| pk.strip_prefix("LIST#").is_some_and(|list| list.starts_with(lists)))
+    }
+
+    /// The document that a row of one of the lists names.
+    fn named_by_list(&self, key: &Key, item: &Item) -> Option<DocumentKey> {
+        if !self.is_in_lists(&key.pk) {
+            return None;
+        }
+        Some(DocumentKey::new(text(item, KIND).ok()?, text(item, RECORD_ID).ok()?))
+    }
+}

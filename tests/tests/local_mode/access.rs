@@ -1,0 +1,225 @@
+//! Who may ask how often, who did what, and how keys are replaced: with the real binary.
+
+use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_protocol::request::VERSION_HEADER;
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+use crate::folder;
+use crate::process::{Dormouse, text};
+
+async fn ask(dormouse: &Dormouse, method: reqwest::Method, path: &str, key: &str, body: Option<Value>) -> Response {
+    let request = Client::new().request(method, dormouse.url(path)).bearer_auth(key);
+    let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);
+    let request = body.into_iter().fold(request, |request, body| request.json(&body));
+    request.send().await.expect("an answer")
+}
+
+async fn get(dormouse: &Dormouse, path: &str, key: &str) -> Response {
+    ask(dormouse, reqwest::Method::GET, path, key, None).await
+}
+
+async fn post(dormouse: &Dormouse, path: &str, key: &str, body: Value) -> (u16, Value) {
+    let response = ask(dormouse, reqwest::Method::POST, path, key, Some(body)).await;
+    (response.status().as_u16(), response.json().await.expect("JSON"))
+}
+
+/// What a command prints as one JSON document.
+fn told(dormouse: &Dormouse, arguments: &[&str]) -> Value {
+    let output = dormouse.command(&[arguments, &["--json"]].concat()).output().expect("it runs");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {output:?}"))
+}
+
+fn key(dormouse: &Dormouse, arguments: &[&str]) -> Value {
+    told(dormouse, &[&["keys", "create", "--never-expires"], arguments].concat())
+}
+
+fn header(response: &Response, name: &str) -> String {
+    response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_noisy_tenant_is_told_to_wait_and_a_quiet_one_is_not() {
+    let folder = folder();
+    let limits = [("DORMOUSE_RATE_KEY", "20"), ("DORMOUSE_RATE_TENANT", "30")];
+    let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &limits);
+    let of = |tenant, actor| key(&dormouse, &["--tenant", tenant, "--actor", actor, "--all-scopes"]);
+    let noisy: Vec<Value> = ["a", "b", "c"].map(|actor| of("noisy", actor)).to_vec();
+    let quiet = of("quiet", "ada");
+    let (mut let_in, mut refused) = (0, 0);
+    for round in 0..40 {
+        for key in &noisy {
+            let response = get(&dormouse, "/v1/tasks", text(key, "key")).await;
+            match response.status().as_u16() {
+                200 => let_in += 1,
+                429 => {
+                    refused += 1;
+                    let after: u64 = header(&response, "retry-after").parse().expect("seconds");
+                    assert!((1..=60).contains(&after));
+                    assert!(header(&response, "ratelimit").contains("r=0;"), "{:?}", response.headers());
+                    let body: Value = response.json().await.expect("JSON");
+                    assert_eq!(body["error"]["code"], "rate_limited", "{body}");
+                }
+                other => panic!("{other}"),
+            }
+        }
+        if round % 4 == 0 {
+            let response = get(&dormouse, "/v1/tasks", text(&quiet, "key")).await;
+            assert_eq!(response.status(), 200, "the quiet tenant has all of its own");
+            assert_eq!(header(&response, "ratelimit-policy"), "\"key\";q=20;w=60, \"tenant\";q=30;w=60");
+        }
+    }
+    // A minute may begin anew while it runs, and not more often than once.
+    assert!((30..=60).contains(&let_in) && let_in + refused == 120, "{let_in} let in, {refused} refused");
+    // The routes beside the protocol count with it.
+    let (status, body) = post(&dormouse, "/graphs/reminder/turns", text(&noisy[0], "key"), json!({})).await;
+    assert!(status == 429 && body["error"]["category"] == "rate_limited" || let_in > 30, "{status} {body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_replaced_and_the_old_one_ends() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let old = key(&dormouse, &["--actor", "ci", "--scope", "tasks:read"]);
+    assert_eq!(get(&dormouse, "/v1/tasks", text(&old, "key")).await.status(), 200);
+    let new = told(&dormouse, &["keys", "rotate", text(&old, "id"), "--grace", "2s"]);
+    assert_eq!((&new["actor"], &new["scopes"], &new["replaced"]), (&old["actor"], &old["scopes"], &old["id"]));
+    assert_eq!(get(&dormouse, "/v1/tasks", text(&new, "key")).await.status(), 200);
+    assert_eq!(get(&dormouse, "/v1/sessions", text(&new, "key")).await.status(), 403, "no right more");
+    while get(&dormouse, "/v1/tasks", text(&old, "key")).await.status() != 401 {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    assert_eq!(get(&dormouse, "/v1/tasks", text(&new, "key")).await.status(), 200);
+    let listed = told(&dormouse, &["keys", "list"]);
+    let listed = listed["keys"].as_array().expect("keys");
+    let used = listed.iter().find(|key| key["id"] == new["id"]).expect("the new key");
+    assert!(used["last_used_at"].is_string(), "{used}");
+    let gone = dormouse.command(&["keys", "rotate", "0000000000000000", "--grace", "1h"]).output().expect("it runs");
+    assert_eq!(gone.status.code(), Some(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_names_a_quota_that_is_there() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let create = ["keys", "create", "--never-expires", "--actor", "ci", "--all-scopes", "--quota"];
+    let refused = dormouse.command(&[&create[..], &["quota_none"]].concat()).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    let quota = json!({"scope": "tenant", "limits": {"tasks": 1}});
+    let (status, quota) = post(&dormouse, "/v1/quotas", &dormouse.api_key(), quota).await;
+    assert_eq!(status, 201, "{quota}");
+    let of_another = [&create[..], &[text(&quota, "id"), "--tenant", "evil"]].concat();
+    assert_eq!(dormouse.command(&of_another).output().expect("it runs").status.code(), Some(4));
+    let made = told(&dormouse, &[&create[..], &[text(&quota, "id")]].concat());
+    assert_eq!(made["quota_id"], quota["id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_kept_who_did_what() {
+    let folder = folder();
+    let kept = [("DORMOUSE_AUDIT_DAYS", "30")];
+    let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &kept);
+    let owner = dormouse.api_key();
+    let eve = key(&dormouse, &["--tenant", "evil", "--actor", "eve", "--all-scopes"]);
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &owner, json!({"name": "w", "root": "/"})).await;
+    let (_, session) = post(&dormouse, "/v1/sessions", &owner, json!({"workspace_id": workspace["id"]})).await;
+    let cancel = format!("/v1/sessions/{}/close", text(&session, "id"));
+    assert_eq!(post(&dormouse, &cancel, text(&eve, "key"), json!({})).await.0, 404);
+    let few = key(&dormouse, &["--actor", "few", "--scope", "tasks:read"]);
+    assert_eq!(get(&dormouse, "/v1/vaults", text(&few, "key")).await.status(), 403);
+    let expense = json!({"state": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
+    let (status, asleep) = post(&dormouse, "/graphs/expense-approval/turns", &owner, expense).await;
+    assert_eq!(status, 202, "{asleep}");
+    let answer = json!({"decision": "approved", "decided_by": "Grace"});
+    assert_eq!(dormouse.answer(text(&asleep, "callback_url"), &answer).await.0, 200);
+    assert_eq!(dormouse.answer(&dormouse.url("/signals/nobody"), &json!({})).await.0, 202);
+
+    let output = dormouse.command(&["audit", "--json"]).output().expect("it runs");
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let short = |entry: &Value| {
+        let who = entry["name"].as_str().or(entry["proof"].as_str()).unwrap_or_default().to_owned();
+        (who, text(entry, "action").to_owned(), text(entry, "outcome").to_owned(), entry["status"].as_u64())
+    };
+    let expected = [
+        ("developer", "createWorkspace", "done", 201),
+        ("developer", "createSession", "done", 201),
+        ("eve", "closeSession", "refused", 404),
+        ("few", "listVaults", "refused", 403),
+        ("developer", "runGraph", "done", 202),
+        ("address", "answerPause", "done", 200),
+        ("signal_key", "sendSignal", "done", 202),
+    ];
+    let expected = expected
+        .map(|(who, action, outcome, status)| (who.to_owned(), action.to_owned(), outcome.to_owned(), Some(status)));
+    assert_eq!(entries.iter().map(short).collect::<Vec<_>>(), expected, "{lines}");
+    for secret in [owner.as_str(), text(&eve, "key"), "token=", "Grace"] {
+        assert!(!lines.contains(secret), "{secret}: {lines}");
+    }
+    let one = told_lines(&dormouse, &["audit", "--tenant", "evil"]);
+    assert_eq!(one.len(), 1, "{one:?}");
+
+    let page: Value = get(&dormouse, "/v1/x-audit", text(&eve, "key")).await.json().await.expect("JSON");
+    let data = page["data"].as_array().expect("a list");
+    assert!(data.len() == 1 && data[0]["actor"] == "eve", "of her own tenant alone: {page}");
+    assert_eq!(get(&dormouse, "/v1/x-audit", text(&few, "key")).await.status(), 403);
+    let all: Value = get(&dormouse, "/v1/x-audit?limit=1000", &owner).await.json().await.expect("JSON");
+    assert!(all["data"].as_array().is_some_and(|all| all.len() >= expected.len()), "{all}");
+}
+
+fn told_lines(dormouse: &Dormouse, arguments: &[&str]) -> Vec<String> {
+    let output = dormouse.command(&[arguments, &["--json"]].concat()).output().expect("it runs");
+    String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let of = |tenant| text(&key(&dormouse, &["--tenant", tenant, "--actor", "ada", "--all-scopes"]), "key").to_owned();
+    let gone = of("gone");
+    let kept = of("kept");
+    let begin = async |key: &str, secret: &str| {
+        let (_, workspace) = post(&dormouse, "/v1/workspaces", key, json!({"name": "w", "root": "/"})).await;
+        let (_, session) = post(&dormouse, "/v1/sessions", key, json!({"workspace_id": workspace["id"]})).await;
+        let id = text(&session, "id").to_owned();
+        let expense = json!({"persona_id": "persona_expense-approval",
+            "input": {"employee": secret, "amount_cents": 12_000, "purpose": "a keyboard"}});
+        let (status, task) = post(&dormouse, &format!("/v1/sessions/{id}/tasks"), key, expense).await;
+        assert_eq!(status, 202, "{task}");
+        loop {
+            let seen: Value =
+                get(&dormouse, &format!("/v1/tasks/{}", text(&task, "id")), key).await.json().await.expect("JSON");
+            if seen["status"] == "AUTH_REQUIRED" {
+                return (id, text(&task, "id").to_owned());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let (session, task) = begin(&gone, "Zacharias").await;
+    let (second, _) = begin(&gone, "Zacharias").await;
+    let (other, others_task) = begin(&kept, "Ada").await;
+
+    let looked = told(&dormouse, &["erase", "session", &session, "--dry-run"]);
+    assert_eq!((&looked["documents"]["session"], &looked["would_cancel"]), (&json!(1), &json!(1)), "{looked}");
+    let erased = told(&dormouse, &["erase", "session", &session, "--yes"]);
+    assert_eq!(erased["canceled"], 1, "it was asleep, and is ended first: {erased}");
+    assert!(erased["events"].as_u64() > Some(0) && erased["invocations"].as_u64() > Some(0), "{erased}");
+    for path in [format!("/v1/sessions/{session}"), format!("/v1/tasks/{task}")] {
+        assert_eq!(get(&dormouse, &path, &gone).await.status(), 404, "{path}");
+    }
+    let listed: Value = get(&dormouse, "/v1/sessions", &gone).await.json().await.expect("JSON");
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{listed}");
+    let events: Value = get(&dormouse, "/v1/events", &gone).await.json().await.expect("JSON");
+    assert!(!events.to_string().contains(&session) && events.to_string().contains(&second), "{events}");
+    let again = dormouse.command(&["erase", "session", &session, "--yes"]).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(4));
+
+    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
+    assert_eq!(erased["canceled"], 1, "{erased}");
+    assert_eq!(get(&dormouse, "/v1/sessions", &gone).await.status(), 401, "its key is gone, too");
+    let task: Value = get(&dormouse, &format!("/v1/tasks/{others_task}"), &kept).await.json().await.expect("JSON");
+    assert_eq!((&task["status"], &task["session_id"]), (&json!("AUTH_REQUIRED"), &json!(other)), "of others nothing");
+    let asleep = dormouse.command(&["pending", "--json"]).output().expect("it runs");
+    assert!(!String::from_utf8_lossy(&asleep.stdout).contains("Zacharias"));
+}
