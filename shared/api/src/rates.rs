@@ -61,6 +61,8 @@ pub(crate) struct Window {
     pub(crate) in_hand: u32,
     /// Requests that others may take beside.
     pub(crate) elsewhere: u32,
+    /// True if nobody else counts, so that all of it was in hand at first.
+    pub(crate) is_whole: bool,
 }
 
 /// Counts the requests of keys and tenants.
@@ -101,7 +103,7 @@ impl Rates {
                 Some(writes) => shared::more(records, writes, subject, now).await,
                 None => Window::whole(subject, now),
             };
-            self.add(subject, more);
+            self.add(subject, more, now);
         }
         self.taken(&subjects, now)
     }
@@ -121,18 +123,20 @@ impl Rates {
         windows.get(subject).is_none_or(|window| window.ends_at <= now || (window.in_hand == 0 && window.elsewhere > 0))
     }
 
-    /// Adds `more` to what is in hand of the same window. Another request may have begun it meanwhile.
-    fn add(&self, subject: &Subject, more: Window) {
+    /// Puts `more` in hand. A window that another request has begun meanwhile stays: it is the whole one already where
+    /// this process counts alone, and grows by what was taken where it does not.
+    fn add(&self, subject: &Subject, more: Window, now: Timestamp) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() >= KEPT {
-            windows.retain(|_, window| window.ends_at > more.ends_at.saturating_sub(WINDOW).unwrap_or(more.ends_at));
+            windows.retain(|_, window| window.ends_at > now);
         }
-        let before = windows.get(subject).filter(|window| window.ends_at >= more.ends_at).copied();
+        let before = windows.get(subject).filter(|window| window.ends_at > now).copied();
         let after = match before {
-            Some(window) if window.ends_at == more.ends_at => {
-                Window { in_hand: window.in_hand.saturating_add(more.in_hand), elsewhere: more.elsewhere, ..window }
+            Some(window) if more.is_whole => window,
+            Some(window) => {
+                let elsewhere = if window.ends_at == more.ends_at { more.elsewhere } else { window.elsewhere };
+                Window { in_hand: window.in_hand.saturating_add(more.in_hand), elsewhere, ..window }
             }
-            Some(window) => window,
             None => more,
         };
         windows.insert(subject.clone(), after);
@@ -156,7 +160,12 @@ impl Rates {
 impl Window {
     /// A window that begins, all of it in hand.
     fn whole(subject: &Subject, now: Timestamp) -> Self {
-        Self { ends_at: now.saturating_add(WINDOW).unwrap_or(now), in_hand: subject.quota, elsewhere: 0 }
+        Self {
+            ends_at: now.saturating_add(WINDOW).unwrap_or(now),
+            in_hand: subject.quota,
+            elsewhere: 0,
+            is_whole: true,
+        }
     }
 
     fn standing(&self, subject: &Subject, now: Timestamp) -> Standing {
@@ -192,7 +201,7 @@ mod tests {
         let one = |_: &usize| {
             let subjects = rates.subjects(actor);
             for subject in subjects.iter().filter(|subject| rates.needs_more(subject, now)) {
-                rates.add(subject, Window::whole(subject, now));
+                rates.add(subject, Window::whole(subject, now), now);
             }
             rates.taken(&subjects, now).refused.is_none()
         };
@@ -219,6 +228,21 @@ mod tests {
         assert_eq!(let_in(&rates, &ada, 2, now), 2);
         let refused = rates.taken(&rates.subjects(&ada), now + SignedDuration::from_millis(20_500)).refused;
         assert_eq!(refused, Some(Standing { policy: "key", quota: 2, remaining: 0, seconds: 40 }));
+    }
+
+    #[test]
+    fn who_begins_a_window_at_the_same_time_begins_no_second_one() {
+        let rates = Rates::new(RateLimits { key: Some(5), tenant: None });
+        let ada = actor("acme", "1");
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(let_in(&rates, &ada, 3, now), 3);
+        let subjects = rates.subjects(&ada);
+        rates.add(&subjects[0], Window::whole(&subjects[0], now + SignedDuration::from_millis(1)), now);
+        assert_eq!(let_in(&rates, &ada, 100, now), 2);
+        // A part that was taken for a window that is known adds to it, also where the store did not answer.
+        let part = Window { ends_at: now + SignedDuration::from_secs(1), in_hand: 1, elsewhere: 0, is_whole: false };
+        rates.add(&subjects[0], part, now);
+        assert_eq!(let_in(&rates, &ada, 100, now), 1);
     }
 
     #[test]

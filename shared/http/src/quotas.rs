@@ -21,8 +21,8 @@ use crate::{ConfigError, Limits, Variables};
 /// | `DORMOUSE_LIMIT_NODES` | nodes in a row without a pause | 100,000,000 |
 /// | `DORMOUSE_LIMIT_ATTEMPTS` | workers in a row that may die of one invocation before it is put aside | 1,000 |
 /// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which a given address with a token is good; at least a minute | ten years |
-/// | `DORMOUSE_RATE_KEY` | requests that one key may send in a minute; 0, as it is without it, for any number | 1,000,000 |
-/// | `DORMOUSE_RATE_TENANT` | the same of all keys of a tenant together | 1,000,000 |
+/// | `DORMOUSE_KEY_RATE` | requests that one key may send in a minute; 0, as it is without it, for any number | 1,000,000 |
+/// | `DORMOUSE_TENANT_RATE` | the same of all keys of a tenant together | 1,000,000 |
 /// | `DORMOUSE_AUDIT_DAYS` | days for which it is kept who did what; 0, as it is without it, keeps nothing | 3,660 |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's quota: 300 unless raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Quotas {
 
 fn access<F: Fn(&str) -> Option<String>>(variables: &mut Variables<F>) -> AccessPolicy {
     let mut rate = |name: &str| Some(variables.number(name, 0, 0..=1_000_000)).filter(|rate| *rate > 0);
-    let rates = RateLimits { key: rate("DORMOUSE_RATE_KEY"), tenant: rate("DORMOUSE_RATE_TENANT") };
+    let rates = RateLimits { key: rate("DORMOUSE_KEY_RATE"), tenant: rate("DORMOUSE_TENANT_RATE") };
     let days = variables.number("DORMOUSE_AUDIT_DAYS", 0_i64, 0..=3_660);
     AccessPolicy { rates, audit: (days > 0).then(|| SignedDuration::from_hours(24 * days)) }
 }

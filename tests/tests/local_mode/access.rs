@@ -41,7 +41,7 @@ fn header(response: &Response, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_noisy_tenant_is_told_to_wait_and_a_quiet_one_is_not() {
     let folder = folder();
-    let limits = [("DORMOUSE_RATE_KEY", "20"), ("DORMOUSE_RATE_TENANT", "30")];
+    let limits = [("DORMOUSE_KEY_RATE", "20"), ("DORMOUSE_TENANT_RATE", "30")];
     let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &limits);
     let of = |tenant, actor| key(&dormouse, &["--tenant", tenant, "--actor", actor, "--all-scopes"]);
     let noisy: Vec<Value> = ["a", "b", "c"].map(|actor| of("noisy", actor)).to_vec();

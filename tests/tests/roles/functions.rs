@@ -40,7 +40,7 @@ impl Function {
         });
         // What a deployment may ask for beyond what it does by itself.
         let chosen =
-            json!({ "DORMOUSE_RATE_KEY": "100000", "DORMOUSE_RATE_TENANT": "100000", "DORMOUSE_AUDIT_DAYS": "30" });
+            json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30" });
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,

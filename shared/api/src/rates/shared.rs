@@ -33,7 +33,7 @@ pub(super) async fn more(records: &dyn Records, writes: &Writes, subject: &Subje
 }
 
 fn one(now: Timestamp) -> Window {
-    Window { ends_at: now + SignedDuration::from_secs(1), in_hand: 1, elsewhere: 0 }
+    Window { ends_at: now + SignedDuration::from_secs(1), in_hand: 1, elsewhere: 0, is_whole: false }
 }
 
 async fn taken(
@@ -68,13 +68,13 @@ fn step(counters: &Counters, subject: &Subject, now: Timestamp) -> (Option<Count
         let elsewhere = subject.quota - in_hand;
         let ends_at = now + WINDOW;
         let begin = CounterChange::Begin { ending: counters.ends_at, left: amounts(elsewhere), ends_at: Some(ends_at) };
-        return (Some(begin), Window { ends_at, in_hand, elsewhere });
+        return (Some(begin), Window { ends_at, in_hand, elsewhere, is_whole: false });
     };
     let left = counters.left.get(REQUESTS).copied().unwrap_or_default().clamp(0, i64::from(u32::MAX));
     let left = u32::try_from(left).unwrap_or_default();
     let in_hand = part.min(left);
     let take = CounterChange::Take { needs: amounts(in_hand), amounts: amounts(in_hand) };
-    (Some(take).filter(|_| in_hand > 0), Window { ends_at, in_hand, elsewhere: left - in_hand })
+    (Some(take).filter(|_| in_hand > 0), Window { ends_at, in_hand, elsewhere: left - in_hand, is_whole: false })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl DynamoDbStateStore {
         let selection = ScanSelection {
             condition: "begins_with(pk, :documents) AND attribute_exists(body)".to_owned(),
             values: Item::from([(":documents".to_owned(), text_value(keys::DOCUMENTS))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, VERSION, BODY, EXPIRES_AT, TTL],
+            attributes: &[PK, SK, KIND, RECORD_ID, VERSION, BODY, EXPIRES_AT],
         };
         let mut wanted = Vec::new();
         let mut cursor = None;
