@@ -11,7 +11,7 @@ use dormouse_ports::{Document, DocumentKey, StoreError};
 
 use super::DynamoDbStateStore;
 use super::item::{Item, optional_text, text, text_value};
-use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, TTL, VERSION};
+use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, VERSION};
 use super::scan::{ScanSelection, key_of};
 use super::write::Write;
 
