@@ -18,11 +18,7 @@ use dormouse_http::{
     Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
-<<<<<<< HEAD
-use dormouse_ports::{Clock, EventBus, Fetch, Records, Sign, SignalSubscriptions, Sleepers};
-=======
-use dormouse_ports::{Clock, EventBus, Fetch, SignalSubscriptions, Sleepers};
->>>>>>> 8c68660c (Rates of requests, an audit log, rotation of keys and erasure; every operation driven, for its owner and for strangers)
+use dormouse_ports::{Clock, EventBus, Fetch, Sign, SignalSubscriptions, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 

@@ -169,6 +169,7 @@ fn body_of(operation: &str, things: &Things) -> Option<Value> {
             "mapping": {"kind": "message"},
             "auth": {"scheme": "github", "vault_id": things["vault_id"], "secrets": ["HOOK"]}}),
         "updateConnector" => json!({"status": "PAUSED"}),
+        "reorderSessionQueue" => json!({"task_ids": []}),
         "createSessionWebhook" => json!({"url": "https://example.com/another"}),
         "x-answerPause" | "x-cancelPause" | "x-repairPause" => json!({"generation": 1}),
         "closeSession" | "forkSession" | "cancelTask" | "replayTask" | "verifyReceipt" => json!({}),
