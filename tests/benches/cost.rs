@@ -2,7 +2,7 @@
 //!
 //! Run with `make bench-cost`. Real turns go through the harness, the engine and the store on DynamoDB; the units are
 //! those that the embedded store reports in its answers, and the test `metering` holds these against the documented
-//! rules. Each turn adds three messages of about 400 bytes: the user's, one before the pause and one behind it.
+//! rules. It fails when a goal is missed. Each turn adds three messages of about 400 bytes: the user's, one before the pause and one behind it.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -15,6 +15,7 @@ mod prices;
 #[path = "cost/talk.rs"]
 mod talk;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
@@ -47,11 +48,13 @@ const GOAL: f64 = 20.0;
 /// The same for tasks of `/v1`, and their write units.
 const TASK_GOAL: f64 = 30.0;
 const TASK_UNITS: f64 = 40.0;
+/// HTTP API requests and Lambda requests of such a task, among these the two by which functions call a worker.
+const CALLS_OF_A_TASK: [f64; 2] = [2.0, 4.0];
 /// Write units of a step of an agent.
 const STEP_UNITS: f64 = 6.0;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() {
+async fn main() -> ExitCode {
     println!("mean (and most) of {TURNS} turns in a row, each of which is suspended and resumed");
     println!("messages  JSON bytes  path     requests       write units    read units");
     let mut at_4_kb = Units::default();
@@ -75,7 +78,7 @@ async fn main() {
         }
     }
     println!();
-    bill(at_4_kb);
+    let mut all_met = bill(at_4_kb);
     println!();
     println!("a turn without a session, suspended and resumed, whose state of 4 KB hardly compresses");
     let alone = Bench::with_history(0).await;
@@ -89,15 +92,16 @@ async fn main() {
     println!();
     let task = approval::plain().await;
     println!("a task of /v1 that sleeps until a person approves it, without keys for repetitions");
-    steps(&task);
+    let together = steps(&task);
+    println!("at most {TASK_UNITS:.0} write units are the goal");
+    all_met &= together.writes <= TASK_UNITS;
     println!();
     println!("a million such tasks, in dollars");
-    task_bill(&task);
+    all_met &= without_compute(together, CALLS_OF_A_TASK, task.egress, Some(TASK_GOAL));
     println!();
     println!("the same with 4 KB of input that hardly compress");
     let task = approval::incompressible().await;
-    steps(&task);
-    task_bill(&task);
+    without_compute(steps(&task), CALLS_OF_A_TASK, task.egress, None);
     println!();
     let step = approval::agent_step().await;
     println!(
@@ -108,22 +112,27 @@ async fn main() {
         step.reads,
         step.writes * prices::WRITE_UNITS + step.reads * prices::READ_UNITS
     );
+    all_met &= step.writes <= STEP_UNITS;
+    if all_met { ExitCode::SUCCESS } else { missed() }
 }
 
-fn steps(task: &approval::Costs) {
+fn missed() -> ExitCode {
+    println!("a goal is missed");
+    ExitCode::FAILURE
+}
+
+/// Prints the units of each step, and returns their sum.
+fn steps(task: &approval::Costs) -> Units {
     println!("step                requests  write units  read units");
+    let row = |step: &str, Units { requests, writes, reads }: Units| {
+        println!("{step:<18}  {requests:>8}  {writes:>11.1}  {reads:>10.1}");
+    };
     for (step, units) in &task.steps {
-        println!("{step:<18}  {:>8}  {:>11.1}  {:>10.1}", units.requests, units.writes, units.reads);
+        row(step, *units);
     }
-    let Units { requests, writes, reads } = task.together();
-    println!(
-        "{:<18}  {requests:>8}  {writes:>11.1}  {reads:>10.1}   (goal: at most {TASK_UNITS:.0} write units)",
-        "together"
-    );
-}
-
-fn task_bill(task: &approval::Costs) {
-    without_compute(task.together(), [2.0, 4.0], task.egress, TASK_GOAL);
+    let together = task.together();
+    row("together", together);
+    together
 }
 
 fn column(costs: &[Units], of: impl Fn(&Units) -> f64) -> String {
@@ -131,13 +140,13 @@ fn column(costs: &[Units], of: impl Fn(&Units) -> f64) -> String {
     format!("{:.1} ({most:.0})", costs.iter().map(&of).sum::<f64>() / costs.len() as f64)
 }
 
-/// What a million turns cost when `all` is what [`TURNS`] of them took.
-fn bill(all: Units) {
+/// What a million turns cost when `all` is what [`TURNS`] of them took; true if that meets the goal.
+fn bill(all: Units) -> bool {
     let per_turn = |amount: f64| amount / TURNS as f64;
     let milliseconds = per_turn(all.requests as f64) * prices::MS_PER_REQUEST + 2.0 * prices::MS_OF_OUR_OWN;
     println!("a million suspended and resumed turns at a state of 4 KB, in dollars; a person answers by HTTP");
     let units = Units { requests: 0, writes: per_turn(all.writes), reads: per_turn(all.reads) };
-    without_compute(units, [2.0, 2.0], 0.0, GOAL);
+    let is_met = without_compute(units, [2.0, 2.0], 0.0, Some(GOAL));
     let gigabyte_seconds = milliseconds / 1000.0 * prices::LAMBDA_GB;
     println!(
         "  Lambda GB-seconds      {gigabyte_seconds:>6.4} at {:>7.4}  {:>6.2}   ({milliseconds:.0} ms, assuming {} a request and {} of our own)",
@@ -150,6 +159,7 @@ fn bill(all: Units) {
     {
         println!("  {line:<22} instead of the second HTTP request: {:+.2}", price - prices::HTTP_REQUESTS);
     }
+    is_met
 }
 
 /// Prints what a million times `units` cost, with `calls` each: HTTP API requests, and Lambda requests, among them those
@@ -168,7 +178,10 @@ fn without_compute(units: Units, calls: [f64; 2], egress: f64, goal: f64) {
         sum += amount * price;
         println!("  {line:<22} {amount:>6.2} at {price:>7.4}  {:>6.2}", amount * price);
     }
-    println!("  without compute                          {sum:>6.2}   (goal: at most {goal:.2})");
+    println!("  without compute                          {sum:>6.2}");
+    let Some(goal) = goal else { return true };
+    println!("  at most {goal:.2} are the goal");
+    sum <= goal
 }
 
 struct Bench {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_api::{AgentsError, Outside};
 use dormouse_engine::{CompiledGraph, Engine, Ports};
 use dormouse_harness::{
@@ -8,9 +9,28 @@ use dormouse_harness::{
 };
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_maintenance::{SweepOrder, SweepSummary, sweep};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Commits, Event, IdSource, MaintenanceStore, Map, TurnStore};
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Event, IdSource, Journal, MaintenanceStore, Map,
+    StoreError, TurnStore,
+};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
+
+/// Writes what is no task of anybody as a server does: without what nodes recorded.
+struct Untold(Arc<dyn Commits>);
+
+#[async_trait]
+impl Commits for Untold {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.0.claim(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let journal = Journal { recorded: None, ..commit.journal.clone() };
+        let changes_nothing = commit.session.is_none() && commit.invocation.is_none() && journal.is_empty();
+        if changes_nothing { Ok(()) } else { self.0.commit(&Commit { journal, ..commit.clone() }).await }
+    }
+}
 
 /// One store, one clock and one outside world, on which any number of workers come and go.
 #[derive(Debug)]
@@ -79,7 +99,7 @@ impl Stage {
         Harness::new(self.engine_on(store), registry, subscriptions, bus, HarnessConfig::new(mode))
     }
 
-    /// A worker that serves the graphs that ship.
+    /// A worker that serves the graphs that ship. What their nodes record is told to nobody.
     ///
     /// # Errors
     /// When one of them does not compile.
@@ -87,6 +107,8 @@ impl Stage {
         let outside = Outside::new(self.bus.clone(), self.clock.clone());
         let graphs = dormouse_app::agents().compile(&outside)?.graphs;
         let config = HarnessConfig::new(mode);
+        let store = store.into();
+        let store = TurnStore { commits: Arc::new(Untold(store.commits.clone())), ..store };
         Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), self.bus.clone(), config))
     }
 
