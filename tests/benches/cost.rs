@@ -163,8 +163,8 @@ fn bill(all: Units) -> bool {
 }
 
 /// Prints what a million times `units` cost, with `calls` each: HTTP API requests, and Lambda requests, among them those
-/// by which functions call workers; and with `egress` bytes for the client.
-fn without_compute(units: Units, calls: [f64; 2], egress: f64, goal: f64) {
+/// by which functions call workers; and with `egress` bytes for the client. True if that is at most `goal`.
+fn without_compute(units: Units, calls: [f64; 2], egress: f64, goal: Option<f64>) -> bool {
     let [http, lambda] = calls;
     let fixed = [
         ("DynamoDB write units", units.writes, prices::WRITE_UNITS),
