@@ -53,8 +53,7 @@ impl Function {
     /// The function `name` at `qualifier`, an alias or a version, in the region of `access` or at its endpoint for Lambda.
     pub fn new(access: &AwsAccess, name: &str, qualifier: &str, fetch: Arc<dyn Fetch>, clock: Arc<dyn Clock>) -> Self {
         let signer = Arc::new(RequestSigner::new(access, "lambda", clock));
-        let address =
-            format!("{}/2015-03-31/functions/{name}/invocations?Qualifier={qualifier}", lambda_address(access));
+        let address = format!("{}/2015-03-31/functions/{name}%3A{qualifier}/invocations", lambda_address(access));
         Self { fetch, signer, address }
     }
 
@@ -145,8 +144,8 @@ mod tests {
         fetch.answer(ScriptedAnswer::pieces(202, [""]));
         assert_eq!(function.send(&json!({ "a": 1 })).await, Ok(()));
         let request = &fetch.requests()[0];
-        let address = "https://lambda.eu-central-1.amazonaws.com/2015-03-31/functions/dormouse-dev-wakeup/invocations";
-        assert_eq!(request.url, format!("{address}?Qualifier=live"));
+        let functions = "https://lambda.eu-central-1.amazonaws.com/2015-03-31/functions";
+        assert_eq!(request.url, format!("{functions}/dormouse-dev-wakeup%3Alive/invocations"));
         assert_eq!(request.body, br#"{"a":1}"#);
         let header = |name: &str| {
             request.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.expose().to_owned())

@@ -98,7 +98,7 @@ mod tests {
         fetch.answer(ScriptedAnswer::pieces(202, [""]));
         calls.publish(call("i-1")).await.expect("it is published");
         let request = &fetch.requests()[0];
-        assert!(request.url.ends_with("/functions/dormouse-dev-wakeup/invocations?Qualifier=live"), "{}", request.url);
+        assert!(request.url.ends_with("/functions/dormouse-dev-wakeup%3Alive/invocations"), "{}", request.url);
         let told: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");
         let expected =
             json!({ "source": "dormouse", "detail-type": "Dormouse Work", "detail": { "invocation_id": "i-1" } });

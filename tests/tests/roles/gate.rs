@@ -106,7 +106,7 @@ async fn answer(
         Some((service, operation)) if service.starts_with("DynamoDB_") => on_table(operation, &read),
         Some(("AWSEvents", operation)) => on_bus(operation, &read),
         Some(("AmazonSSM", operation)) => on_parameters(operation, &read),
-        _ => match called(&uri, &query) {
+        _ => match called(&uri) {
             Some(function) => {
                 vec![Asked { action: "lambda:InvokeFunction".to_owned(), resource: function, context: Vec::new() }]
             }
@@ -135,16 +135,16 @@ async fn answer(
             json!({ "FailedEntryCount": 0, "FailedEntries": [] }).to_string().into_response()
         }
         Some(_) => json!({ "RuleArn": "arn:aws:events:::rule" }).to_string().into_response(),
-        None if called(&uri, &query).is_some() && gate.fails() => away(),
-        None if called(&uri, &query).is_some() => StatusCode::ACCEPTED.into_response(),
+        None if called(&uri).is_some() && gate.fails() => away(),
+        None if called(&uri).is_some() => StatusCode::ACCEPTED.into_response(),
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
     }
 }
 
 /// The version of a function that a request calls, if it calls one.
-fn called(uri: &Uri, query: &BTreeMap<String, String>) -> Option<String> {
+fn called(uri: &Uri) -> Option<String> {
     let name = uri.path().strip_prefix("/2015-03-31/functions/")?.strip_suffix("/invocations")?;
-    Some(function_arn(name, query.get("Qualifier").expect("a version")))
+    Some(function_arn(&name.replace("%3A", ":")))
 }
 
 /// What the parameters that `body` names hold.

@@ -203,8 +203,9 @@ pub(crate) fn schedule_arn(group: &str, name: &str) -> String {
     format!("arn:aws:scheduler:{PLACE}:schedule/{group}/{name}")
 }
 
-pub(crate) fn function_arn(name: &str, version: &str) -> String {
-    format!("arn:aws:lambda:{PLACE}:function:{name}:{version}")
+/// The `name` may have a version behind it.
+pub(crate) fn function_arn(name: &str) -> String {
+    format!("arn:aws:lambda:{PLACE}:function:{name}")
 }
 
 fn text(value: &Value) -> &str {
