@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::keys::Writes;
 
 /// Kind of the documents, and the list that all of them stand in, labelled by tenant.
-const KIND: &str = "audit";
+pub(crate) const KIND: &str = "audit";
 const LIST: &str = "audit";
 
 /// The longest path that is kept, in bytes.

@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 use dormouse_ports::{Document, DocumentKey, InvocationId, Map};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{QuotaId, SessionId, TaskId};
+use dormouse_protocol::resource::TaskStatus;
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Kinds of documents that tell of callers.
-const AUDIT: &str = "audit";
-const IDEMPOTENCY: &str = "idempotency";
-const OF_TENANT: &str = "tenant_quota";
+use crate::audit::KIND as AUDIT;
+use crate::idempotency::KIND as IDEMPOTENCY;
+use crate::keys::{KIND as KEY, USE as KEY_USE};
+use crate::quotas::{COUNTERS, OF_TENANT};
+use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
 
 /// What is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl Erasure {
         forgotten.documents.extend(repeats);
         if let Self::Tenant(name) = self {
             forgotten.lists = Some(format!("{name}/"));
-            forgotten.documents.insert(DocumentKey::new("rate", format!("tenant/{name}")));
+            forgotten.documents.insert(DocumentKey::new(RATE, format!("{RATE_OF_TENANT}/{name}")));
         }
         forgotten
     }
@@ -83,16 +86,16 @@ impl Forgotten {
         let DocumentKey { kind, id } = &document.key;
         self.documents.insert(document.key.clone());
         if kind == QuotaId::OBJECT {
-            self.documents.insert(DocumentKey::new("counters", id));
+            self.documents.insert(DocumentKey::new(COUNTERS, id));
         }
-        if kind == "key" {
-            self.documents.insert(DocumentKey::new("key_use", id));
+        if kind == KEY {
+            self.documents.insert(DocumentKey::new(KEY_USE, id));
         }
         if kind == SessionId::OBJECT || kind == TaskId::OBJECT {
             self.owners.insert(id.clone());
         }
-        let status = resource(document).and_then(|task| text(task, "status")).unwrap_or_default();
-        if kind == TaskId::OBJECT && !matches!(status, "COMPLETED" | "FAILED" | "CANCELED") {
+        let status = resource(document).and_then(|task| TaskStatus::deserialize(task.get("status")?).ok());
+        if kind == TaskId::OBJECT && !status.is_some_and(TaskStatus::is_terminal) {
             self.open.insert(InvocationId::from(id.as_str()));
         }
     }

@@ -18,7 +18,7 @@ use crate::refusal::{internal, store};
 use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
-const KIND: &str = "idempotency";
+pub(crate) const KIND: &str = "idempotency";
 
 /// Time for which an answer is kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);

@@ -39,9 +39,9 @@ use crate::rates::{RateLimits, Rates, Taken};
 pub use token::{CHANCE, KeyToken};
 
 /// The kind of the documents.
-const KIND: &str = "key";
+pub(crate) const KIND: &str = "key";
 /// The kind of the documents that tell when keys were used.
-const USE: &str = "key_use";
+pub(crate) const USE: &str = "key_use";
 /// The list that all of them stand in.
 const LIST: &str = "keys";
 

@@ -32,7 +32,7 @@ use futures::future::{try_join, try_join_all};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-pub(crate) use counting::{Verdict, accepted, ended, judged, stepped, used};
+pub(crate) use counting::{KIND as COUNTERS, Verdict, accepted, ended, judged, stepped, used};
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
@@ -42,7 +42,7 @@ use crate::{Call, CallAnswer};
 use counting::{NAMES, UNLIMITED, at_first, key, period_end};
 
 /// Kind of the documents that name the quotas of tenants.
-const OF_TENANT: &str = "tenant_quota";
+pub(crate) const OF_TENANT: &str = "tenant_quota";
 
 /// The shortest and the longest period, in seconds.
 const PERIODS: std::ops::RangeInclusive<u64> = 1..=366 * 24 * 3600;

@@ -16,6 +16,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::Actor;
 use crate::keys::Writes;
 
+pub(crate) use shared::KIND;
+
+/// The policy that all keys of a tenant share; a window of it is named `tenant/NAME`.
+pub(crate) const OF_TENANT: &str = "tenant";
+
 /// Length of a window.
 pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(1);
 
@@ -113,7 +118,8 @@ impl Rates {
             let name = format!("{}/{}", actor.tenant, actor.credential);
             Subject { policy: "key", quota, name }
         });
-        let of_tenant = self.limits.tenant.map(|quota| Subject { policy: "tenant", quota, name: actor.tenant.clone() });
+        let of_tenant =
+            self.limits.tenant.map(|quota| Subject { policy: OF_TENANT, quota, name: actor.tenant.clone() });
         of_key.into_iter().chain(of_tenant).collect()
     }
 

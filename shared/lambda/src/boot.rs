@@ -71,10 +71,10 @@ pub async fn compose(
     agents: &Agents,
 ) -> Result<Server, BootError> {
     let bus = Arc::new(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone()));
-    let fetch = Arc::new(NetworkFetch::new());
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
-    let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch, clock));
-    let shape = Shape { streams: streams(function), reads_only: function == Function::Stream, bus };
+    let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
+    let shape = Shape { streams: streams(function), reads_only: function == Function::Stream, bus, fetch };
     Ok(joined(shape, config, telemetry, agents).await?.0)
 }
 
@@ -83,11 +83,13 @@ pub(crate) struct Shape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
     pub(crate) bus: Arc<dyn EventBus>,
+    /// All that is sent over HTTP by this process shares its connections, and the roots that it has read.
+    pub(crate) fetch: Arc<dyn Fetch>,
 }
 
 /// The server, and its store as one that knows what falls due.
 pub(crate) async fn joined(
-    Shape { streams, reads_only, bus }: Shape,
+    Shape { streams, reads_only, bus, fetch }: Shape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,
@@ -112,9 +114,13 @@ pub(crate) async fn joined(
         None => outside,
     };
     let agents = match (config.workspaces, access) {
-        (Some(workspaces), Some(access)) => {
-            agents.with_source(Arc::new(published(workspaces, &access, &clients.parameters, outside.clone())))
-        }
+        (Some(workspaces), Some(access)) => agents.with_source(Arc::new(published(
+            workspaces,
+            &access,
+            &clients.parameters,
+            fetch.clone(),
+            outside.clone(),
+        ))),
         (Some(_) | None, Some(_) | None) => agents,
     };
     // Where the scheduler is not told of a wake-up, the table has to be able to tell.
@@ -151,7 +157,7 @@ pub(crate) async fn joined(
                 NotifierParts {
                     channels: config.notifications,
                     invocations: store.clone(),
-                    fetch: Arc::new(NetworkFetch::new()),
+                    fetch: fetch.clone(),
                     email,
                     callbacks: callbacks.clone(),
                     base_url: base_url.clone(),
@@ -186,7 +192,7 @@ pub(crate) async fn joined(
         callbacks,
         signal_key: secrets.signal_key,
         authorization: config.authorization,
-        keys: callers(keys, config.issuers).under(config.quotas.access, true),
+        keys: callers(keys, config.issuers, &fetch).under(config.quotas.access, true),
         base_url: config.base_url,
         limits: Limits {
             turn: config.turn,
@@ -204,12 +210,8 @@ fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) 
 }
 
 /// Whose keys and tokens are taken.
-fn callers(keys: Keys, issuers: Vec<IssuerConfig>) -> Keys {
-    if issuers.is_empty() {
-        return keys;
-    }
-    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
-    keys.trusting(Issuers::new(issuers, &fetch))
+fn callers(keys: Keys, issuers: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Keys {
+    if issuers.is_empty() { keys } else { keys.trusting(Issuers::new(issuers, fetch)) }
 }
 
 /// Signer and reader of addresses and of cursors: both sign with `secret`, and accept what `second` signed.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use dormouse_api::{Agents, StreamLimits};
 use dormouse_aws::EventBridgeBus;
+use dormouse_fetch::NetworkFetch;
 use dormouse_harness::WORK;
 use dormouse_http::Server;
 use dormouse_otel::Telemetry;
@@ -54,8 +55,9 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
         true => None,
         false => Some(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone())),
     };
-    let shape =
-        Shape { streams: StreamLimits::default(), reads_only: false, bus: Arc::new(MachineBus { elsewhere, calls }) };
+    let bus = Arc::new(MachineBus { elsewhere, calls });
+    let fetch = Arc::new(NetworkFetch::new());
+    let shape = Shape { streams: StreamLimits::default(), reads_only: false, bus, fetch };
     let (server, sleepers) = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server, sleepers: MachineStore(sleepers), work })
 }

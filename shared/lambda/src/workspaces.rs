@@ -22,10 +22,10 @@ pub(crate) fn published(
     config: WorkspaceConfig,
     access: &AwsAccess,
     parameters: &Parameters,
+    fetch: Arc<dyn Fetch>,
     outside: Outside,
 ) -> PublishedAgents {
     let clock = outside.clock.clone();
-    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let objects = S3Objects::new(access, &config.bucket, fetch.clone(), clock.clone());
     let env: Arc<dyn Secrets> = Arc::new(NoVariables);
     let secrets: Arc<dyn Secrets> = match config.secrets {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::documents::Stored;
 
 /// The kind of the counters' names.
-const KIND: &str = "counters";
+pub(crate) const KIND: &str = "counters";
 
 /// Limits that are counted.
 pub(super) const TASKS: &str = "tasks";

@@ -9,7 +9,7 @@ use super::{Subject, WINDOW, Window};
 use crate::keys::Writes;
 
 /// Kind of the counters.
-const KIND: &str = "rate";
+pub(crate) const KIND: &str = "rate";
 /// Name of what is counted.
 const REQUESTS: &str = "requests";
 
