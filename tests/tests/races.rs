@@ -156,6 +156,86 @@ async fn of_turns_that_name_one_id_one_runs_and_the_others_hear_what_came_of_it(
     }
 }
 
+/// Two processes are given the same turn, whose steps have effects: one makes them, and the other one says that it runs, or
+/// what came of it.
+#[tokio::test]
+async fn of_two_processes_that_are_given_one_turn_one_makes_its_first_step() {
+    for session in [None, Some("s")] {
+        let stage = Stage::default();
+        let made = Arc::new(AtomicUsize::new(0));
+        let mode = if session.is_some() { Mode::Sessioned } else { Mode::Stateless };
+        let process = || stage.harness_on(stage.store.clone(), mode, [acting(&made)]);
+        let (one, other) = (process(), process());
+        let turn = || begin("acting", "i", session);
+        let (first, second) = futures::join!(one.turn(turn()), other.turn(turn()));
+        assert_eq!(made.load(Ordering::SeqCst), 1, "{session:?}");
+        let (done, others): (Vec<_>, Vec<_>) = [first.outcome, second.outcome]
+            .into_iter()
+            .partition(|outcome| matches!(outcome, TurnOutcome::Completed(turn) if !turn.repeated));
+        assert_eq!(done.len(), 1, "{session:?}: {others:?}");
+        match &others[0] {
+            TurnOutcome::Completed(turn) => assert!(turn.repeated, "{session:?}"),
+            TurnOutcome::Errored(error) => assert_eq!(error.category, Category::ResumeInProgress, "{session:?}"),
+            outcome => panic!("{session:?}: {outcome:?}"),
+        }
+        let asked_again = other.turn(turn()).await.outcome;
+        assert!(matches!(&asked_again, TurnOutcome::Completed(turn) if turn.repeated), "{asked_again:?}");
+        assert_eq!(made.load(Ordering::SeqCst), 1, "{session:?}");
+    }
+}
+
+/// A process that dies in the first step leaves a claim: the sweep has the turn begun again, with the input that it had.
+#[tokio::test]
+async fn a_turn_whose_worker_died_in_its_first_step_is_begun_again() {
+    for session in [None, Some("s")] {
+        let stage = Stage::default();
+        let made = Arc::new(AtomicUsize::new(0));
+        let mode = if session.is_some() { Mode::Sessioned } else { Mode::Stateless };
+        let process = || stage.harness_on(stage.store.clone(), mode, [acting(&made)]);
+        let state = map(json!({ "answer": "given" }));
+        let turn = || FreshTurn { state: state.clone(), ..begin("acting", "i", session) };
+        let dead = process();
+        let mut dying = Box::pin(dead.turn(turn()));
+        while made.load(Ordering::SeqCst) == 0 {
+            assert!((&mut dying).now_or_never().is_none(), "it ends before its first step");
+        }
+        drop(dying);
+        let living = process();
+        let asked = living.turn(turn()).await.outcome;
+        let TurnOutcome::Errored(busy) = asked else { panic!("{asked:?}") };
+        assert_eq!(busy.category, Category::ResumeInProgress, "nobody knows that it is dead");
+        stage.outlive_leases();
+        stage.sweep(&living, SweepScope::Everything).await.unwrap();
+        let outcome = living.turn(turn()).await.outcome;
+        let TurnOutcome::Completed(done) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(done.state["entries"], json!(["given", "given"]), "{session:?}");
+        assert_eq!(made.load(Ordering::SeqCst), 2, "the step was lost, and is made again");
+    }
+}
+
+/// Makes a step, and another one; both take their time.
+fn acting(made: &Arc<AtomicUsize>) -> Arc<CompiledGraph> {
+    let made = made.clone();
+    let enter = |work: Work| async move {
+        tokio::task::yield_now().await;
+        Ok(Work::entries.append([work.answer]))
+    };
+    let graph = Graph::<Work>::new("acting")
+        .reducer(Work::entries, Reducer::Append)
+        .sessions(SessionPolicy::keeping(Work::entries).concurrency(SessionConcurrency::Rebase))
+        .entry("act")
+        .node("act", move |work: Work| {
+            made.fetch_add(1, Ordering::SeqCst);
+            enter(work)
+        })
+        .node("end", enter)
+        .durable("act")
+        .durable("end")
+        .edge("act", "end")
+        .edge("end", END);
+    Arc::new(graph.compile().unwrap())
+}
+
 #[tokio::test]
 async fn a_payload_is_not_blamed_for_the_one_that_a_dead_worker_left() {
     let stage = Stage::default();

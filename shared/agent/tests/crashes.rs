@@ -69,7 +69,7 @@ impl World {
             if let (Ok(()), Some(InvocationWrite::Progress { paused, .. } | InvocationWrite::Suspend { paused, .. })) =
                 (outcome, &commit.invocation)
             {
-                let steps = paused.state["steps"].as_u64().unwrap_or_default();
+                let steps = paused.state.get("steps").and_then(Value::as_u64).unwrap_or_default();
                 recorded.fetch_max(usize::try_from(steps).unwrap_or_default(), Ordering::Relaxed);
             }
         };
@@ -180,8 +180,8 @@ async fn without_a_death_each_call_is_made_once() {
     let (state, _) = world.run(&[]).await;
     check(&world, &state, &[]);
     assert_eq!(world.model.calls(), 3);
-    // Model, tools, model, first mail, second mail; the last answer is in the commit of the end.
-    assert_eq!(world.commits.load(Ordering::Relaxed), 6);
+    // The claim, model, tools, model, first mail, second mail; the last answer is in the commit of the end.
+    assert_eq!(world.commits.load(Ordering::Relaxed), 7);
 }
 
 #[tokio::test]

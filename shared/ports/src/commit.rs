@@ -167,7 +167,8 @@ pub enum InvocationWrite {
     /// that the claim is for, its signals and its pending row stay as they are.
     Progress {
         /// The pause of the claim, [under way](PausedInvocation::under_way): with the state and the place to which the
-        /// worker has come.
+        /// worker has come. Before the first step it is as in [`Accept`](Self::Accept), and not under way: whoever takes
+        /// the claim over begins it.
         paused: Box<PausedInvocation>,
         /// Its status before.
         from: ProgressFrom,

@@ -109,12 +109,16 @@ impl ModelProvider for SimModel {
     async fn complete(&self, request: &CompletionRequest, _: &CallOptions) -> Result<Response, ModelError> {
         let invocation = name();
         let step = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count() as u64;
-        let recorded = self.0.recorded_steps(&invocation.as_str().into());
-        // Workers that are given the same turn at once, before anything of it is written, may each ask for its first
-        // answer; one of them records it.
-        if step > 0 && step < recorded {
-            let how = format!("{invocation} asks for answer {} again, and {recorded} are recorded", step + 1);
-            self.0.accuse("no model call is repeated that was recorded", how).await;
+        match self.0.recorded_steps(&invocation.as_str().into()) {
+            None => {
+                let how = format!("{invocation} asks for answer {}, and nothing of it is written", step + 1);
+                self.0.accuse("no model is asked for a run that nobody has claimed", how).await;
+            }
+            Some(recorded) if step < recorded => {
+                let how = format!("{invocation} asks for answer {} again, and {recorded} are recorded", step + 1);
+                self.0.accuse("no model call is repeated that was recorded", how).await;
+            }
+            Some(_) => {}
         }
         let answer = answer(request);
         let lost = |why: &'static str| Err(ModelError::new(ModelErrorCategory::Unavailable, why));
@@ -174,14 +178,14 @@ impl ToolSource for Purse {
     }
 }
 
-/// The model calls that `commit` records, and of which run.
+/// The model calls that are recorded behind `commit`, none where it claims the run, and of which run.
 pub(crate) fn recorded(commit: &Commit) -> Option<(InvocationId, u64)> {
     let (InvocationWrite::Progress { paused, .. } | InvocationWrite::Suspend { paused, .. }) =
         commit.invocation.as_ref()?
     else {
         return None;
     };
-    let steps = paused.state.get("steps").and_then(Value::as_u64)?;
+    let steps = paused.state.get("steps").and_then(Value::as_u64).unwrap_or_default();
     is_agent(&paused.graph).then(|| (paused.invocation_id.clone(), steps))
 }
 

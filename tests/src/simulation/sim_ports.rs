@@ -156,9 +156,9 @@ impl SimPorts {
         self.call(operation, about, effect, lost).await
     }
 
-    /// The model calls of the run `id` that were recorded.
-    pub(crate) fn recorded_steps(&self, id: &InvocationId) -> u64 {
-        self.world.lock().recorded_steps.get(id).copied().unwrap_or_default()
+    /// The model calls of the run `id` that were recorded; `None` where nothing of it is written.
+    pub(crate) fn recorded_steps(&self, id: &InvocationId) -> Option<u64> {
+        self.world.lock().recorded_steps.get(id).copied()
     }
 
     /// Makes a call, which has `effect` if it comes so far; `lost` is what is answered where nobody hears what came of it.

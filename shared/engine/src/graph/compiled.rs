@@ -185,6 +185,11 @@ impl CompiledGraph {
         self.policies.upgrade
     }
 
+    /// True if steps of it are committed one by one.
+    pub(crate) fn has_durable_steps(&self) -> bool {
+        self.nodes.values().any(|node| node.durable)
+    }
+
     /// The events that it [declares](super::GraphBuilder::events) its pauses to wait for.
     pub fn events(&self) -> &[EventWait] {
         &self.policies.events

@@ -3,6 +3,9 @@
 //! A worker that takes the invocation over after a crash goes on behind the last of them. The commit changes the item
 //! of the invocation and what its lists have grown by, in one request; its pause, its signals and its pending row stay.
 //! Finished positions before it are forgotten: the record stays as small as at the first step.
+//!
+//! An invocation whose id others know is claimed before its first node runs: of two workers that are given the same fresh
+//! turn at once only one makes its first step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +40,40 @@ pub(super) enum AfterStep {
 }
 
 impl Exit<'_> {
+    /// Claims an invocation of which nothing is stored, before any of its nodes runs. Whoever takes the claim over begins
+    /// anew, with the input `given`.
+    ///
+    /// # Errors
+    /// `suspension_persistence_failed` when something is stored under its id by now; those of any commit.
+    pub(super) async fn begin(&mut self, given: Map) -> Result<(), EngineError> {
+        let Tenure::Own(own) = &self.tenure else { return Ok(()) };
+        let RunContext { engine, run, .. } = self.at;
+        let mut claimed = first_claim(own, self.at);
+        claimed.paused.state = given;
+        claimed.paused.metadata = run.view.identity().metadata.clone();
+        claimed.paused.trace_context = run.identity.trace_context.clone();
+        let paused = Box::new(claimed.paused.clone());
+        let claim = Some(claimed.claim.clone());
+        let invocation = Some(InvocationWrite::Progress { paused, from: ProgressFrom::Fresh, claim });
+        match engine.write(&Commit { invocation, ..engine.blank_commit() }).await {
+            Ok(()) => {
+                run.journal.hold_on(claimed.held());
+                self.tenure = Tenure::Claimed(Box::new(claimed));
+                Ok(())
+            }
+            Err(error) => Err(self.not_progressed(Box::new(claimed), error).await),
+        }
+    }
+
+    /// The error of a commit that was to give it the claim of `claimed`. Where that may have happened, it is left to the
+    /// worker that takes the claim over.
+    async fn not_progressed(&mut self, claimed: Box<Claimed>, error: CommitError) -> EngineError {
+        if error.may_be_written() {
+            self.tenure = Tenure::Claimed(claimed);
+        }
+        self.at.run.watch.explain(error, failed).await
+    }
+
     /// Commits `step`; beyond `yields_at` on the monotonic clock the claim is left to another worker.
     pub(super) async fn step(&mut self, step: StepEnd, yields_at: Option<Duration>) -> Result<AfterStep, EngineError> {
         let RunContext { engine, run, .. } = self.at;
@@ -53,7 +90,7 @@ impl Exit<'_> {
         let kept = (!yields).then(|| claimed.claim.clone());
         match write(self.at, &step.state, Progress { paused: &claimed.paused, from, claim: kept }).await {
             Ok(version) => claimed.paused.session_version = version,
-            Err(error) => return Err(run.watch.explain(error, failed).await),
+            Err(error) => return Err(self.not_progressed(claimed, error).await),
         }
         run.journal.completed().take();
         if yields {

@@ -60,11 +60,16 @@ pub(super) async fn enter(
         let OpenedSession { session, refused } =
             entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
         let run = entry.take_up(Run::begin(Beginning { engine, graph, start, session, observers }));
+        let input = entry.claims(graph);
         let Started { begun, tenure } = match refused {
             None => entry.start(graph, &run),
             Some(error) => Started { begun: Err(error), tenure: entry.into_tenure() },
         };
         let mut exit = Exit { at: RunContext { engine, graph, run: &run }, tenure };
+        let begun = match (begun, input) {
+            (Ok(begun), Some(given)) => exit.begin(given).await.map(|()| begun),
+            (begun, _) => begun,
+        };
         let result = match walk(&mut exit, begun, yields_at).await {
             AfterWalk::Ended(ended) => exit.leave(ended).await,
             AfterWalk::HandedOver(outcome) => Ok(outcome),
@@ -123,6 +128,15 @@ impl Entry {
                 Some(ResumedFrom { generation: paused.generation, trace_context: paused.trace_context.clone() })
             }
             Self::Fresh { .. } | Self::Accepted { .. } | Self::Checkpoint { .. } => None,
+        }
+    }
+
+    /// The input of an invocation that is claimed before its first node: its nodes are durable, so that none of them may
+    /// run on two workers, and others know its id and may have given it to a second one.
+    fn claims(&self, graph: &CompiledGraph) -> Option<Map> {
+        match self {
+            Self::Fresh { own, given, .. } if own.is_known() && graph.has_durable_steps() => Some(given.clone()),
+            Self::Fresh { .. } | Self::Accepted { .. } | Self::Paused { .. } | Self::Checkpoint { .. } => None,
         }
     }
 

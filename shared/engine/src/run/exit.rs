@@ -127,6 +127,11 @@ impl Own {
         Self { carried: Map::new(), request_digest, lease, cancelable }
     }
 
+    /// True if others know its id.
+    pub(super) fn is_known(&self) -> bool {
+        self.cancelable
+    }
+
     /// Record of an invocation that ends without ever having been suspended.
     pub(super) fn concluded(&self, at: RunContext<'_>) -> PausedInvocation {
         let identity = &at.run.identity;
