@@ -304,12 +304,13 @@ impl SessionChange {
         Ok(())
     }
 
-    /// The session as it will be, and everything that is to be written. Without an event that is nothing of the session.
+    /// The session as it will be stored, and everything that is to be written. Without an event that is nothing of the
+    /// session.
     ///
     /// # Errors
     /// `internal_error` when it cannot be written.
-    pub(crate) fn close(mut self) -> Result<(Session, Journal), ProtocolError> {
-        let Some(last) = self.events.last() else { return Ok((self.session.kept.resource, self.journal)) };
+    pub(crate) fn close(mut self) -> Result<(Stored<Session>, Journal), ProtocolError> {
+        let Some(last) = self.events.last() else { return Ok((self.session, self.journal)) };
         self.session.kept.resource.last_event_id = Some(last.envelope.id.clone());
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
         let state = state_of(&self.session);
@@ -330,8 +331,9 @@ impl SessionChange {
         self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
         if !self.session.is_split || !is_same(&self.before, &self.session.kept.resource) {
             self.journal.documents.push(self.session.write()?);
+            self.session = self.session.written();
         }
-        Ok((self.session.kept.resource, self.journal))
+        Ok((self.session, self.journal))
     }
 }
 

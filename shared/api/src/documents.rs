@@ -33,7 +33,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Envelope, Identifier, ProtocolError};
 use futures::future::try_join;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -202,6 +202,18 @@ impl<R: Resource> Stored<R> {
         };
         let listed = if self.version == 0 && R::IS_LISTED { self.listed() } else { Vec::new() };
         Ok(DocumentWrite { key: self.key(), expect: self.version, body: Some(body), listed, expires_at: None })
+    }
+
+    /// The same, behind its write.
+    pub(crate) fn written(self) -> Self {
+        Self { version: self.version + 1, is_split: R::HAS_STREAM, ..self }
+    }
+
+    /// The same, to whose stream an append was sent at `now` at the latest.
+    pub(crate) fn told_by(self, now: Timestamp) -> Self {
+        // An append is sent behind the one before it, whatever the clock says.
+        let behind = self.told_at.and_then(|at| at.checked_add(SignedDuration::from_nanos(1)).ok());
+        Self { told_at: Some(behind.map_or(now, |behind| behind.max(now))), ..self }
     }
 
     fn listed(&self) -> Vec<Listed> {

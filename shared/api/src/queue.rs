@@ -77,7 +77,7 @@ impl RecordingStore {
         let Some(task) = task_called(id) else { return Ok(ClaimOutcome::Granted(record)) };
         for attempt in 0..ATTEMPTS {
             self.rest_before(attempt).await;
-            let Some(opened) = self.open(&task, &[], request.now).await? else {
+            let Some(opened) = self.open(&task, None, request.now).await? else {
                 return Ok(ClaimOutcome::Granted(record));
             };
             let OpenedTask { mut task, mut change, .. } = opened;

@@ -3,37 +3,48 @@ use std::sync::{Mutex, PoisonError};
 
 use dormouse_ports::{Commit, Document, DocumentWrite, InvocationWrite};
 use dormouse_protocol::id::TaskId;
+use dormouse_protocol::resource::Session;
 
-/// Documents of tasks that are under way, as their last durable steps have written them: the next step of the same
-/// worker reads nothing. Each is used on the condition that it is still so.
+use crate::documents::Stored;
+
+/// What the last durable steps of running tasks have left, so that the next step of the same worker reads nothing. It is
+/// used on the condition that it is still so: nobody may have appended to the session's stream since.
 #[derive(Default)]
-pub(crate) struct RecentDocuments(Mutex<VecDeque<(TaskId, Vec<Document>)>>);
+pub(crate) struct RecentTasks(Mutex<VecDeque<(TaskId, RecentTask)>>);
 
-/// Number of tasks whose documents are known: as many as run in one process at a time, and more.
+/// A task behind a durable step.
+#[derive(Clone)]
+pub(crate) struct RecentTask {
+    /// Its document.
+    pub(crate) document: Document,
+    /// Its session.
+    pub(crate) session: Stored<Session>,
+}
+
+/// Number of tasks that are known: as many as run in one process at a time, and more.
 const MOST_RECENT: usize = 64;
 
-impl RecentDocuments {
-    pub(crate) fn take(&self, task: &TaskId) -> Vec<Document> {
+impl RecentTasks {
+    pub(crate) fn take(&self, task: &TaskId) -> Option<RecentTask> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().position(|(id, _)| id == task);
-        found.and_then(|at| known.remove(at)).map(|(_, documents)| documents).unwrap_or_default()
+        let found = known.iter().position(|(id, _)| id == task)?;
+        known.remove(found).map(|(_, recent)| recent)
     }
 
-    /// `commit` of `task` was written, whose document was `found`.
-    pub(crate) fn note(&self, task: TaskId, commit: &Commit, found: &DocumentWrite) {
+    /// `commit` of `task` was written, whose document was `found`, and has left `session`.
+    pub(crate) fn note(&self, task: TaskId, commit: &Commit, found: DocumentWrite, session: Stored<Session>) {
         if !matches!(commit.invocation, Some(InvocationWrite::Progress { claim: Some(_), .. })) {
             return;
         }
-        let document = |write: &DocumentWrite, version: u64| {
-            let key = write.key.clone();
-            let expires_at = write.expires_at;
-            Some(Document { key, version, body: write.body.clone()?, expires_at })
+        let written = commit.journal.documents.iter().find(|write| write.key == found.key);
+        let (version, write) = match written {
+            Some(write) => (write.expect + 1, write.clone()),
+            None => (found.expect, found),
         };
-        let written = commit.journal.documents.iter().filter_map(|write| document(write, write.expect + 1));
-        // Behind those that were written: the first of a name counts.
-        let documents = written.chain(document(found, found.expect)).collect();
+        let DocumentWrite { key, body: Some(body), expires_at, .. } = write else { return };
+        let document = Document { key, version, body, expires_at };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.truncate(MOST_RECENT - 1);
-        known.push_front((task, documents));
+        known.push_front((task, RecentTask { document, session }));
     }
 }

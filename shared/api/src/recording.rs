@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use dormouse_harness::WorkCall;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite,
-    EventBus, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal,
-    JournalConflict, JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EventBus,
+    FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict,
+    JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -24,11 +24,11 @@ use crate::answers::{question_of, request_of, status_of};
 use crate::change::{By, SessionChange};
 use crate::conversation::shown;
 use crate::delegated::delegated;
-use crate::documents::{Kept, Resource, Stored, key};
+use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
 use crate::quotas::{self, Verdict};
 use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
-use crate::recent::RecentDocuments;
+use crate::recent::{RecentTask, RecentTasks};
 use crate::{AppendNotifier, Receipts};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
@@ -59,7 +59,7 @@ pub struct RecordingStore {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
-    recent: Arc<RecentDocuments>,
+    recent: Arc<RecentTasks>,
     tallies: Arc<RecentTallies>,
     receipts: Option<Receipts>,
     bus: Option<Arc<dyn EventBus>>,
@@ -150,39 +150,28 @@ impl RecordingStore {
         if changes_nothing { Ok(()) } else { self.write(&commit).await }
     }
 
-    /// The `R` called `id`: of `known`, or else as it is stored.
-    async fn load<R: Resource>(
-        &self,
-        id: &R::Id,
-        known: &[Document],
-        now: Timestamp,
-    ) -> Result<Option<Stored<R>>, StoreError> {
-        let name = key::<R>(id.as_ref());
-        match known.iter().find(|document| document.key == name) {
-            Some(document) => Stored::read(document.clone()).map(Some),
-            None => Stored::load(&*self.records, id, now).await,
-        }
-    }
-
     /// The `R` called `id`, as it is stored.
     pub(crate) async fn find<R: Resource>(&self, id: &R::Id, now: Timestamp) -> Result<Option<Stored<R>>, StoreError> {
-        self.load(id, &[], now).await
+        Stored::load(&*self.records, id, now).await
     }
 
     /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
-    /// ended.
+    /// ended. What is `known` of it is not read.
     pub(crate) async fn open(
         &self,
         id: &TaskId,
-        known: &[Document],
+        known: Option<RecentTask>,
         now: Timestamp,
     ) -> Result<Option<OpenedTask>, StoreError> {
-        let Some(task) = self.load::<Task>(id, known, now).await? else { return Ok(None) };
-        if task.kept.resource.status.is_terminal() {
-            return Ok(None);
-        }
-        let session = &task.kept.resource.session_id;
-        let session = self.load::<resource::Session>(session, known, now).await?;
+        let (task, session) = match known {
+            Some(RecentTask { document, session }) => (Some(Stored::read(document)?), Some(session)),
+            None => (self.find::<Task>(id, now).await?, None),
+        };
+        let Some(task) = task.filter(|task| !task.kept.resource.status.is_terminal()) else { return Ok(None) };
+        let session = match session {
+            Some(session) => Some(session),
+            None => self.find::<resource::Session>(&task.kept.resource.session_id, now).await?,
+        };
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
         let as_stored = task.write().map_err(corrupt)?;
         let Some(task) = task.known_to(&session) else { return Ok(None) };
@@ -193,7 +182,12 @@ impl RecordingStore {
     }
 
     /// Publication of `commit`; `None` if there is none.
-    async fn emit(&self, id: &TaskId, known: &[Document], commit: &Commit) -> Result<Option<Emitted>, StoreError> {
+    async fn emit(
+        &self,
+        id: &TaskId,
+        known: Option<RecentTask>,
+        commit: &Commit,
+    ) -> Result<Option<Emitted>, StoreError> {
         let Some(opened) = self.open(id, known, commit.now).await? else { return Ok(None) };
         let OpenedTask { mut task, mut change, as_stored } = opened;
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
@@ -274,9 +268,9 @@ impl RecordingStore {
         };
         told.map_err(corrupt)?;
         let freed = change.freed();
-        let journal = change.close().map_err(corrupt)?.1;
+        let (session, journal) = change.close().map_err(corrupt)?;
         let recorded = task.kept.own.receipts.recorded;
-        Ok(Some(Emitted { journal, as_stored, freed, recorded, tally }))
+        Ok(Some(Emitted { journal, as_stored, session, freed, recorded, tally }))
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all
@@ -345,7 +339,7 @@ impl RecordingStore {
         request: &ClaimRequest,
     ) -> Result<(), CommitError> {
         let generation = woken.paused.generation;
-        let Some(opened) = self.open(id, &[], request.now).await? else { return Ok(()) };
+        let Some(opened) = self.open(id, None, request.now).await? else { return Ok(()) };
         let OpenedTask { mut task, mut change, .. } = opened;
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
@@ -380,6 +374,8 @@ struct Emitted {
     journal: Journal,
     /// The document of the task as it was found.
     as_stored: DocumentWrite,
+    /// The session as it is behind the commit.
+    session: Stored<resource::Session>,
     /// The queued task that may begin from now on.
     freed: Option<TaskId>,
     /// Number of entries that the nodes have recorded by now.
@@ -602,7 +598,7 @@ impl RecordingStore {
             self.rest_before(attempt).await;
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(task);
-            let Some(emitted) = self.emit(task, &known, commit).await? else {
+            let Some(emitted) = self.emit(task, known, commit).await? else {
                 return self.pass(commit).await.map(|()| Published::Written);
             };
             told.journal = own.clone().merged_with(emitted.journal);
@@ -627,7 +623,8 @@ impl RecordingStore {
                         Some(tally) => self.tallies.note(task, emitted.recorded, tally),
                         None => self.tallies.forget(task),
                     }
-                    self.recent.note(task.clone(), &told, &emitted.as_stored);
+                    let session = emitted.session.told_by(self.clock.now());
+                    self.recent.note(task.clone(), &told, emitted.as_stored, session);
                     if let Some(next) = emitted.freed {
                         self.call_for(next.as_str().into()).await;
                     }

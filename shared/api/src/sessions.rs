@@ -102,7 +102,7 @@ impl Api {
             change.append_message(said, Draft::message_appended)?;
         }
         let (session, journal) = change.close()?;
-        Change::new(journal, 201, &session)
+        Change::new(journal, 201, &session.kept.resource)
     }
 
     /// The memories that the new session is given; vaults and skills that it names are looked at only.
@@ -154,7 +154,7 @@ impl Api {
         let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
         change.emit_for_session(draft);
         let (session, journal) = change.close()?;
-        Change::new(journal, 200, &session)
+        Change::new(journal, 200, &session.kept.resource)
     }
 
     /// Closing what is closed changes nothing.
@@ -167,7 +167,7 @@ impl Api {
         let draft = Draft::session_closed(change.session());
         change.emit_for_session(draft);
         let (session, journal) = change.close()?;
-        Change::new(journal, 200, &session)
+        Change::new(journal, 200, &session.kept.resource)
     }
 
     pub(crate) async fn fork_session(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -208,7 +208,7 @@ impl Api {
         let (_, told) = parent.close()?;
         journal.documents.extend(told.documents);
         journal.appends.extend(told.appends);
-        Change::new(journal, 201, &session)
+        Change::new(journal, 201, &session.kept.resource)
     }
 
     /// Transcript that a fork of `session` takes over: all of it, or that up to `at`; and the number of its messages.
@@ -270,7 +270,10 @@ impl Api {
         let draft = Draft::session_truncated(change.session(), kept, before - kept, request.reason.as_deref());
         change.emit_for_session(draft);
         let (session, journal) = change.close()?;
-        Ok(Change { session: self.forgetting(&id).await?, ..Change::new(journal, 200, &answer(&session))? })
+        Ok(Change {
+            session: self.forgetting(&id).await?,
+            ..Change::new(journal, 200, &answer(&session.kept.resource))?
+        })
     }
 
     /// The first `count` messages of the transcript.

@@ -12,7 +12,8 @@
 //! for ever.
 //!
 //! Rows of lists and feeds are written ahead of the transaction, those of feeds with the instant of its attempt. A
-//! transaction that is not sent soon behind its rows is given another instant.
+//! transaction that is not sent soon behind its rows is given another instant. Of a durable step, for which a run waits,
+//! rows of feeds travel in the transaction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

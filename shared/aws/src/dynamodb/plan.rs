@@ -43,6 +43,8 @@ pub(super) struct Plan<'a> {
     places: Vec<Write>,
     /// The appends to streams: sent behind the parts, with the instant of their sending.
     pub(super) sendings: Vec<AppendWrites<'a>>,
+    /// True if rows of feeds travel in the transaction: a unit more each, and a request less.
+    rows_along: bool,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
 }
@@ -50,7 +52,10 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, growing: &'a GrowingLists, config: &StoreConfig) -> Result<Self, StoreError> {
         let encoder = Encoder::knowing(config, growing, origin(commit));
-        let mut plan = Self { encoder, parts: Vec::new(), places: Vec::new(), sendings: Vec::new(), witness: None };
+        // A run waits for each of its steps.
+        let rows_along = matches!(commit.invocation, Some(InvocationWrite::Progress { .. }));
+        let (parts, places, sendings) = Default::default();
+        let mut plan = Self { encoder, parts, places, sendings, rows_along, witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -66,14 +71,20 @@ impl<'a> Plan<'a> {
     /// The rows that are written ahead of all changes, where it is sent at `at`: they cost half outside of the
     /// transaction, and readers pass over those of a commit that does not happen.
     pub(super) fn rows(&self, at: Timestamp) -> Vec<Write> {
-        self.places.iter().cloned().chain(self.sendings.iter().filter_map(|one| one.row(at))).collect()
+        let ahead = self.feed_rows(at).filter(|_| !self.rows_along);
+        self.places.iter().cloned().chain(ahead).collect()
+    }
+
+    fn feed_rows(&self, at: Timestamp) -> impl Iterator<Item = Write> {
+        self.sendings.iter().filter_map(move |one| one.row(at))
     }
 
     /// All changes, where it is sent at `at`.
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, Write)> {
         let guards = self.sendings.iter().map(|one| (PlanPart::Stream(one.stream()), one.guard(at, id_of(commit))));
         let batches = self.sendings.iter().filter_map(|one| one.batch(at)).map(unconditional);
-        self.parts.iter().cloned().chain(guards).chain(batches).collect()
+        let along = self.feed_rows(at).filter(|_| self.rows_along).map(unconditional);
+        self.parts.iter().cloned().chain(guards).chain(batches).chain(along).collect()
     }
 
     /// Earliest instant at which it may be sent, as far as that is known.
