@@ -2,7 +2,7 @@
 //! published.
 //!
 //! The name of a bundle is the digest that [`load`](crate::workspace::load) gives to its files. The same files make the
-//! same bytes, whoever makes them; a bundle whose bytes were changed is refused when it is read.
+//! same bytes on every machine; a bundle whose bytes were changed is refused when it is read.
 
 mod archive;
 mod store;
@@ -38,7 +38,7 @@ pub enum BundleError {
     File {
         /// Path of the file.
         path: String,
-        /// What is wrong with it, and what to do.
+        /// Problem, and what to do about it.
         reason: String,
     },
     /// There are too many files.
@@ -102,7 +102,7 @@ impl Bundle {
         self.files.iter().map(|(path, bytes)| (path.clone(), content(bytes))).collect()
     }
 
-    /// What is different in it from `before`, in the order of the paths.
+    /// Files that differ from `before`, in the order of the paths.
     pub fn changes_from(&self, before: Option<&Self>) -> Vec<FileChange> {
         let none = BTreeMap::new();
         let old = before.map_or(&none, |bundle| &bundle.files);

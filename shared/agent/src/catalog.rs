@@ -34,17 +34,17 @@ pub struct Catalog {
 pub struct CatalogEntry {
     /// Its name.
     pub name: String,
-    /// What it is for, or what it is.
+    /// Its purpose, or what it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// True if it can be used.
     pub enabled: bool,
-    /// Why it cannot.
+    /// Reasons why it cannot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }
 
-/// Lists what `workspace` offers on `platform`. A `chat` workspace has no tools, whatever its files say.
+/// Lists what `workspace` offers on `platform`. A `chat` workspace has no tools, even if its files declare some.
 pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     Catalog {

@@ -85,7 +85,7 @@ pub struct Workspace {
     pub disabled: BTreeSet<DefinitionName>,
 }
 
-/// What the platform brings to every workspace.
+/// Models, tools and abilities that the platform brings to every workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Platform {
     /// Names of its models; `None` when they are not known, so that none is missed.

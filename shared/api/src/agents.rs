@@ -22,7 +22,7 @@ pub struct Outside {
     pub bus: Arc<dyn EventBus>,
     /// The time, which tests move by hand.
     pub clock: Arc<dyn Clock>,
-    /// Makes addresses at which those who work elsewhere for a run report; `None` where nobody could reach them.
+    /// Makes addresses at which those who work elsewhere for a run report; `None` where no address is reachable.
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
     /// Runs what graphs begin beside themselves, once the graphs are served.
     pub children: HarnessChildren,
@@ -153,11 +153,11 @@ pub struct CatalogLine {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Description of the agent.
     pub description: String,
     /// True if it can be used.
     pub enabled: bool,
-    /// Why it cannot.
+    /// Reasons why it cannot.
     pub reasons: Vec<String>,
 }
 
@@ -252,19 +252,19 @@ impl Agents {
     }
 }
 
-/// Agents whose graphs are made.
+/// Agents with their compiled graphs.
 #[derive(Clone, Debug)]
 pub struct CompiledAgents {
     /// Their graphs.
     pub graphs: GraphRegistry,
     /// Description of each for clients.
     pub personas: Personas,
-    /// What is declared with them.
+    /// Lines of the catalog that are declared with them.
     pub catalog: Vec<CatalogLine>,
 }
 
 impl CompiledAgents {
-    /// The same, whose workers also run `graph`, which is described to nobody: nothing is asked of it but what the server
+    /// The same, whose workers also run `graph`, which no description shows: nothing is asked of it but what the server
     /// itself accepts.
     #[must_use]
     pub fn with_inner(self, graph: CompiledGraph) -> Self {

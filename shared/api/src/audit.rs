@@ -42,7 +42,7 @@ pub enum Proof {
     Nothing,
 }
 
-/// Who did it.
+/// Caller who did it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     /// The name that resources and events give it, where it has one.
@@ -58,10 +58,10 @@ pub struct Principal {
     pub credential: Option<String>,
 }
 
-/// What was asked for.
+/// Operation that was asked for, and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
-    /// Who asked.
+    /// Caller who asked.
     pub principal: Principal,
     /// The operation by its name, or the method and route.
     pub action: String,
@@ -76,7 +76,7 @@ pub struct Deed {
 pub struct AuditEntry {
     /// Instant at which the request was let in.
     pub at: Timestamp,
-    /// Who asked.
+    /// Caller who asked.
     #[serde(flatten)]
     pub principal: Principal,
     /// The operation by its name, or the method and route.
@@ -102,7 +102,7 @@ pub struct BegunEntry {
 /// Request for a page of the log, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// Only entries of this tenant; without it of all, and of nobody's.
+    /// Only entries of this tenant; without it those of all, and those without a tenant.
     pub tenant: Option<String>,
     /// Only entries of this actor.
     pub actor: Option<String>,
@@ -110,7 +110,7 @@ pub struct AuditQuery {
     pub since: Option<Timestamp>,
     /// Only what was let in before this instant.
     pub until: Option<Timestamp>,
-    /// Where the page before ended.
+    /// Position at which the page before ended.
     pub after: Option<String>,
     /// Entries that are looked at, from 1.
     pub limit: usize,

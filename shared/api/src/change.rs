@@ -22,7 +22,7 @@ use crate::receipts::Receipts;
 use crate::refusal::internal;
 use crate::{feed, transcript, webhooks};
 
-/// The most open tasks whose progress is kept in the document of their session.
+/// The most open tasks with their progress in the document of their session.
 const MOST_IN_SESSION: usize = 16;
 
 /// A change of one session.
@@ -36,7 +36,7 @@ pub(crate) struct SessionChange {
     now: Timestamp,
     first: u64,
     events: Vec<Event>,
-    /// What is stored in events for replays, and no client sees: by the position among `events`.
+    /// Material for replays, stored in events and shown to no client: by the position among `events`.
     material: BTreeMap<usize, Map>,
     journal: Journal,
     receipts: Option<Receipts>,
@@ -47,7 +47,7 @@ pub(crate) struct SessionChange {
 pub(crate) const MATERIAL: &str = "material";
 /// Field of that with the answer to a pause: `node` and `payload`.
 pub(crate) const ANSWER: &str = "answer";
-/// Field of that with the last state of a run whose invocation keeps none.
+/// Field of that with the last state of a run, where the invocation keeps none.
 pub(crate) const STATE: &str = "state";
 /// Bytes of JSON of an answer, or a state, that are kept for replays.
 const MOST_MATERIAL: usize = 64 * 1024;
@@ -125,7 +125,7 @@ impl SessionChange {
         }
     }
 
-    /// Who issues receipts.
+    /// Issuer of receipts.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.receipts.as_ref()
     }

@@ -4,7 +4,7 @@
 //! allow `webhooks:verify`, in the workspace of the connector or in none; several secrets may be good while one is
 //! replaced. What it becomes is declared: a task, a message, or the answer of a task that waits, in the session and the
 //! workspace of the connector and nowhere else. Or it tells that a model call which is worked on in the background has
-//! ended: whoever waits for it looks, and believes nothing of the delivery but that.
+//! ended: the run that waits for it looks, and believes nothing of the delivery but that.
 //!
 //! # Invariants
 //! - A delivery and what it becomes are one transaction: it is known by its id for longer than its sender repeats it,
@@ -51,7 +51,7 @@ const MOST_HOURS: u32 = 60 * 24;
 /// The largest delivery, in bytes.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// What is expected of the proof and the mapping of a connector.
+/// Expected proof and mapping of a connector.
 const PROOF_FORM: &str = "expected scheme (standard_webhooks, github, slack or hmac), vault_id and secrets";
 const MAPPING_FORM: &str = "expected kind (task, message, answer or model), and JSON pointers into the body";
 
@@ -78,7 +78,7 @@ struct Proof {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Mapping {
-    /// A task, whose input has these fields: JSON pointers into the body; the whole body without any.
+    /// A task with these fields in its input: JSON pointers into the body; the whole body without any.
     Task {
         #[serde(default)]
         fields: BTreeMap<String, String>,
@@ -97,7 +97,7 @@ enum Mapping {
         #[serde(default)]
         fields: BTreeMap<String, String>,
     },
-    /// The end of the model call whose id this pointer leads to.
+    /// The end of the model call with the id at this pointer.
     Model {
         #[serde(default = "usual_job")]
         job: String,
@@ -298,7 +298,8 @@ impl Api {
         Err(busy())
     }
 
-    /// Wakes whoever waits for the model call `job`. Telling twice does no harm: it is noted as seen behind that.
+    /// Wakes the invocation that waits for the model call `job`. Telling twice does no harm: it is noted as seen behind
+    /// that.
     async fn tell_of_model(
         &self,
         job: String,

@@ -1,7 +1,7 @@
 //! Tasks that agents give to other agents: told of in the commit that accepts them.
 //!
 //! The task of an agent that was asked names its parent. It is in a session of its own, which names that of its parent,
-//! and is seen by whoever sees that. What one agent says to the other is the first message of that session.
+//! and is seen by each caller who sees that. What one agent says to the other is the first message of that session.
 
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{Commit, CommitError, InvocationWrite, Journal, ParentLink, PausedInvocation, StoreError};
@@ -151,7 +151,7 @@ fn fresh(asker: &Stored<Task>, id: &SessionId, commit: &Commit) -> Stored<Sessio
     Stored::new(&asker.kept.tenant, Some(task.workspace_id.clone()), session, index)
 }
 
-/// What the agent is asked, as a message.
+/// Question to the agent, as a message.
 fn asked(paused: &PausedInvocation, id: &TaskId, commit: &Commit) -> Option<Message> {
     let messages = paused.state.get(MESSAGES).and_then(Value::as_array)?;
     let (role, parts) = shown(messages.last()?)?;

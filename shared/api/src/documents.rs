@@ -378,7 +378,7 @@ impl TaskStanding {
     }
 }
 
-/// A stretch of a stream whose messages are part of a transcript.
+/// A stretch of a stream with messages that are part of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
     /// Stream that it is a stretch of.
@@ -404,13 +404,13 @@ pub(crate) struct TaskIndex {
     /// True if it was given something that is not public: its final state may hold that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
-    /// What its receipts are made of, and where they are.
+    /// Material of its receipts, and where they are.
     #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
     pub(crate) receipts: ReceiptNotes,
     /// The quotas that it counts against.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,
-    /// What it replays, if it is a replay.
+    /// Note of the run that it replays, if it is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay: Option<Box<ReplayNote>>,
     /// Outcome of a task that has ended, unless it is a document of its own.

@@ -19,7 +19,7 @@ use crate::keys::{KIND as KEY, USE as KEY_USE};
 use crate::quotas::{COUNTERS, OF_TENANT};
 use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
 
-/// What is to be forgotten.
+/// Subject of an erasure: everything that is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Erasure {
     /// A session, and those that were made of it.
@@ -54,7 +54,7 @@ impl Erasure {
         }
     }
 
-    /// What has to go of `documents`.
+    /// Documents and other data that have to go, of `documents`.
     pub fn forgotten(&self, documents: &[Document]) -> Forgotten {
         let roots = match self {
             Self::Session(session) => Some(family(session, documents)),

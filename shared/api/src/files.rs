@@ -62,7 +62,7 @@ impl FilePath {
         self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at).map(|folder| Self(folder.to_owned())))
     }
 
-    /// What the paths of everything in this folder begin with.
+    /// Prefix of the paths of everything in this folder.
     fn within(&self) -> String {
         if self.is_root() { String::new() } else { format!("{}/", self.0) }
     }
@@ -198,7 +198,7 @@ impl Api {
         Ok(entries)
     }
 
-    /// Files whose paths come behind `after`; one page may be empty only at the end.
+    /// Files with paths behind `after`; one page may be empty only at the end.
     async fn files_behind(
         &self,
         call: &Call,

@@ -7,9 +7,9 @@
 //! # Invariants
 //! - Only asymmetric algorithms that the operator allows are looked at: never `none`, and never a MAC, for which a public
 //!   key would be the secret.
-//! - A key signs by the algorithms of its own type alone, whatever the token says.
-//! - The keys of an issuer are asked for over the `Fetch` port at most once in [`PATIENCE`], whatever tokens come, with
-//!   a bound on time and size. A token whose issuer answers is checked without any request.
+//! - A key signs by the algorithms of its own type alone; what the token says does not count.
+//! - The keys of an issuer are asked for over the `Fetch` port at most once in [`PATIENCE`], however many tokens come,
+//!   with a bound on time and size. A token whose issuer answers is checked without any request.
 //! - Actors of an issuer are called `name@issuer`, which no other issuer's are.
 
 mod claims;

@@ -7,8 +7,8 @@
 //! # Invariants
 //! - The key itself is seen once, by its maker. No type here shows it when it is printed for debugging.
 //! - A key that is revoked is refused from then on: nothing is cached, each request reads the document.
-//! - That a key is used is written once an hour by each process, into a document of its own: nobody who serves writes
-//!   keys.
+//! - That a key is used is written once an hour by each process, into a document of its own: no process that serves
+//!   requests writes keys.
 //! - An unknown id, a wrong secret and an expired key get the same answer for the same work: one read, one hash, one
 //!   comparison in constant time.
 
@@ -45,7 +45,7 @@ pub(crate) const USE: &str = "key_use";
 /// The list that all of them stand in.
 const LIST: &str = "keys";
 
-/// How old the last use of a key is told to be at most.
+/// Interval at which the use of a key is noted.
 const USE_NOTED_EVERY: SignedDuration = SignedDuration::from_hours(1);
 
 /// The field of the instant in such a document.
@@ -123,7 +123,7 @@ impl fmt::Debug for Writes {
 /// What is asked of callers and noted about them beside who they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessPolicy {
-    /// How many requests they may send.
+    /// Rates of requests that they may send.
     pub rates: RateLimits,
     /// For how long it is kept who did what; nothing is kept without it.
     pub audit: Option<SignedDuration>,
@@ -139,7 +139,7 @@ pub struct Keys {
     /// True if the rates are counted in the store.
     shares: bool,
     audit: Option<AuditLog>,
-    /// When the use of a key was last noted, by the keys' ids.
+    /// Times when the use of a key was last noted, by the keys' ids.
     noted: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
@@ -176,7 +176,7 @@ impl Keys {
         Self { issuers: Some(issuers), ..self }
     }
 
-    /// The issuers whose tokens are taken.
+    /// The issuers of accepted tokens.
     pub fn issuers(&self) -> Option<&Issuers> {
         self.issuers.as_ref()
     }

@@ -3,7 +3,7 @@
 //!
 //! - A memory is as visible as its owner: that of a session or a workspace for who sees those, that of a persona or the
 //!   tenant for the whole tenant.
-//! - Its provenance says who wrote it, and when, whatever the client claims beside.
+//! - Its provenance says who wrote it, and when; claims of the client do not change it.
 //! - What is deleted leaves a tombstone: who deleted it and when, nothing of its content. It is not there any more for
 //!   clients, and its id is never used again.
 
@@ -34,7 +34,7 @@ pub(crate) struct MemoryIndex {
     pub(crate) tombstone: Option<Tombstone>,
 }
 
-/// What is left of something that was deleted.
+/// Tombstone of something that was deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tombstone {
     /// The actor that deleted it.

@@ -31,7 +31,7 @@ const MOST_READS: usize = 8;
 pub(crate) enum Narrowed<'a> {
     /// All of it.
     Nothing,
-    /// A workspace. What was listed by earlier versions comes with it, whichever workspace it is in.
+    /// A workspace. Entries that earlier versions listed come with it, from all workspaces.
     Workspace(&'a str),
     /// A session or a task.
     Parent(&'a str),

@@ -2,8 +2,8 @@
 //!
 //! Its order stands at the end of the session's stream and is the same for every process. A queued task is accepted work
 //! like any other, but a worker begins it only when it is the first and nothing else of the session works: that it begins
-//! is written on the condition that no other writer has changed the session. Whatever ends, or lets a task sleep, calls for the next;
-//! where the call is lost the sweep calls.
+//! is written on the condition that no other writer has changed the session. Each end or sleep of a task calls for the
+//! next; where the call is lost the sweep calls.
 
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Map, StoreError,

@@ -234,7 +234,7 @@ fn check_limits(limits: &BTreeMap<String, Number>) -> Result<(), ProtocolError> 
     Ok(())
 }
 
-/// Refusal of a task of a key or issuer that names a quota which nobody has made.
+/// Refusal of a task of a key or issuer that names a quota which does not exist.
 fn unknown_quota(id: &QuotaId) -> ProtocolError {
     let message = "your tasks count against a quota that is not there: whoever made your key or trusts your issuer has to \
         name one that is";

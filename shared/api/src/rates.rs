@@ -27,7 +27,7 @@ pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(1);
 /// Number of windows that are kept before those that have ended are forgotten.
 const KEPT: usize = 10_000;
 
-/// How many requests may be sent in a minute; without a number any.
+/// Number of requests that may be sent in a minute; without a number any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
     /// By one key, or by one subject of an issuer.
@@ -36,7 +36,8 @@ pub struct RateLimits {
     pub tenant: Option<u32>,
 }
 
-/// What is left of a limit, as the fields `RateLimit-Policy` and `RateLimit` tell it (draft-ietf-httpapi-ratelimit-headers).
+/// Remainder of a limit, as the fields `RateLimit-Policy` and `RateLimit` tell it
+/// (draft-ietf-httpapi-ratelimit-headers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Name of the limit: `key` or `tenant`.
@@ -66,7 +67,7 @@ pub(crate) struct Window {
     pub(crate) in_hand: u32,
     /// Requests that others may take beside.
     pub(crate) elsewhere: u32,
-    /// True if nobody else counts, so that all of it was in hand at first.
+    /// True if no other process counts, so that all of it was in hand at first.
     pub(crate) is_whole: bool,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Rates {
 /// Outcome of a take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// What is left of each limit.
+    /// Remainders of each limit.
     pub standings: Vec<Standing>,
     /// The limit that has nothing left, if one has not: the request is refused until its window ends.
     pub refused: Option<Standing>,

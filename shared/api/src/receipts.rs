@@ -107,7 +107,7 @@ pub(crate) struct ChainHead {
     pub(crate) at: u64,
 }
 
-/// What is known of a task for its receipts, beside its journal.
+/// Facts about a task for its receipts, beside its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReceiptNotes {
     /// True if its persona wants none.
@@ -147,13 +147,13 @@ fn is_zero(number: &u64) -> bool {
 pub(crate) struct ApprovalNote {
     /// The position of its receipt.
     pub(crate) at: u64,
-    /// Who answered.
+    /// Actor who answered.
     pub(crate) actor: String,
-    /// What for.
+    /// Action that the answer is for.
     pub(crate) action: String,
     /// The answer.
     pub(crate) decision: Decision,
-    /// When.
+    /// Time of the answer.
     pub(crate) decided: Timestamp,
     /// The hash of what was shown and allowed.
     pub(crate) evidence: String,
@@ -167,6 +167,6 @@ pub(crate) enum Decision {
     Approved,
     /// No.
     Denied,
-    /// Nobody answered in time.
+    /// No person answered in time.
     Timeout,
 }

@@ -8,7 +8,7 @@ use dormouse_protocol::resource::Session;
 use crate::documents::Stored;
 
 /// What the last durable steps of running tasks have left, so that the next step of the same worker reads nothing. It is
-/// used on the condition that it is still so: nobody may have appended to the session's stream since.
+/// used on the condition that it is still so: no other process may have appended to the session's stream since.
 #[derive(Default)]
 pub(crate) struct RecentTasks(Mutex<VecDeque<(TaskId, RecentTask)>>);
 
@@ -31,7 +31,7 @@ impl RecentTasks {
         known.remove(found).map(|(_, recent)| recent)
     }
 
-    /// `commit` of `task` was written, whose document was `found`, and has left `session`.
+    /// `commit` of `task` was written; the document of the task was `found`, and the commit has left `session`.
     pub(crate) fn note(&self, task: TaskId, commit: &Commit, found: DocumentWrite, session: Stored<Session>) {
         if !matches!(commit.invocation, Some(InvocationWrite::Progress { claim: Some(_), .. })) {
             return;

@@ -100,7 +100,7 @@ impl RecordingStore {
         Self { bus: Some(bus), ..self }
     }
 
-    /// Who issues receipts.
+    /// Issuer of receipts.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.receipts.as_ref()
     }
@@ -566,7 +566,7 @@ impl Commits for RecordingStore {
     }
 }
 
-/// What came of a commit with its publication.
+/// Outcome of a commit with its publication.
 enum Published {
     Written,
     /// Nothing was written: its task may not go on.

@@ -5,8 +5,8 @@ use dormouse_ports::{IdSource, InvocationLimits, Spawner, WakePlanner};
 
 use crate::{Receipts, RecordingStore};
 
-/// An engine whose store is a [`RecordingStore`]. A server demands one, so that none is made whose turns tell their clients
-/// nothing.
+/// An engine whose store is a [`RecordingStore`]. A server demands one, so that none is made that publishes no events
+/// of its turns.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -58,7 +58,7 @@ impl RecordingEngine {
         &self.engine
     }
 
-    /// Who issues the receipts of its tasks.
+    /// Issuer of the receipts of its tasks.
     pub fn receipts(&self) -> Option<&Receipts> {
         self.receipts.as_ref()
     }

@@ -33,7 +33,7 @@ pub(crate) struct ReplayNote {
     pub(crate) source: TaskId,
     /// The task that recorded what it runs on: another one where it replays a replay.
     pub(crate) origin: TaskId,
-    /// What it was allowed to use.
+    /// Mode: what it was allowed to use.
     pub(crate) mode: ReplayMode,
     /// What stands in the place of what was recorded, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -8,8 +8,8 @@
 //! | `hmac` | the body | one header of the connector's choice, in hexadecimal digits or Base64 |
 //!
 //! All of them are HMAC-SHA256 over the bytes as they were sent: a body that was written anew on the way, however alike,
-//! is another one. Where a timestamp is signed, one that is far from now is refused, so that nobody repeats an old
-//! delivery.
+//! is another one. Where a timestamp is signed, one that is far from now is refused, so that no old delivery can be
+//! repeated.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -68,7 +68,7 @@ pub(crate) enum Distrust {
 }
 
 impl Distrust {
-    /// What its sender is told.
+    /// Message to its sender.
     pub(crate) fn message(self) -> String {
         match self {
             Self::Header(name) => format!("send the header {name} once, as the scheme has it"),

@@ -34,7 +34,7 @@ impl Api {
         self.check_place(call, request.workspace_id.as_ref()).await?;
         let id: VaultId = self.fresh(call.now);
         let vault = Vault {
-            // Whoever puts a secret beside the vault by mistake does not publish it.
+            // A secret that a client puts beside the vault by mistake is not published.
             envelope: Envelope::new(id, call.now).with_metadata(redact::object(request.metadata)),
             workspace_id: request.workspace_id.clone(),
             provider: request.provider,

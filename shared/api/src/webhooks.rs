@@ -7,7 +7,7 @@
 //! # Invariants
 //! - What is told is told at least once, under one id; a delivery is one transaction behind that of its event.
 //! - A delivery knows ids only. Address, token and event are read when it is sent: a webhook that is gone gets nothing, and
-//!   nobody can have something sent that did not happen.
+//!   no caller can have something sent that did not happen.
 
 mod delivery;
 mod form;

@@ -46,7 +46,7 @@ pub trait ChatModel: Send + Sync {
     /// One of the provider categories of llm-provider §7.
     async fn answer(&self, conversation: &Conversation) -> Result<String, NodeError>;
 
-    /// True if the same conversation always gets the same answer, and nobody is asked for it.
+    /// True if the same conversation always gets the same answer, and no model is asked for it.
     fn is_script(&self) -> bool {
         false
     }

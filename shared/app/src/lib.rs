@@ -54,7 +54,7 @@ pub fn agents() -> Agents {
         )
 }
 
-/// The refusal of a request whose state makes no sense.
+/// The refusal of a request with a state that makes no sense.
 fn refuse(message: String) -> NodeError {
     NodeError::new(message).with_category(Category::RequestInvalid)
 }

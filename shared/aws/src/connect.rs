@@ -145,8 +145,8 @@ impl AwsAccess {
     }
 }
 
-/// For services whose requests are safe to repeat as the SDK does: named by what they stand for, or at least once by
-/// contract. The deadline of the turn bounds it.
+/// For services with requests that are safe to repeat as the SDK does: named by what they stand for, or at least once
+/// by contract. The deadline of the turn bounds it.
 fn retry() -> RetryConfig {
     let config = RetryConfig::standard().with_max_attempts(6).with_initial_backoff(Duration::from_millis(50));
     config.with_max_backoff(Duration::from_secs(1))

@@ -90,7 +90,7 @@ impl Function {
     /// Hands `event` over. Lambda keeps it, calls the function, and tries again as it does with every event.
     ///
     /// # Errors
-    /// [`FunctionError`], after which the event is not kept, or nobody knows. The request is sent once.
+    /// [`FunctionError`], after which the event is not kept, or it is not known. The request is sent once.
     pub async fn send(&self, event: &Value) -> Result<(), FunctionError> {
         let request = FetchRequest::new(Method::Post, self.address.clone()).json(event.to_string().into_bytes());
         let mut request = request.header("x-amz-invocation-type", "Event");

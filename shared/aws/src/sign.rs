@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::AwsAccess;
 
-/// What stands for itself in a query.
+/// Characters that stand for themselves in a query.
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Signs requests for one service of AWS in one region (Signature Version 4).
@@ -28,8 +28,8 @@ impl RequestSigner {
         Self { credentials: access.credentials.clone(), region: access.region.clone(), service, clock }
     }
 
-    /// The address `url` with a permission in it: whoever has it may send one kind of request there, for as long as `valid`
-    /// or the credentials hold. `url` has no query.
+    /// The address `url` with a permission in it: each holder may send one kind of request there, for as long as
+    /// `valid` or the credentials hold. `url` has no query.
     ///
     /// # Errors
     /// [`SignError`] for an address that is none.
@@ -144,7 +144,7 @@ mod tests {
         assert!(signed.contains("X-Amz-Security-Token=token%2Fhush%3D"), "{signed}");
         assert!(signed.contains("X-Amz-SignedHeaders=host&"), "{signed}");
         let signature = "X-Amz-Signature=9cb2b8996273695bc0d738456b7f1e0637da7194fb3d446b994a2518875dd723";
-        // In whatever order its parts are: where the token stands differs between builds of the signing crate.
+        // In any order of its parts: where the token stands differs between builds of the signing crate.
         assert!(signed.split(['?', '&']).any(|part| part == signature), "{signed}");
     }
 

@@ -19,7 +19,7 @@ use crate::connect::s3_address;
 use crate::function::FunctionError;
 use crate::{AwsAccess, Function, RequestSigner};
 
-/// For how long an address lets somebody in: longer than a function runs.
+/// Time for which an address lets its holder in: longer than a function runs.
 const VALID: Duration = Duration::from_secs(1200);
 /// Time for an operation, without that of a command.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ impl FunctionBackend {
     }
 }
 
-/// Why no answer came, and whether something may have happened.
+/// Reason why no answer came, and whether something may have happened.
 fn away(error: &FunctionError, changes: bool) -> ExecutionError {
     let reason = format!("the function for tools does not answer: {error}");
     match error {

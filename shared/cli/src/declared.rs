@@ -43,7 +43,7 @@ pub(crate) struct DeclaredAgents {
     pub(crate) mirrored: bool,
 }
 
-/// The agents of `folder`, whose earlier definitions are kept in `data`; what is wrong with the others is told on the
+/// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
 /// standard error stream.
 pub(crate) async fn declared(
     folder: &Path,
@@ -85,7 +85,7 @@ fn tools(folder: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     Ok(tools.with_place(Arc::new(place), Arc::new(NetworkFetch::public()), clock))
 }
 
-/// What agents on this machine need from outside, besides `tools`.
+/// Parts that agents on this machine need from outside, besides `tools`.
 pub(crate) fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSink>>) -> DeclaredPorts {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bedrock = access(None).ok().map(|access| BedrockAccess {
@@ -104,7 +104,7 @@ pub(crate) fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSin
     }
 }
 
-/// What `catalog` lists beside the agents that run, line by line.
+/// Lines of `catalog` beside the agents that run.
 fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
     let line = |kind, entry: &CatalogEntry| CatalogLine {
         kind,
@@ -134,7 +134,7 @@ fn tour(agent: &str, data: &Path) -> String {
     )
 }
 
-/// Where the runs of the agents of `folder` are kept.
+/// Folder in which the runs of the agents of `folder` are kept.
 pub(crate) fn data_of(folder: &Path) -> PathBuf {
     folder.join(".openharness/data/dormouse")
 }

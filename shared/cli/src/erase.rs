@@ -103,7 +103,7 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
     Ok(())
 }
 
-/// What would be erased.
+/// Report of what would be erased.
 async fn looked(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<serde_json::Value, EraseError> {
     let forgotten = found(opened.table(), erasure, name).await?;
     let mut kinds = std::collections::BTreeMap::<&str, u64>::new();

@@ -178,7 +178,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Ins
     }
 }
 
-/// Does `work` on what is opened, and closes it, whatever the outcome of the work.
+/// Does `work` on what is opened, and closes it, also where the work failed.
 pub(crate) async fn on<T, E: From<EmbeddedError>>(
     opened: OpenedStore,
     work: impl AsyncFnOnce(&OpenedStore) -> Result<T, E>,

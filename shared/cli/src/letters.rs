@@ -179,7 +179,7 @@ async fn release(post: &dyn Post, letters: &[Letter]) -> Result<(), PostError> {
     Ok(())
 }
 
-/// The letter whose id is `typed`, or the only one whose id begins so.
+/// The letter with the id `typed`, or the only one with an id that begins so.
 fn named<'l>(letters: &'l [Letter], typed: &str) -> Result<&'l Letter, LettersError> {
     if let Some(whole) = letters.iter().find(|letter| letter.message.id == typed) {
         return Ok(whole);

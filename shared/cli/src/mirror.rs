@@ -20,7 +20,7 @@ use database::{Mirror, MirrorError};
 
 /// Place of the database in a workspace.
 pub(crate) const PLACE: &str = ".openharness/data/history.db";
-/// What a mirror of everything that a server has calls its workspace.
+/// Name of the workspace in a mirror of everything that a server has.
 const EVERYTHING: &str = "*";
 /// Events of a batch.
 const BATCH: usize = 200;
@@ -93,7 +93,7 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
     Ok(())
 }
 
-/// Follows the runs of the folder of a workspace in `into`, whose server keeps its state in `data`, until it is dropped.
+/// Follows the runs of the folder of a workspace in `into`, until it is dropped; its server keeps its state in `data`.
 pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf) {
     let server = ServerArgs { url: None, key: None, data };
     loop {
@@ -105,7 +105,8 @@ pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf) {
     }
 }
 
-/// Follows for ever, or until nobody is there where it `ends` then. What goes wrong is noted in the mirror, and tried again.
+/// Follows for ever, or until no server is there where it `ends` then. What goes wrong is noted in the mirror, and
+/// tried again.
 async fn follow(client: &Client, into: &Path, workspace: Option<&str>, ends: bool) {
     let mut pause = EVERY;
     let mut open: Option<Mirror> = None;

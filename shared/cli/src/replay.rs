@@ -67,7 +67,7 @@ fn instant(text: &str) -> Result<Timestamp, String> {
     ago.map(|at| at.timestamp()).map_err(|error| error.to_string())
 }
 
-/// What the key names.
+/// Kind of thing that the key names.
 fn kind_of(key: &str) -> Option<&'static str> {
     let (word, _) = key.split_once(':')?;
     match word {
@@ -227,7 +227,7 @@ impl Counts {
     }
 }
 
-/// What a replay came to beside its original.
+/// Result of a replay beside its original.
 #[derive(Debug)]
 struct Verdict {
     task: String,

@@ -164,10 +164,10 @@ impl StoreTarget {
         }
     }
 
-    /// Says, to whoever is about to end or answer something in a table without the keys, that this leaves no receipt.
+    /// Warns the user who is about to end or answer something in a table without the keys that this leaves no receipt.
     pub(crate) fn tell_of_receipts(&self) {
         if self.table.is_some() && std::env::var_os(RECEIPT_KEYS).is_none() {
-            // A terminal that is gone is nobody who could be told.
+            // A terminal that is gone shows no warning.
             let _ = writeln!(
                 io::stderr(),
                 "note: {RECEIPT_KEYS} is not set, so what is ended or answered from here leaves no receipt, even where \
@@ -238,14 +238,14 @@ fn opened(
     Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
 }
 
-/// Who issues receipts of a table's tasks.
+/// Issuer of the receipts of a table's tasks.
 async fn receipts_of(parameters: &Parameters) -> Result<Option<Receipts>, TargetError> {
     let Ok(text) = std::env::var(RECEIPT_KEYS) else { return Ok(None) };
     let text = if text.starts_with('/') { kept(parameters, text).await? } else { text };
     KeyRing::parse(text.trim()).map(|ring| Some(Receipts::of(&ring))).map_err(TargetError::ReceiptKeys)
 }
 
-/// What the parameter `name` holds.
+/// Value of the parameter `name`.
 async fn kept(parameters: &Parameters, name: String) -> Result<String, TargetError> {
     let found = parameters.secure(&[&name]).await;
     let reason = match found.map(|mut found| found.pop().flatten()) {

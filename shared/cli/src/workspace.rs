@@ -50,12 +50,12 @@ pub(crate) enum WorkspaceFailure {
     Write(#[from] io::Error),
 }
 
-/// What this machine brings to a workspace.
+/// Models, tools and abilities that this machine brings to a workspace.
 pub(crate) fn platform() -> Platform {
     Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: true }
 }
 
-/// The variable with a folder whose agents are in every workspace.
+/// The variable with a folder of agents that are in every workspace.
 const PLATFORM: &str = "DORMOUSE_PLATFORM";
 /// The agents in it.
 const AGENTS: &str = ".openharness/agents/";
@@ -65,7 +65,7 @@ pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure>
     Ok(load(&definitions(folder).await?, &platform()))
 }
 
-/// The files of `folder`, and each agent of the platform of whose name it has none.
+/// The files of `folder`, and each agent of the platform with a name that it does not have.
 pub(crate) async fn definitions(folder: &Path) -> Result<Files, WorkspaceError> {
     let mut files = read(&WorkspaceFolder::open(folder)?).await?;
     let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };

@@ -1,7 +1,7 @@
 //! The console as files: a page, its style and its scripts, embedded at build time.
 //!
-//! It is a client of the protocol under `/v1` and of the addresses of pauses. Whoever serves it gives each [`Asset`] with
-//! the [`policy`], under [`PREFIX`]; it asks for nothing else, and from nobody else.
+//! It is a client of the protocol under `/v1` and of the addresses of pauses. Its server gives each [`Asset`] with the
+//! [`policy`], under [`PREFIX`]; it asks for nothing else, and no other server.
 //!
 //! # Invariants
 //! - No file names another origin, holds inline script or style, or makes markup of text.

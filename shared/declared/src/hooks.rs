@@ -8,7 +8,7 @@ use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
 
 use crate::{DeclaredPorts, models};
 
-/// The hooks of an agent that asks `model`; a `chat` workspace has none, whatever its files say.
+/// The hooks of an agent that asks `model`; a `chat` workspace has none, even if its files declare some.
 pub(crate) async fn parts(workspace: &Workspace, model: &ModelPart, ports: &DeclaredPorts) -> Vec<HookPart> {
     let mut parts = Vec::new();
     let is_enabled = |hook: &&HookDefinition| workspace.is_enabled(DefinitionKind::Hook, &hook.name);

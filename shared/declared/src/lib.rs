@@ -30,7 +30,7 @@ pub use published::{PublishedAgents, PublishedFrom, Refresh};
 use team::Staff;
 pub use tools::NoTools;
 
-/// What agents need from outside.
+/// Ports that agents need from outside.
 #[derive(Clone)]
 pub struct DeclaredPorts {
     /// HTTP out, for models.
@@ -79,7 +79,7 @@ pub struct Declared {
     pub agents: Agents,
     /// Their names.
     pub names: Vec<String>,
-    /// What was left out, in sentences.
+    /// Parts that were left out, in sentences.
     pub left_out: Vec<String>,
 }
 

@@ -17,30 +17,30 @@ use jiff::Timestamp;
 
 use crate::{DeclaredPorts, agents};
 
-/// How long a process takes a bundle for the current one before it looks again.
+/// Time for which a process takes a bundle for the current one before it looks again.
 const FRESH: Duration = Duration::from_secs(10);
 /// Bundles that a process keeps; the one that was used longest ago goes first.
 const KEPT: usize = 8;
 
-/// What published agents are made of.
+/// Parts of which published agents are made.
 #[derive(Clone, Debug)]
 pub struct PublishedFrom {
-    /// Where bundles are.
+    /// Store of the bundles.
     pub store: BundleStore,
-    /// Workspaces whose agents are served; of two agents with one name that of the first workspace.
+    /// Workspaces with agents that are served; of two agents with one name that of the first workspace.
     pub workspaces: Vec<String>,
-    /// What the platform brings to every workspace.
+    /// Models, tools and abilities that the platform brings to every workspace.
     pub platform: Platform,
-    /// What agents need from outside.
+    /// Ports that agents need from outside.
     pub ports: DeclaredPorts,
-    /// What their graphs need from outside.
+    /// Clock, ids and other ports that their graphs need from outside.
     pub outside: Outside,
     /// Publishes what changed before it is asked which bundle is current; without it others publish, and a process looks
     /// again after ten seconds.
     pub refresh: Option<Arc<dyn Refresh>>,
 }
 
-/// Publishes a workspace whose definitions change where it is served.
+/// Publishes a workspace when its definitions change where it is served.
 #[async_trait]
 pub trait Refresh: fmt::Debug + Send + Sync {
     /// Makes the definitions of `workspace` as they are now the current bundle. Where that cannot be done, the reason is
@@ -70,7 +70,7 @@ struct Seen {
     at: Timestamp,
 }
 
-/// A bundle whose graphs are made.
+/// A bundle with its compiled graphs.
 #[derive(Debug)]
 struct LoadedBundle {
     version: String,
@@ -103,7 +103,7 @@ impl PublishedAgents {
         }
         let digest = match self.from.store.current(workspace).await {
             Ok(found) => found.map(|current| current.digest),
-            // Whoever may not list a bucket is not told that there is no such object.
+            // A role that may not list a bucket is not told that there is no such object.
             Err(BundleStoreError::Objects(ObjectError::Denied(reason))) if seen.is_none() => {
                 tracing::warn!(
                     workspace,

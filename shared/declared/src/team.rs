@@ -16,7 +16,7 @@ impl Staff {
         self.0.insert(parts.agent.name.clone(), parts);
     }
 
-    /// The agents with those that they may call; in a `chat` workspace they call nobody.
+    /// The agents with those that they may call; in a `chat` workspace they call no other agent.
     pub(crate) fn with_colleagues(mut self, workspace: &Workspace) -> Vec<AgentParts> {
         if workspace.settings.kind == WorkspaceKind::Chat {
             return self.0.into_values().collect();
@@ -36,7 +36,7 @@ impl Staff {
         Colleagues::new(named(&agent.switch, AgentMode::Primary), named(&agent.subagents, AgentMode::Subagent))
     }
 
-    /// The agent with all those to which its runs may come, by whatever way.
+    /// The agent with all those to which its runs may come, directly or by others.
     fn with_successors(&self, parts: &AgentParts) -> AgentParts {
         let mut names: Vec<&str> = vec![&parts.agent.name];
         let mut at = 0;

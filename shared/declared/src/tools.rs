@@ -24,7 +24,7 @@ impl ToolSources for NoTools {
     }
 }
 
-/// The sources of `workspace`; a `chat` workspace has none, whatever its files say.
+/// The sources of `workspace`; a `chat` workspace has none, even if its files declare some.
 pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &mut Vec<String>) -> Vec<ToolPart> {
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     let usable = |tool: &&ToolDefinition| tool.enabled && workspace.is_enabled(DefinitionKind::Tool, &tool.name);

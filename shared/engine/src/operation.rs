@@ -6,7 +6,7 @@ use crate::observe::Operation;
 /// What calls a model or a tool reports it so, once for each attempt. Outside of a node, and in invocations without
 /// observers, nothing happens.
 pub fn operation_ended(operation: Operation) {
-    // Outside of an invocation there is nobody to tell.
+    // Outside of an invocation there is no observer to tell.
     let _ = ambient::look(|scope| {
         if let Some(attempts) = &scope.attempts {
             attempts.operated(operation, scope.attempt_index);

@@ -42,7 +42,7 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
     std::iter::successors(error.source(), |cause| inner(*cause))
 }
 
-/// What is behind `cause`. An IO error hides what it wraps from its source.
+/// Cause behind `cause`. An IO error hides what it wraps from its source.
 fn inner<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     let wrapped = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     wrapped.map(|wrapped| wrapped as &(dyn Error + 'static)).or_else(|| cause.source())

@@ -4,7 +4,7 @@
 //! upper or lower case. It follows no redirect, repeats nothing, and keeps connections for as long as they are busy.
 //!
 //! # Invariants
-//! - What is dropped is closed: a request whose future or body is dropped does not go on.
+//! - What is dropped is closed: a request does not go on when its future or body is dropped.
 //! - Every wait has an end: that of the request's limits, and ten seconds for a connection.
 
 #![warn(missing_docs)]
@@ -36,7 +36,7 @@ const KEPT: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct NetworkFetch {
     client: Arc<LazyLock<Result<Client, String>>>,
-    /// True if it may only reach what everybody can.
+    /// True if it may only reach public addresses.
     public: bool,
 }
 
@@ -46,8 +46,8 @@ impl NetworkFetch {
         Self { client: Arc::new(LazyLock::new(|| client(false))), public: false }
     }
 
-    /// A client that reaches addresses of the public internet and no others, whatever a name resolves to: for addresses
-    /// that a model chooses. A proxy of the environment resolves names itself.
+    /// A client that reaches addresses of the public internet and no others, no matter what a name resolves to: for
+    /// addresses that a model chooses. A proxy of the environment resolves names itself.
     pub fn public() -> Self {
         Self { client: Arc::new(LazyLock::new(|| client(true))), public: true }
     }

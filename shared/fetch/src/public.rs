@@ -17,7 +17,7 @@ pub(crate) fn is_reachable(url: &Url) -> bool {
     }
 }
 
-/// True if everybody can reach `address`.
+/// True if `address` is one of the public internet.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

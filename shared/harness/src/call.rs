@@ -64,7 +64,7 @@ impl WorkCall {
     }
 }
 
-/// Sends the signal `id` over `bus`: a worker wakes whoever waits for it.
+/// Sends the signal `id` over `bus`: a worker wakes the invocation that waits for it.
 pub(crate) async fn send_signal(bus: &dyn EventBus, id: &SignalId, payload: Map) -> Result<(), BusError> {
     let fields = [("signal_id", Value::from(id.as_str())), ("payload", Value::Object(payload))];
     let detail = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

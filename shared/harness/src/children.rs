@@ -141,7 +141,7 @@ struct End {
 }
 
 impl End {
-    /// The end that `commit` writes, where anybody has to know of it.
+    /// The end that `commit` writes, where a parent or a child has to know of it.
     fn of(commit: &Commit) -> Option<Self> {
         let (paused, state, payload) = match commit.invocation.as_ref()? {
             InvocationWrite::Complete { paused, state, .. } => (paused, state, completed(paused, state)),

@@ -12,8 +12,8 @@ pub enum Declared {
     SignalResume,
 }
 
-/// The members of a message whose transport does not distinguish signals from fresh turns: only together they show its
-/// kind.
+/// The members of a message over a transport that does not distinguish signals from fresh turns: only together they
+/// show its kind.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope {
     /// The graph that a fresh turn runs.

@@ -194,7 +194,7 @@ impl Harness {
         withdraw(&self.0, paused).await;
     }
 
-    /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
+    /// As much of an invocation with an unreadable record as is needed to cancel it; `None` when it has ended.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -231,7 +231,7 @@ impl Harness {
         call_for_work(&*self.0.bus, id).await
     }
 
-    /// Sends the signal `id` over the bus, so that a worker wakes whoever waits for it; at least once.
+    /// Sends the signal `id` over the bus, so that a worker wakes the invocation that waits for it; at least once.
     ///
     /// # Errors
     /// If the bus did not take it.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::late_children::HarnessChildren;
 
-/// Metadata of an invocation whose graph came from a [`GraphSource`]: the version that it began with.
+/// Metadata of an invocation of a graph from a [`GraphSource`]: the version that it began with.
 const VERSION: &str = "dormouse.graph_version";
 
 /// A source of graphs that come and go while a worker runs. Every worker has the same source, and a version of a graph
@@ -43,7 +43,7 @@ pub struct VersionedGraph {
 }
 
 impl VersionedGraph {
-    /// `metadata` with the version, in place of whatever a caller may have put there.
+    /// `metadata` with the version, in place of a value that a caller may have put there.
     pub(crate) fn noted_in(&self, mut metadata: Map) -> Map {
         match &self.version {
             Some(version) => {
@@ -172,7 +172,7 @@ impl GraphRegistry {
         }
     }
 
-    /// True if `paused` began with a version of a graph that stays: it goes on with that, whatever else changes.
+    /// True if `paused` began with a version of a graph that stays: it goes on with that, no matter what else changes.
     pub fn is_versioned(paused: &PausedInvocation) -> bool {
         paused.metadata.contains_key(VERSION)
     }

@@ -96,7 +96,7 @@ pub struct FreshTurn {
 pub struct Callback {
     /// The paused invocation.
     pub invocation_id: InvocationId,
-    /// The pause that it means; whichever is current when absent.
+    /// The pause that it means; the current one when absent.
     pub generation: Option<u64>,
     /// The part among several expected signals.
     pub part: Option<String>,

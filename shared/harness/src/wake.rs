@@ -8,13 +8,13 @@
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
 //! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"`, `"escalate"` or `"notify"`, and `to` (a name; optional for `remind`), are told on the bus, and those of `notify` over the channel that `to` names; the last step, and only it, has a `then` as of `timeout` |
 //! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
-//! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload. An event of another shape that names the same id is not; what somebody sends under the `signal_id` still is |
+//! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload. An event of another shape that names the same id is not; what a caller sends under the `signal_id` still is |
 //! | `accepts`, `into` | a JSON Schema; the name of a state field | what an answer may say and where it goes: [`AnswerRule`](dormouse_ports::AnswerRule). A pause without them accepts everything |
 //!
 //! What `resume` holds is laid over the state together with `"dormouse_resolution": "timed_out"`, where the graph declares
-//! a field of that name: a default that says no can be told from somebody who says no (`"signalled"`). A passed step of the
-//! ladder is an event of source `dormouse` and detail-type `Dormouse Deadline`; its detail has `id` (the same however
-//! often it is told), `invocation_id`, `graph`, `signal_id`, `generation`, `rung`, `do`, `to` and `due_at`.
+//! a field of that name: a default that says no can be told from a person who says no (`"signalled"`). A passed step of
+//! the ladder is an event of source `dormouse` and detail-type `Dormouse Deadline`; its detail has `id` (the same
+//! however often it is told), `invocation_id`, `graph`, `signal_id`, `generation`, `rung`, `do`, `to` and `due_at`.
 //!
 //! With `expects` the pause does not wait for its own `signal_id` but for one signal of each part; a part that names none
 //! gets `{signal_id}/{name}`, and other keys of a part mean nothing here. It goes on when `until` is reached (`"all"`, which

@@ -253,12 +253,12 @@ impl App {
         self.0.sessioned.graphs()
     }
 
-    /// Who issues the receipts of its tasks.
+    /// Issuer of the receipts of its tasks.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.0.receipts.as_ref()
     }
 
-    /// What is declared with the agents that it serves.
+    /// Lines of the catalog that are declared with the agents that it serves.
     pub(crate) fn catalog(&self) -> &[CatalogLine] {
         &self.0.catalog
     }

@@ -11,13 +11,13 @@ use crate::{Content, Request, Response};
 /// Methods of files.
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-/// Where the page asks how people sign in.
+/// Path at which the page asks how people sign in.
 const SIGN_IN: &str = "/console/sign-in.json";
 
 /// What the console is served with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Console<'a> {
-    /// Where streams come from, if not from here.
+    /// Address of the streams, if they do not come from here.
     pub(crate) stream_url: Option<&'a str>,
     /// The issuers that are trusted.
     pub(crate) issuers: Option<&'a Issuers>,

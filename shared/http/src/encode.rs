@@ -210,7 +210,7 @@ impl App {
             AnsweredCaller::Token { token, generation: of, part } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
                 if *of + 1 == generation && part.is_none() && tally.is_none() {
-                    // The caller whose answer led to the next pause may answer that one too.
+                    // The caller who gave the answer that led to the next pause may answer that one too.
                     return own(&self.token(id, generation, None), None, true);
                 }
                 own(token, part.as_deref(), may_wake)

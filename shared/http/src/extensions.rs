@@ -1,5 +1,6 @@
-//! Operations beside the contract of the protocol, under `/v1/x-…`: everything that sleeps, whoever began it, and the
-//! shapes of graphs. They speak the protocol's version, keys, errors and lists; the console is made of them and of it.
+//! Operations beside the contract of the protocol, under `/v1/x-…`: everything that sleeps, no matter which caller
+//! began it, and the shapes of graphs. They speak the protocol's version, keys, errors and lists; the console is made
+//! of them and of it.
 //!
 //! # Invariants
 //! - A key with `tasks:read` sees the pauses of tasks that it sees anyway; only `operations:read`, the right of those who

@@ -15,7 +15,7 @@ const WINDOW: u32 = 60;
 /// The status of a caller who lacks a right.
 const FORBIDDEN: u16 = 403;
 
-/// What is found out about a request. Clones share it.
+/// Facts that are found out about a request. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Findings(Arc<Mutex<Found>>);
 
@@ -38,17 +38,17 @@ impl Findings {
         id.clone_into(&mut self.found().request_id);
     }
 
-    /// What it asks for: an operation by its name.
+    /// Operation that it asks for, by its name.
     pub(crate) fn note_action(&self, action: &'static str) {
         self.found().action = action;
     }
 
-    /// Who sent it.
+    /// Caller who sent it.
     pub(crate) fn note_principal(&self, principal: Principal) {
         self.found().principal = Some(principal);
     }
 
-    /// What its sender may still send.
+    /// Remainders of what its sender may send.
     pub(crate) fn note_standings(&self, standings: Vec<Standing>) {
         self.found().standings = standings;
     }

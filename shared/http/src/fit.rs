@@ -9,7 +9,7 @@ use crate::said::FieldOmitted;
 
 /// Suffix of the name of a field that stands for one that was left out.
 pub(crate) const OMITTED: &str = "_omitted";
-/// Help text for an answer whose address lets fields of a state be asked for.
+/// Help text for an answer at an address where fields of a state can be asked for.
 const ASK_FOR_FIELDS: &str =
     "too large for one answer: ask status_url for some fields of the state, with &fields=NAME,NAME";
 const NOT_KEPT: &str = "too large for one answer, and kept nowhere else: keep large data elsewhere and a reference in the \

@@ -23,7 +23,7 @@ pub struct Request {
     pub body: Vec<u8>,
     /// Time that the worker has left for it.
     pub time_left: Option<Duration>,
-    /// What is found out about it while it is served. Another request has its own.
+    /// Findings about it while it is served. Another request has its own.
     pub findings: Findings,
 }
 
@@ -75,7 +75,7 @@ impl Response {
         Self { status, headers: Vec::new(), content }.header("content-type", content_type)
     }
 
-    /// A response whose body is `value`.
+    /// A response with the body `value`.
     pub fn json(status: u16, value: &Value) -> Self {
         Self::new(status, "application/json", Content::Whole(value.to_string().into_bytes()))
     }

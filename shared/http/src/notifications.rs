@@ -38,7 +38,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 
 /// What notifications are made with.
 pub struct NotifierParts {
-    /// Where they go.
+    /// Channels that they go to.
     pub channels: Notifications,
     /// Reads what is asked.
     pub invocations: Arc<dyn Invocations>,
@@ -141,7 +141,7 @@ impl NotifyingBus {
     }
 }
 
-/// What `event` announces, if it is a deadline at which somebody is notified.
+/// Announcement of `event`, if it is a deadline with a notification.
 fn announced(event: &Event) -> Option<&Map> {
     let is_deadline = event.source == "dormouse" && event.detail_type == "Dormouse Deadline";
     let notifies = event.detail.get("do").and_then(Value::as_str) == Some(Escalation::Notify.as_str());
@@ -171,7 +171,7 @@ impl EventBus for NotifyingBus {
     }
 }
 
-/// What happens to `paused` when nobody answers, and when.
+/// End of `paused` when no answer comes, and its time.
 fn ending(paused: &PausedInvocation) -> Option<&Due> {
     paused.wake.later.last().or(paused.wake.due.as_ref()).filter(|due| !matches!(due.action, DueAction::Announce(_)))
 }

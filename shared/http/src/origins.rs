@@ -12,7 +12,7 @@ const READ: &str = "accept-ranges, allow, content-range, etag, harn-agents-proto
 /// Number of seconds for which a browser remembers that it may ask.
 const REMEMBERED: &str = "7200";
 
-/// The origins whose pages may read answers; by default none.
+/// The origins of pages that may read answers; by default none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
     named: Vec<String>,

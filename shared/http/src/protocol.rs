@@ -36,7 +36,7 @@ pub(crate) struct Protocol {
     pub(crate) streams: Streams,
     /// Personas that can be given tasks.
     pub(crate) personas: Personas,
-    /// Who issues receipts, and signs the card.
+    /// Issuer of receipts, which also signs the card.
     pub(crate) receipts: Option<Receipts>,
     /// Information that the server gives about itself.
     pub(crate) about: ServerInfo,
@@ -84,7 +84,7 @@ impl Protocol {
 }
 
 impl Protocol {
-    /// The stream that `request` asks for, by whichever transport.
+    /// The stream that `request` asks for, over any transport.
     ///
     /// # Errors
     /// The first objection, and what the operation objects to.

@@ -31,7 +31,7 @@ pub struct Quotas {
     pub limits: Limits,
     /// Limits on how often one invocation may sleep, and on how much.
     pub invocation: InvocationLimits,
-    /// What is asked of callers, and noted about them.
+    /// Access policy: what is asked of callers, and noted about them.
     pub access: AccessPolicy,
 }
 

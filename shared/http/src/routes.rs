@@ -189,7 +189,7 @@ impl Route {
     }
 
     /// The methods that `path` takes, separated by commas. The path of a cancellation is also that of an invocation
-    /// whose id ends like one.
+    /// with an id that ends like one.
     ///
     /// # Errors
     /// 404 for an unknown path.

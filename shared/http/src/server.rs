@@ -265,7 +265,7 @@ impl Server {
                 self.0.origins.admit(request, response).header(&VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
             }
         };
-        // Files hold nothing of anybody: a browser keeps them, and asks whether they are still good.
+        // Files hold no data of users: a browser keeps them, and asks whether they are still good.
         let caching = if surface == Surface::Console { "no-cache" } else { "no-store" };
         response
             .header("cache-control", caching)
@@ -278,7 +278,7 @@ fn is_request_id(id: &str) -> bool {
     (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Offers no operation that changes something: for a function whose role may only read.
+/// Offers no operation that changes something: for a function with a role that may only read.
 struct ReadsOnly(Api);
 
 #[async_trait]

@@ -1,5 +1,5 @@
-//! A connection over which a client follows a stream of events and sends commands: the frames of WebSockets, whoever
-//! carries them. Each frame is a JSON object with a `type`.
+//! A connection over which a client follows a stream of events and sends commands: the frames of WebSockets, without
+//! their transport. Each frame is a JSON object with a `type`.
 //!
 //! | the server sends | means |
 //! |---|---|
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Socket {
 /// Frames that a server sends by itself; the end of the stream is the end of the socket.
 pub type Frames = BoxStream<'static, String>;
 
-/// What comes of a frame of a client.
+/// Outcome of a frame of a client.
 pub enum Said {
     /// This is said.
     Frame(String),

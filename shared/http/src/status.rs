@@ -2,7 +2,7 @@
 //!
 //! | status | when |
 //! |---|---|
-//! | 503, `retry-after` | whatever is retryable: the same request may succeed later |
+//! | 503, `retry-after` | everything retryable: the same request may succeed later |
 //! | 504 | the same, but something may have been written: look first, the same request again could do it twice |
 //! | 429, `retry-after` | too many turns of the session wait already |
 //! | 400 | the request cannot be read, or is ambiguous |
@@ -13,7 +13,7 @@
 //! | 413 | the body, or the state that it makes, is too large |
 //! | 422 | well-formed, but it breaks a schema or names no session; anything else that the sender can correct |
 //! | 502 | a model provider refused this deployment or answered nonsense |
-//! | 500 | somebody has to repair a graph, its sessions or the deployment |
+//! | 500 | an operator has to repair a graph, its sessions or the deployment |
 
 use dormouse_harness::{Bucket, TurnError};
 use dormouse_ports::Category;

@@ -20,7 +20,7 @@ pub(crate) enum Surface {
     Turns,
     /// The protocol, the pages about it, and every unknown path.
     Protocol,
-    /// The console: files, the same for everybody.
+    /// The console: files, the same for all users.
     Console,
 }
 

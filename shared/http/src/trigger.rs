@@ -252,7 +252,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
     }
 }
 
-/// Reports what a sweep did and found, to the log (whose lines are counted) and to the service.
+/// Reports what a sweep did and found, to the log (where lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
     let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;

@@ -78,7 +78,7 @@ pub async fn compose(
     Ok(joined(shape, config, telemetry, agents).await?.0)
 }
 
-/// What differs between the functions, and between them and a machine of one's own.
+/// Differences between the functions, and between them and a machine of one's own.
 pub(crate) struct Shape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
@@ -204,12 +204,12 @@ pub(crate) async fn joined(
     Ok((Server::new(app, wire), store))
 }
 
-/// What signs requests to Amazon SES, and its address.
+/// Signer of requests to Amazon SES, and its address.
 fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) {
     (Arc::new(RequestSigner::new(access, "ses", clock.clone())), dormouse_aws::email_address(access))
 }
 
-/// Whose keys and tokens are taken.
+/// Issuers of the keys and tokens that are accepted.
 fn callers(keys: Keys, issuers: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Keys {
     if issuers.is_empty() { keys } else { keys.trusting(Issuers::new(issuers, fetch)) }
 }

@@ -35,7 +35,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
-/// | `DORMOUSE_ISSUERS` | issuers whose tokens are taken, a JSON array of [`IssuerConfig`]; optional, none without it |
+/// | `DORMOUSE_ISSUERS` | issuers of accepted tokens, a JSON array of [`IssuerConfig`]; optional, none without it |
 /// | `DORMOUSE_NOTIFICATIONS` | channels of notifications, a JSON object ([`Notifications`]); optional, none without it; read by `wakeup` |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
@@ -45,7 +45,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_TURN` | seconds that a turn may compute at most; optional, else as long as the function may run |
 /// | `DORMOUSE_RELEASE` | the deployment; not read, but a new value makes Lambda publish a new version |
 /// | `DORMOUSE_RULE_SETTLING` | seconds until a new rule of the bus takes effect; optional, 5 |
-/// | `DORMOUSE_WORKSPACES` | names of published workspaces whose agents are served, separated by commas; optional |
+/// | `DORMOUSE_WORKSPACES` | names of published workspaces with agents to serve, separated by commas; optional |
 /// | `DORMOUSE_WORKSPACES_BUCKET` | the bucket of their bundles; needed with them |
 /// | `DORMOUSE_WORKSPACES_PREFIX` | beginning of the keys of their bundles; optional, `workspaces/` |
 /// | `DORMOUSE_AGENT_SECRETS` | path of the parameters for `${secrets.NAME}` of them; optional, none without it |
@@ -77,9 +77,9 @@ pub struct Config {
     pub stream_url: Option<String>,
     /// Origins of the pages that may ask from a browser.
     pub origins: Origins,
-    /// Issuers whose tokens are taken.
+    /// Issuers of accepted tokens.
     pub issuers: Vec<IssuerConfig>,
-    /// Where notifications go.
+    /// Channels of notifications.
     pub notifications: Notifications,
     /// The event bus.
     pub bus: String,
@@ -95,7 +95,7 @@ pub struct Config {
     pub registers: bool,
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
-    /// Published workspaces whose agents are served.
+    /// Published workspaces with agents to serve.
     pub workspaces: Option<WorkspaceConfig>,
     /// Endpoints and credentials with which AWS is called.
     pub access: AwsAccess,

@@ -66,8 +66,8 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<Reques
     })
 }
 
-/// Caller whose signature the gateway has checked: the ARN of a user, or of a role. Users of an identity pool share a
-/// role; their identity distinguishes them.
+/// Caller with a signature that the gateway has checked: the ARN of a user, or of a role. Users of an identity pool
+/// share a role; their identity distinguishes them.
 fn caller(authorizer: Option<&Value>) -> Option<String> {
     let told = |of: &Value, name: &str| of.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let iam = authorizer?.get("iam")?;

@@ -23,7 +23,7 @@ use crate::config::Config;
 /// Calls for work that this process may take itself.
 pub type WorkQueue = mpsc::UnboundedReceiver<Value>;
 
-/// What a process on a machine of one's own serves.
+/// Parts that a process on a machine of one's own serves.
 #[derive(Debug)]
 pub struct Machine {
     /// The server.

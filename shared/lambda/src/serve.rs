@@ -33,7 +33,7 @@ pub enum Function {
     Signal,
     /// The scheduler.
     Wakeup,
-    /// HTTP requests whose responses are streamed.
+    /// HTTP requests with streamed responses.
     Stream,
 }
 

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::serve::Pieces;
 
 const NEXT: &str = "/2018-06-01/runtime/invocation/next";
-/// What stands between the status and headers of a streamed response, as JSON, and its body.
+/// Delimiter between the status and headers of a streamed response, as JSON, and its body.
 const DELIMITER: [u8; 8] = [0; 8];
 const CONTENT_TYPE: &str = "application/vnd.awslambda.http-integration-response";
 

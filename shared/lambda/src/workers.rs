@@ -10,8 +10,9 @@ use dormouse_ports::{BusError, Clock, Event, EventBus, Fetch};
 use serde_json::json;
 use tracing::debug;
 
-/// A bus whose calls for work go to the function that takes them, without an event that is paid for. A call that Lambda
-/// does not take goes over the bus, where a rule carries it to the same function; so do calls for many, in batches.
+/// A bus that sends calls for work to the function that takes them, without an event that is paid for. A call that
+/// Lambda does not take goes over the bus, where a rule carries it to the same function; so do calls for many, in
+/// batches.
 pub(crate) struct WorkerCalls {
     bus: Arc<dyn EventBus>,
     wakeup: Option<Function>,

@@ -68,7 +68,7 @@ const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
 /// The variable that describes where notifications go.
 const NOTIFICATIONS: &str = "DORMOUSE_NOTIFICATIONS";
-/// The variable that describes the issuers whose tokens are taken.
+/// The variable that describes the issuers of accepted tokens.
 const ISSUERS: &str = "DORMOUSE_ISSUERS";
 
 /// Options of local mode.
@@ -83,7 +83,7 @@ pub struct DevOptions {
     pub lease: Duration,
     /// True if the guided tour is printed.
     pub tour: bool,
-    /// Names beside those of loopback for which requests may be, and whose pages may send them.
+    /// Names beside those of loopback to which requests may be sent, also by pages of these names.
     pub hosts: Vec<String>,
     /// The port on 127.0.0.1 where tools may ask the store; without it there is none.
     pub store_port: Option<u16>,
@@ -149,7 +149,7 @@ pub async fn serve(
     run(agents, options, None, RunUntil::Told { ready, ends }).await
 }
 
-/// Where local mode listens.
+/// Address at which local mode listens.
 #[derive(Clone)]
 pub struct ServedAt {
     /// Its address.
@@ -164,7 +164,7 @@ impl std::fmt::Debug for ServedAt {
     }
 }
 
-/// What ends local mode.
+/// Event that ends local mode.
 enum RunUntil {
     Signaled,
     Told { ready: oneshot::Sender<ServedAt>, ends: oneshot::Receiver<()> },
@@ -295,7 +295,7 @@ async fn run(
     };
     match until {
         RunUntil::Told { ready, ends } => {
-            // Without a receiver there is nobody to serve.
+            // Without a receiver there is no caller to serve.
             let _ = ready.send(ServedAt { address: address.clone(), api_key: api_key.clone() });
             let _ = ends.await;
         }
@@ -341,7 +341,7 @@ fn vaults() -> BTreeMap<String, Arc<dyn Secrets>> {
     BTreeMap::from([("env".to_owned(), environment)])
 }
 
-/// Where notifications go; on this machine none by e-mail.
+/// Channels of notifications; on this machine none by e-mail.
 fn notifications() -> Result<Notifications, DevError> {
     let Ok(text) = std::env::var(NOTIFICATIONS) else { return Ok(Notifications::default()) };
     let channels = Notifications::read(&text, true)?;
@@ -351,7 +351,7 @@ fn notifications() -> Result<Notifications, DevError> {
     Ok(channels)
 }
 
-/// Whose keys and tokens are taken.
+/// Issuers of the keys and tokens that are accepted.
 fn callers(table: Arc<DynamoDbStateStore>) -> Result<Keys, IssuersError> {
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let issuers = Issuers::described(std::env::var(ISSUERS).ok().as_deref(), &fetch)?;

@@ -225,8 +225,8 @@ impl DataFolder {
     /// The keys that receipts are signed with; `made` is kept when there are none.
     ///
     /// # Errors
-    /// [`FolderError::Damaged`] when they cannot be read: others would sign in their place, and nobody could verify what
-    /// these signed.
+    /// [`FolderError::Damaged`] when they cannot be read: others would sign in their place, and no reader could verify
+    /// what these signed.
     pub(crate) fn receipt_ring(&self, made: &KeyRing) -> Result<KeyRing, FolderError> {
         let path = self.path.join(RING);
         if self.was_complete && !path.exists() {

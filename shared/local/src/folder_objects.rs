@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use dormouse_ports::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
 use sha2::{Digest, Sha256};
 
-/// The longest object whose version is looked up.
+/// The longest object with a version that is looked up.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
 /// Objects in a folder that one process writes to. It is made with the first of them.

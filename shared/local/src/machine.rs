@@ -36,7 +36,7 @@ const READ_EVERY: Duration = Duration::from_secs(5);
 /// Time that observers may take at the end.
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
 
-/// What a process does.
+/// Roles of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It answers requests, and leaves accepted work and what falls due to workers.
@@ -50,9 +50,9 @@ pub enum Role {
 /// Options of such a process.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineOptions {
-    /// What it does.
+    /// Role of the process.
     pub role: Role,
-    /// Where it listens.
+    /// Address at which it listens.
     pub listen: SocketAddr,
     /// The largest body of a request, in bytes.
     pub body_limit: usize,
@@ -101,7 +101,7 @@ pub async fn serve_machine(
         tokio::spawn(LocalScheduler::reading_every(READ_EVERY, clock.clone()).run(store, dispatcher));
         tokio::spawn(sweeper::run_every(LOOK_EVERY, functions, clock.clone(), options.lease, shutdown.running()));
     } else {
-        // Calls that nobody takes here must not be kept.
+        // Calls that no worker takes here must not be kept.
         drop(work);
     }
     if options.sends_spans {

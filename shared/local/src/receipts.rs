@@ -24,7 +24,7 @@ pub fn receipt_ring(path: &Path) -> io::Result<KeyRing> {
     KeyRing::parse(&text).map_err(|error| about(&error))
 }
 
-/// Keeps `ring` in the data folder at `path`, for this user alone. Whoever serves the folder signs with it from its next
+/// Keeps `ring` in the data folder at `path`, for this user alone. The server of the folder signs with it from its next
 /// start on.
 ///
 /// # Errors

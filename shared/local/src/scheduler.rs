@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
 
-/// The longest sleep: a machine that was suspended, or whose clock was set, is noticed after that time.
+/// The longest sleep: a machine that was suspended, or a clock that was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// Span of time ahead whose wake-ups are in memory.
+/// Span of time ahead with wake-ups in memory.
 const AHEAD: Duration = Duration::from_secs(600);
 /// Interval at which the index is read: well before what is in memory is used up.
 const READ_EVERY: Duration = Duration::from_secs(240);
@@ -137,7 +137,7 @@ impl LocalScheduler {
     }
 }
 
-/// Fires a wake-up. Whatever its outcome, the row stays until the invocation has moved on, and the sweep comes by.
+/// Fires a wake-up. After each outcome the row stays until the invocation has moved on, and the sweep comes by.
 async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher: &Dispatcher) {
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {

@@ -1,7 +1,7 @@
 //! A model without a network: an OpenAI-compatible server on the loopback interface that says what it is told to.
 //!
 //! Behind the real provider code it stands for a model in tests and in the tour. It answers as servers of that wire do,
-//! in one piece or streamed, and it can fail in the ways in which they do. It also works while nobody waits, as OpenAI's
+//! in one piece or streamed, and it can fail in the ways in which they do. It also works in the background, as OpenAI's
 //! Responses has it.
 
 mod jobs;
@@ -78,7 +78,7 @@ impl ScriptedModel {
         format!("http://{}/v1", self.address)
     }
 
-    /// What it was given to work on over OpenAI's Responses, in order. Two requests with one idempotency key are one job.
+    /// Jobs that it was given over OpenAI's Responses, in order. Two requests with one idempotency key are one job.
     pub fn jobs(&self) -> Vec<ScriptedJob> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

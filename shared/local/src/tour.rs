@@ -1,4 +1,5 @@
-//! Greeting that is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
+//! Greeting that is printed when everything runs: a tour with indented lines that can be pasted into a shell as they
+//! are.
 
 use std::fmt::Write as _;
 

@@ -311,7 +311,7 @@ fn never_slept(id: &InvocationId) -> TurnError {
     TurnError::new(Category::NotFound, message)
 }
 
-/// Names a pause whose answer is not limited to the fields that were asked for. Answers of several parts go into one
+/// Names a pause that does not limit its answer to the fields that were asked for. Answers of several parts go into one
 /// field.
 fn look_at_answer(paused: &PausedInvocation) -> Option<Observation> {
     let rule = AnswerRule::of(&paused.descriptor).unwrap_or_default();

@@ -70,7 +70,7 @@ impl Observer for SpanObserver {
 
     async fn invocation_started(&self, start: &InvocationStart) -> Result<(), NodeError> {
         let mut running = self.running();
-        // A call whose delivery was cut off has no other holder of its identity.
+        // A call has no other holder of its identity when its delivery was cut off.
         running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
         running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, &self.0.detached, start));
         Ok(())

@@ -111,7 +111,7 @@ impl CheckpointRecord {
     }
 }
 
-/// The node whose event caused a save.
+/// The node with the event that caused a save.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavePoint {
     /// Path from the outermost graph to the node, its own name last: one longer than `parent_states`.

@@ -51,7 +51,7 @@ pub struct ChildLink {
 }
 
 impl ChildLink {
-    /// The children of the invocation with that `state` whose end it does not know.
+    /// The children of the invocation with that `state`, without those that are known to have ended.
     pub fn open_of(state: &Map) -> Vec<Self> {
         let children = state.get(CHILDREN).and_then(Value::as_array).into_iter().flatten();
         children.filter_map(|child| Self::deserialize(child).ok()).filter(|child| !child.ended).collect()
@@ -75,7 +75,7 @@ pub struct ChildStart {
     pub metadata: Map,
 }
 
-/// What is known of an invocation.
+/// State of an invocation, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChildStanding {
     /// Nothing of it is stored, or not any more.
@@ -117,7 +117,7 @@ pub trait ChildRuns: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ChildError {
-    /// What happened.
+    /// Message that says what happened.
     pub message: String,
     /// True if it may work later.
     pub transient: bool,

@@ -13,7 +13,7 @@ use crate::{
 /// The right to change an invocation, and the one way in which durable state changes.
 #[async_trait]
 pub trait Commits: Send + Sync {
-    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over, or that
+    /// Claims a paused invocation for resuming it and loads it in the same step. A claim that is out of time, or that
     /// the caller [passes over](ClaimRequest::past), is taken over together with the payload that it stored.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ pub struct ClaimRequest {
     /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`](crate::LeaseRequest::past), only that very
     /// claim is passed over.
     pub past: Option<Timestamp>,
-    /// Payload of the delivery; stored with the claim. `None` only takes over a claim whose time is over or that is
-    /// passed over, with the payload that it stored.
+    /// Payload of the delivery; stored with the claim. `None` only takes over a claim that is out of time or passed
+    /// over, with the payload that it stored.
     pub payload: Option<Map>,
     /// Number of answers of which the payload was made, for a pause that expects several; `None` for any other pause.
     /// While the pause sleeps, the claim is granted only to a caller that knows all of them.
@@ -163,8 +163,8 @@ pub enum InvocationWrite {
         /// The payload that it goes on with; stands from now on.
         payload: Map,
     },
-    /// Its worker has come further in the midst of a turn: whoever takes the claim over goes on from there. The pause
-    /// that the claim is for, its signals and its pending row stay as they are.
+    /// Its worker has come further in the midst of a turn: the worker that takes the claim over goes on from there. The
+    /// pause that the claim is for, its signals and its pending row stay as they are.
     Progress {
         /// The pause of the claim, [under way](PausedInvocation::under_way): with the state and the place to which the
         /// worker has come. Before the first step it is as in [`Accept`](Self::Accept), and not under way: whoever takes
@@ -189,8 +189,8 @@ pub enum InvocationWrite {
     Fail {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Owner of the claim, or `None` to end an invocation that no worker has claimed and whose next deadline is
-        /// still that of `paused`.
+        /// Owner of the claim, or `None` to end an invocation that no worker has claimed and that still has the next
+        /// deadline of `paused`.
         owner: Option<Owner>,
         /// The error.
         failure: FailureRecord,

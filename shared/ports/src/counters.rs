@@ -38,7 +38,7 @@ pub enum CounterChange {
     Begin {
         /// End of the period before; `None` where the counters have none, or are not there.
         ending: Option<Timestamp>,
-        /// What is left of each from then on. Others stay as they are.
+        /// Amounts that are left of each from then on. Others stay as they are.
         left: BTreeMap<String, i64>,
         /// End of the new period.
         ends_at: Option<Timestamp>,
@@ -48,7 +48,7 @@ pub enum CounterChange {
 /// Counters as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// What is left of each.
+    /// Amount that is left of each.
     pub left: BTreeMap<String, i64>,
     /// End of their period.
     pub ends_at: Option<Timestamp>,

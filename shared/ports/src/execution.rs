@@ -21,7 +21,7 @@ pub use files::{
 };
 pub use remote::{REMOTE_BYTES, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest};
 
-/// What kind of place a backend is.
+/// Kind of place that a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionTier {
@@ -47,7 +47,7 @@ impl ExecutionTier {
 /// everything that it started; one that runs in a function of its own goes on to its end or its limits there.
 #[async_trait]
 pub trait ExecutionBackend: fmt::Debug + Send + Sync {
-    /// What kind of place it is.
+    /// Kind of place that it is.
     fn tier(&self) -> ExecutionTier;
 
     /// The content of the file at `path`, of at most `limit` bytes.
@@ -64,7 +64,7 @@ pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// [`ExecutionError::Changed`] when the condition does not hold; nothing is written then.
     async fn write(&self, write: &FileWrite) -> Result<FileVersion, ExecutionError>;
 
-    /// The files whose paths match a pattern, in the order of their paths.
+    /// The files with paths that match a pattern, in the order of their paths.
     ///
     /// # Errors
     /// [`ExecutionError::InvalidRequest`] for a pattern that is none.
@@ -76,8 +76,8 @@ pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// [`ExecutionError::InvalidRequest`] for an expression that is none.
     async fn grep(&self, request: &GrepRequest) -> Result<Matches, ExecutionError>;
 
-    /// Runs a command to its end, or to one of its limits: then everything that it started is ended, whatever that
-    /// does with signals.
+    /// Runs a command to its end, or to one of its limits: then everything that it started is ended, no matter what
+    /// that does with signals.
     ///
     /// # Errors
     /// [`ExecutionError`] when it could not be started. A command that fails is an outcome.

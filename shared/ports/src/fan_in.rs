@@ -41,7 +41,7 @@ pub enum Until {
     AtLeast(usize),
 }
 
-/// The answers that decide against all: those whose `field` holds `is`.
+/// The answers that decide against all: those with `is` in their `field`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Veto {
     /// A field of the answer's payload.
@@ -64,14 +64,14 @@ pub struct PartAnswer {
 /// The decision that the answers are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// The part whose answer decided.
+    /// The part with the answer that decided.
     pub by: &'a str,
     /// True if it was a veto.
     pub is_veto: bool,
 }
 
 impl FanIn {
-    /// The part whose signal `signal_id` is.
+    /// The part with the signal `signal_id`.
     pub fn part_of(&self, signal_id: &SignalId) -> Option<&str> {
         self.expected.iter().find(|one| one.signal_id == *signal_id).map(|one| one.part.as_str())
     }
@@ -100,8 +100,8 @@ impl FanIn {
         self
     }
 
-    /// The decision, once the answers are enough: the first veto, or the answer that made them as many as are needed,
-    /// whichever came first.
+    /// The decision, once the answers are enough: the first veto, or the answer that made them as many as are needed;
+    /// the earlier of both.
     pub fn decision(&self) -> Option<Decision<'_>> {
         let needed = match self.until {
             Until::All => self.expected.len(),

@@ -1,4 +1,4 @@
-//! HTTP out: one request, and an answer whose body is read piece by piece.
+//! HTTP out: one request, and an answer with a body that is read piece by piece.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ impl Method {
     }
 }
 
-/// How long a request may take, and how much may come back. Each limit holds by itself.
+/// Limits of a request: its duration, and how much may come back. Each limit holds by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
     /// From the call to the last byte of the body.
@@ -107,7 +107,7 @@ impl fmt::Debug for FetchRequest {
 /// The body of an answer, piece by piece. It ends after the first error. Dropping it closes the connection.
 pub type FetchBody = Pin<Box<dyn Stream<Item = Result<Vec<u8>, FetchError>> + Send>>;
 
-/// An answer, whatever its status.
+/// An answer of any status.
 pub struct FetchResponse {
     /// Status code.
     pub status: u16,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Template;
 
-/// What handles a hook, as a workspace declares it.
+/// Handler of a hook, as a workspace declares it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HookHandlerDefinition {
@@ -36,17 +36,17 @@ pub enum HookHandlerDefinition {
     Agent {
         /// Its name.
         agent: String,
-        /// What it is to do; the envelope follows it.
+        /// Task of the agent; the envelope follows it.
         task: String,
     },
 }
 
-/// What a handler said.
+/// Answer of a handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookAnswer {
     /// A JSON object, or nothing.
     pub text: String,
-    /// True if it blocks, whatever the text says; the text may then be a reason in words.
+    /// True if it blocks, no matter what the text says; the text may then be a reason in words.
     pub blocks: bool,
 }
 

@@ -142,5 +142,5 @@ pub use subscription::{
 pub use template::{Lookup, Template};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
-/// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.
+/// A JSON object with keys that keep their order: the form in which state, payloads and metadata cross a port.
 pub use dormouse_json::Map;

@@ -29,7 +29,7 @@ pub struct Object {
     pub version: ObjectVersion,
 }
 
-/// What has to hold for an object to be written.
+/// Condition for an object to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectCondition {
     /// There is none of that key.

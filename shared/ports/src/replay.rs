@@ -51,7 +51,7 @@ pub struct Unavailable {
     pub kind: &'static str,
     /// Its name: the key of the override that could stand for it.
     pub id: String,
-    /// Why it is needed, or what is there instead.
+    /// Reason why it is needed, or what is there instead.
     pub reason: String,
 }
 
@@ -60,13 +60,13 @@ pub struct Unavailable {
 pub struct ReplayMaterial {
     /// Instant at which it began.
     pub began: Timestamp,
-    /// What its nodes recorded, in order.
+    /// Entries that its nodes recorded, in order.
     pub entries: Vec<PastEntry>,
     /// The answers to its pauses, in order.
     pub answers: Vec<PastAnswer>,
     /// Its last state that is known.
     pub state: Map,
-    /// How it ended.
+    /// End of the run.
     pub end: PastEnd,
     /// Replacements by their keys: `llm:main:2`, `tool:CALL`, `event:ID`, `time:started_at`.
     pub overrides: BTreeMap<String, Value>,
@@ -87,7 +87,7 @@ impl ReplayMaterial {
         }
     }
 
-    /// True if nothing is replaced: whatever differs from what was recorded is a mistake then.
+    /// True if nothing is replaced: each difference from what was recorded is a mistake then.
     pub fn is_exact(&self) -> bool {
         self.overrides.is_empty()
     }

@@ -62,7 +62,7 @@ pub trait Secrets: Send + Sync {
     async fn resolve(&self, name: &str) -> Result<Secret, SecretError>;
 }
 
-/// One secret stands for itself, whatever its name: for a key that is known already.
+/// One secret stands for itself under each name: for a key that is known already.
 #[async_trait]
 impl Secrets for Secret {
     async fn resolve(&self, _: &str) -> Result<Secret, SecretError> {

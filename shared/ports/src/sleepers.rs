@@ -29,8 +29,8 @@ pub trait Sleepers: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError>;
 
-    /// Invocations with an accepted payload that no worker has claimed, and those whose claim ended by itself at or
-    /// before `now`, or ends later than any turn may take ([`out_of_time`](crate::limits::out_of_time)): a bounded
+    /// Invocations with an accepted payload that no worker has claimed, and those with a claim that ended by itself at
+    /// or before `now`, or ends later than any turn may take ([`out_of_time`](crate::limits::out_of_time)): a bounded
     /// number of them, in the order in which their payloads were accepted. One that was settled a moment ago may still
     /// be named, and one that was accepted or has ended only just may not be yet.
     ///
@@ -149,7 +149,7 @@ pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
     }
 }
 
-/// What the store holds around a pause: its pending row, its signals, and the session lease that may block it.
+/// Records that the store holds around a pause: its pending row, its signals, and the session lease that may block it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
     /// Its row in the index of suspended invocations.

@@ -82,7 +82,7 @@ impl Template {
         self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
     }
 
-    /// The text, with what it refers to. It is handled as a secret whatever it refers to.
+    /// The text, with what it refers to. It is handled as a secret in each case.
     ///
     /// # Errors
     /// [`SecretError`] for the first reference that leads nowhere.

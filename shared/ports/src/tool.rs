@@ -22,5 +22,5 @@ pub use output::{InputRequest, Pending, ToolContent, ToolOutput, ToolReply};
 pub use source::ToolSource;
 pub use spec::{Effect, ToolAnnotations, ToolSpec};
 
-/// Names of the tools that Dormouse brings itself. No other tool may have one of them, in whatever case.
+/// Names of the tools that Dormouse brings itself. No other tool may have one of them, in upper or lower case.
 pub const NATIVE_TOOLS: [&str; 8] = ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "TodoWrite"];

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 /// leads out of the bundle. What it returns is bounded by the limits of the request.
 #[async_trait]
 pub trait WorkspaceSource: fmt::Debug + Send + Sync {
-    /// The files whose paths [`ListLimits`] lets through, in the order of their paths. A bundle without files is empty,
-    /// not an error.
+    /// The files with paths that [`ListLimits`] lets through, in the order of their paths. A bundle without files is
+    /// empty, not an error.
     ///
     /// # Errors
     /// [`WorkspaceError`], also when there are more files than the limit.
@@ -25,7 +25,7 @@ pub trait WorkspaceSource: fmt::Debug + Send + Sync {
 /// Bounds of a list of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListLimits {
-    /// Only files whose path is one of these or stands in a folder of that name; all files when empty.
+    /// Only files with a path that is one of these or stands in a folder of that name; all files when empty.
     pub under: Vec<String>,
     /// The most files that are returned.
     pub files: usize,
@@ -51,7 +51,7 @@ pub enum WorkspaceError {
     /// A file, or the number of files, is above the limit.
     #[error("{what} is larger than the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// Thing that is too large.
         what: String,
         /// The limit, in bytes or files.
         limit: u64,

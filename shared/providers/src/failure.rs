@@ -73,7 +73,7 @@ fn excerpt(words: &str) -> String {
     words.chars().take(EXCERPT).chain(['…']).collect()
 }
 
-/// What to do next, where the provider's own words hardly say it.
+/// Advice on what to do next, where the provider's own words hardly say it.
 fn advice(category: ModelErrorCategory, status: u16) -> &'static str {
     match category {
         ModelErrorCategory::Authentication => "; check the key of the model and what it may do",

@@ -15,7 +15,7 @@ pub(crate) struct Frame {
     pub(crate) data: String,
 }
 
-/// How pieces are divided.
+/// Division of a stream into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Server-sent events.

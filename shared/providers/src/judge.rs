@@ -13,7 +13,7 @@ use crate::schema::{check, check_object_schema};
 use crate::structured::{OUTPUT_TOOL, Structured};
 use crate::wire::{Answer, Called};
 
-/// What an answer is judged by.
+/// Rules that an answer is judged by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judge<'a> {
     /// As the caller made it.
@@ -41,7 +41,7 @@ impl Judge<'_> {
         Ok(response)
     }
 
-    /// What is wrong with it. An answer that ended in an error is as it is (§3).
+    /// Problem of the answer. An answer that ended in an error is as it is (§3).
     fn complaint(self, answer: &Answer) -> Option<String> {
         if answer.finish == FinishReason::Error {
             return None;

@@ -46,7 +46,7 @@ impl Provider {
         self
     }
 
-    /// What the model can do here.
+    /// Capabilities of the model here.
     pub fn capabilities(&self) -> Capabilities {
         self.setup.capabilities.unwrap_or_else(|| self.wire.capabilities())
     }

@@ -50,7 +50,7 @@ async fn observed(
     result
 }
 
-/// Why another attempt is worth it, if it is, and one is left.
+/// Reason why another attempt is worth it, if it is, and one is left.
 fn next_reason(policy: &RetryPolicy, error: &ModelError, attempt: u32) -> Option<RetryReason> {
     if attempt.saturating_add(1) >= policy.max_attempts {
         return None;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use dormouse_ports::model::{ModelError, ModelErrorCategory};
 use dormouse_ports::{Clock, Fetch, FetchLimits, Secret, SecretError, Secrets};
 
-/// What a provider needs from outside.
+/// Ports that a provider needs from outside.
 #[derive(Clone)]
 pub struct ProviderPorts {
     /// HTTP out.
@@ -54,7 +54,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// What a model and its server can do. What they cannot is refused, or done another way, before anything is sent.
+/// Capabilities of a model and its server. What they cannot is refused, or done another way, before anything is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Images in messages of users.
@@ -69,7 +69,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// Everything.
     pub const ALL: Self = Self { images: true, structured_output: true, streaming: true };
-    /// Everything but streaming: for wires whose streams the specification leaves to a later version.
+    /// Everything but streaming: for wires with streams that the specification leaves to a later version.
     pub const ATOMIC: Self = Self { streaming: false, ..Self::ALL };
 }
 
@@ -129,7 +129,7 @@ impl ProviderSetup {
         self
     }
 
-    /// What the model can do, where that is not what the wire can.
+    /// Capabilities of the model, where they are not those of the wire.
     #[must_use]
     pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = Some(capabilities);

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::canonical::canonical;
 
-/// Name of the tool whose arguments are the output, where a schema is coerced through one.
+/// Name of the tool with the output as its arguments, where a schema is coerced through one.
 pub(crate) const OUTPUT_TOOL: &str = "structured_output";
 
-/// How the schema of a request reaches the model.
+/// Way in which the schema of a request reaches the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Structured {
     /// There is none.

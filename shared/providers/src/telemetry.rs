@@ -18,7 +18,7 @@ pub const SPAN_NAME: &str = "openarmature.llm.complete";
 /// Attributes in order.
 pub type Attributes = Vec<(&'static str, AttributeValue)>;
 
-/// What spans of calls contain (observability §5.5.4).
+/// Contents of spans of calls (observability §5.5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TelemetryOptions {
     /// Attributes under the names of the GenAI conventions. On by default.
@@ -40,11 +40,11 @@ pub struct AttemptRecord<'a> {
     pub identity: &'a ModelIdentity,
     /// From 0.
     pub attempt: u32,
-    /// Why it is another one.
+    /// Reason why it is another one.
     pub reason: Option<RetryReason>,
-    /// What was sent.
+    /// Request that was sent.
     pub request: &'a CompletionRequest,
-    /// How it ended.
+    /// Result of the attempt.
     pub result: Result<&'a Response, &'a ModelError>,
 }
 

@@ -45,7 +45,7 @@ impl Malformed {
     }
 }
 
-/// What a wire makes of an answer with an error status.
+/// Meaning of an answer with an error status, as a wire reads it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) category: ModelErrorCategory,
@@ -82,14 +82,14 @@ pub(crate) trait Assembler: Send {
 
 pub(crate) type Emit<'a> = dyn FnMut(DeltaKind, &str) + Send + 'a;
 
-/// Whether more is to come.
+/// Tells whether more is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
     Done,
 }
 
-/// Why a stream ends early.
+/// Reason why a stream ends early.
 #[derive(Debug)]
 pub(crate) enum StreamFault {
     /// The provider reports an error.
@@ -108,7 +108,7 @@ pub(crate) trait Wire: Send + Sync + 'static {
         self.system()
     }
 
-    /// What the wire can do.
+    /// Capabilities of the wire.
     fn capabilities(&self) -> Capabilities;
 
     /// The vendor's address.
@@ -136,7 +136,7 @@ pub(crate) trait Wire: Send + Sync + 'static {
     /// Names an error.
     fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal;
 
-    /// How the pieces of an answer are divided.
+    /// Division of an answer into pieces.
     fn framing(&self) -> Framing {
         Framing::Events
     }

@@ -22,7 +22,7 @@ pub struct Finding {
     pub position: usize,
     /// Id of the receipt; empty where it cannot be read.
     pub receipt_id: String,
-    /// What is wrong with it.
+    /// Flaw of the receipt.
     pub flaw: Flaw,
 }
 
@@ -33,7 +33,7 @@ pub struct Chain {
     pub session_id: String,
     /// Number of its receipts.
     pub receipts: usize,
-    /// The hash of its last receipt. Whoever keeps it can tell later that none is missing at the end.
+    /// The hash of its last receipt. A reader who keeps it can tell later that none is missing at the end.
     pub head: String,
 }
 

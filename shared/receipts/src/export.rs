@@ -36,7 +36,7 @@ pub enum ExportError {
     Keys {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Problem of the export.
         reason: String,
     },
 }

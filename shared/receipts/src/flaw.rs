@@ -13,7 +13,7 @@ pub enum Flaw {
     /// It is no JSON object, or one that readers may understand differently.
     #[error("the receipt cannot be read: {reason}")]
     Malformed {
-        /// What is wrong, and where.
+        /// Problem, and where it is.
         reason: String,
     },
     /// It is of a schema that is not known.
@@ -39,7 +39,7 @@ pub enum Flaw {
     WrongField {
         /// JSON pointer to it.
         path: String,
-        /// What the schema demands.
+        /// Value that the schema demands.
         expected: &'static str,
     },
     /// Its content is not what was hashed.
@@ -50,7 +50,7 @@ pub enum Flaw {
         /// The hash of its content.
         computed: String,
     },
-    /// Nobody has signed it.
+    /// It has no signature.
     #[error("nobody has signed the receipt")]
     Unsigned,
     /// It is signed by keys that are not trusted only.
@@ -81,7 +81,7 @@ pub enum Flaw {
         /// Instant of the issue.
         issued_at: Timestamp,
     },
-    /// The key was revoked by the time in question: anybody may have signed with it.
+    /// The key was revoked by the time in question: others may have signed with it.
     #[error("the key {key_id:?} is revoked since {revoked_at}")]
     KeyRevoked {
         /// The id of the key.

@@ -38,7 +38,7 @@ pub struct PublicKey {
     /// Since when another key signs instead. What it signed before stays valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retired_at: Option<Timestamp>,
-    /// Since when nothing that it signed is to be believed: somebody else may have it.
+    /// Since when nothing that it signed is to be believed: others may have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }
@@ -77,7 +77,7 @@ impl PublicKey {
         in_base64(self.key.as_bytes())
     }
 
-    /// True if both are the same key, under whatever id.
+    /// True if both are the same key, also under different ids.
     pub fn is_same_key(&self, other: &Self) -> bool {
         self.key == other.key
     }

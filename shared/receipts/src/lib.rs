@@ -2,8 +2,8 @@
 //! network.
 //!
 //! A receipt says what an agent did in a task. Its hash is over its [canonical form](canonical) (RFC 8785), its
-//! signature (Ed25519) over that hash, and it names the hash of the receipt before it in the same session. So whoever
-//! holds the public key can tell whether a receipt, or the order of many, was changed.
+//! signature (Ed25519) over that hash, and it names the hash of the receipt before it in the same session. So each
+//! holder of the public key can tell whether a receipt, or the order of many, was changed.
 //!
 //! ```
 //! use dormouse_receipts::{Draft, Keys, Receipt, SigningKey, chain};

@@ -29,7 +29,7 @@ impl Receipt {
         }
     }
 
-    /// The receipt `body`, which was read by somebody who refused [what readers understand differently](crate).
+    /// The receipt `body`, from a reader that refused [what readers understand differently](crate).
     ///
     /// # Errors
     /// The first field that the schema does not allow.
@@ -55,7 +55,7 @@ impl Receipt {
         self.text("/receipt_id")
     }
 
-    /// The session whose chain it belongs to.
+    /// The session of its chain.
     pub fn session_id(&self) -> &str {
         self.text("/identifiers/session_id")
     }

@@ -27,7 +27,7 @@ impl ManualClock {
         Self { face: Mutex::new(Face { start, elapsed: Duration::ZERO, sleepers: Vec::new() }) }
     }
 
-    /// Moves time forward and wakes every sleeper whose time has come, the earliest first.
+    /// Moves time forward and wakes every sleeper that is due, the earliest first.
     pub fn advance(&self, duration: Duration) {
         for (_, waker) in self.step(duration) {
             // A sleeper that was dropped meanwhile needs no waking.

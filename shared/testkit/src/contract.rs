@@ -74,8 +74,8 @@ execution_checks! {
 }
 
 execution_checks! {
-    /// Checks of backends whose files are not copied: they may be as large as the disk lets them, and are seen while a
-    /// command runs.
+    /// Checks of backends that do not copy their files: they may be as large as the disk lets them, and are seen while
+    /// a command runs.
     EXECUTION_IN_PLACE:
     a_dropped_command_is_ended,
     a_file_of_a_gigabyte_is_not_read,

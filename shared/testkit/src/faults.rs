@@ -55,7 +55,7 @@ impl FaultyStore {
         Self { inner, plan: Mutex::default() }
     }
 
-    /// A store whose call number `call`, from 0, meets `fault`.
+    /// A store that meets `fault` at its call number `call`, from 0.
     pub fn broken_at(inner: Arc<dyn StateStore>, call: usize, fault: Fault) -> Self {
         Self { inner, plan: Mutex::new(Plan { calls: 0, at: Some((call, fault)) }) }
     }

@@ -22,7 +22,7 @@ impl std::fmt::Debug for FaultyCheckpointer {
 }
 
 impl FaultyCheckpointer {
-    /// A checkpointer whose save number `save`, from 0, meets `fault`.
+    /// A checkpointer that meets `fault` at its save number `save`, from 0.
     pub fn broken_at(inner: Arc<dyn Checkpointer>, save: usize, fault: Fault) -> Self {
         Self { inner, saves: AtomicUsize::new(0), at: Some((save, fault)) }
     }

@@ -33,7 +33,7 @@ pub enum CheckpointCall {
 }
 
 impl MemoryCheckpointer {
-    /// An empty one whose listings give pages of at most `page_size` items.
+    /// An empty one that lists in pages of at most `page_size` items.
     ///
     /// # Panics
     /// When `page_size` is zero: no listing would ever end.

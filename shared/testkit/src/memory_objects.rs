@@ -35,7 +35,7 @@ impl MemoryObjects {
         lock(&self.0).objects.keys().cloned().collect()
     }
 
-    /// Replaces the content of `key`, whatever stands there.
+    /// Replaces the content of `key` without a condition.
     pub fn overwrite(&self, key: &str, bytes: &[u8]) {
         lock(&self.0).write(key, bytes.to_vec());
     }

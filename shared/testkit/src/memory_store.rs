@@ -34,7 +34,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store whose listings give pages of at most `page_size` items.
+    /// An empty store that lists in pages of at most `page_size` items.
     ///
     /// # Panics
     /// When `page_size` is zero: no listing would ever end.

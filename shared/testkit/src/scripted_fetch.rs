@@ -18,7 +18,7 @@ pub struct ScriptedAnswer {
     end: End,
 }
 
-/// What comes after the last piece.
+/// End behind the last piece.
 #[derive(Clone, Debug)]
 enum End {
     Complete,
@@ -27,7 +27,7 @@ enum End {
 }
 
 impl ScriptedAnswer {
-    /// An answer whose body is `pieces`, which arrive one by one.
+    /// An answer with `pieces` as its body, which arrive one by one.
     pub fn pieces<P: Into<Vec<u8>>>(status: u16, pieces: impl IntoIterator<Item = P>) -> Self {
         let pieces = pieces.into_iter().map(Into::into).collect();
         Self { status, headers: Vec::new(), pieces, end: End::Complete }

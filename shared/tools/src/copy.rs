@@ -2,8 +2,8 @@
 //!
 //! A request names three addresses, each with its own permission: the definitions, the files, and where changed files are
 //! written. The copy is laid out, one operation is done in it as in a folder of this machine, and what changed is written
-//! back under the condition of what was read. Where somebody else wrote in between, both changes are kept unless they are
-//! of the same file. The folder is gone afterwards.
+//! back under the condition of what was read. Where another writer came in between, both changes are kept unless they
+//! are of the same file. The folder is gone afterwards.
 //!
 //! The process needs no right of its own: neither a table nor a bucket nor a secret. What a command can reach is its own
 //! copy, the values that its tool names, and the network of the function.
@@ -112,7 +112,7 @@ async fn kept(
             Written::Done => return Ok(()),
             Written::Conflict => {
                 let (theirs, seen) = exchange.files().await?;
-                // An attempt whose answer was lost meets itself.
+                // An attempt meets itself when its answer was lost.
                 if theirs == next {
                     return Ok(());
                 }
@@ -183,7 +183,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A command may have taken rights away; whoever is left over is removed with the next one.
+        // A command may have taken rights away; a folder that is left over is removed with the next one.
         if let Err(error) = remove_folder(&self.0) {
             tracing::warn!(folder = %self.0.display(), %error, "a copy of a workspace could not be removed; its process should end");
         }

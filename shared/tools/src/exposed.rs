@@ -8,8 +8,8 @@ use wildmatch::WildMatch;
 
 use crate::names;
 
-/// The tools of a source as they are offered: under a prefix, without those that are excluded, and without those whose
-/// names are reserved for other tools. A tool that is not offered cannot be called either.
+/// The tools of a source as they are offered: under a prefix, without those that are excluded, and without those with
+/// names that are reserved for other tools. A tool that is not offered cannot be called either.
 ///
 /// It is for callers without a dispatcher of their own that does the same.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Exposed<S> {
 pub struct ExposedError {
     /// The prefix.
     pub prefix: String,
-    /// What is wrong with it.
+    /// Message that says what is wrong with it.
     pub message: String,
 }
 
@@ -50,22 +50,23 @@ impl<S: ToolSource> Exposed<S> {
         Ok(self)
     }
 
-    /// Offers only tools whose name, with or without the prefix, matches one of `patterns` (`*` and `?`); all where
-    /// there is none.
+    /// Offers only tools with a name that, with or without the prefix, matches one of `patterns` (`*` and `?`); all
+    /// where there is none.
     #[must_use]
     pub fn include(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.include = patterns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Leaves out tools whose name, with or without the prefix, matches one of `patterns`, whatever is included.
+    /// Leaves out tools with a name that, with or without the prefix, matches one of `patterns`, even if they are
+    /// included.
     #[must_use]
     pub fn exclude(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.exclude = patterns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Refuses tools that would be offered under one of `names`, in whatever case: the names of native tools.
+    /// Refuses tools that would be offered under one of `names`, in upper or lower case: the names of native tools.
     #[must_use]
     pub fn reserved(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.reserved = names.into_iter().map(|name| name.into().to_lowercase()).collect();

@@ -6,7 +6,7 @@
 //! | [`HttpTools`] | tools that are one HTTP request each |
 //! | `McpServer` (feature `mcp`) | the tools of a server that speaks the Model Context Protocol, over HTTP or, with the feature `stdio`, as a process |
 //! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine, and `CopyWorker` (feature `copy`) works in a copy for a function of its own |
-//! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those whose names are taken |
+//! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those with names that are taken |
 //!
 //! Each is a [`ToolSource`](dormouse_ports::tool::ToolSource): it lists and calls, and nothing else. Approval, the check
 //! of arguments against the schema, deadlines and the durable record belong to the dispatcher that calls it.
@@ -21,8 +21,8 @@
 //! - What comes back is bounded before anything is made of it.
 //! - References to the environment and to secrets are looked up when a request is made; no value of one is kept, shown
 //!   or logged, and none is sent where it is not declared.
-//! - What a server says of its tools is believed only where it makes Dormouse more careful, or where nobody but the
-//!   server can know it; what contradicts itself is left out and said.
+//! - What a server says of its tools is believed only where it makes Dormouse more careful, or where only the server
+//!   can know it; what contradicts itself is left out and said.
 
 #![warn(missing_docs)]
 

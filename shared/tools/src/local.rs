@@ -1,8 +1,8 @@
 //! The folder of a workspace on this machine, in which tools work.
 //!
-//! Files: no path leaves the folder (`openat2` below its root), whatever links say and whoever swaps them. What the
-//! runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`) is not seen, and definitions of
-//! agents are not changed; `.openharness/memory` may be.
+//! Files: no path leaves the folder (`openat2` below its root), whatever links say, and even if they are swapped. What
+//! the runs of the workspace keep for themselves (`.openharness/data`, `.openharness/state`) is not seen, and
+//! definitions of agents are not changed; `.openharness/memory` may be.
 //!
 //! Commands: a process group of its own, and where the machine has it a process namespace; an environment of its own; limits
 //! on time, output, memory and processes. A command can reach the files and the network that its user can reach: this tier is

@@ -10,7 +10,7 @@
 //! | sends progress and log lines | an [`McpNotice`] |
 //! | asks a person (elicitation), version 2026-07-28 | [`InputRequired`](dormouse_ports::tool::ToolReply::InputRequired): the call ends, and is made again with the answer |
 //! | asks a person in the midst of a call, older versions | the same where the tool is safe: the call is broken off and made again; where it is not, nothing may sleep inside of a call that must not run twice: the [`Asker`] is asked if there is one, else the server is told `decline` |
-//! | makes a task of a call (extension `io.modelcontextprotocol/tasks`) | [`Pending`](dormouse_ports::tool::ToolReply::Pending): it is asked how the task stands from time to time, a person is asked what the task asks, and a call that nobody waits for any more is canceled |
+//! | makes a task of a call (extension `io.modelcontextprotocol/tasks`) | [`Pending`](dormouse_ports::tool::ToolReply::Pending): it is asked how the task stands from time to time, a person is asked what the task asks, and a call that no run waits for any more is canceled |
 //! | asks for a model, or for folders | nothing: neither is offered |
 //! | answers 401 or 403 | an error that says what to configure; with [`OAuth`] a new access token first |
 //! | is dropped or late | `notifications/cancelled` |

@@ -81,7 +81,7 @@ impl ToolSource for NativeTools {
     }
 }
 
-/// A tool of that name whose arguments are the fields of `properties`.
+/// A tool of that name with the fields of `properties` as arguments.
 fn tool(name: &str, description: &str, effect: Effect, properties: Value, required: &[&str]) -> ToolSpec {
     let schema = serde_json::json!({
         "type": "object",
@@ -103,7 +103,7 @@ fn tool(name: &str, description: &str, effect: Effect, properties: Value, requir
     spec
 }
 
-/// What an error of the backend means for a call.
+/// Meaning of an error of the backend for a call.
 fn refused(error: &ExecutionError) -> ToolError {
     let said = error.to_string();
     match error {

@@ -14,8 +14,8 @@ use crate::names;
 
 /// The tools of an author's crate, in their order.
 ///
-/// A call whose arguments do not fit the type is refused with the field that is wrong. A function that panics fails its
-/// call, which may have taken effect.
+/// A call with arguments that do not fit the type is refused with the field that is wrong. A function that panics fails
+/// its call, which may have taken effect.
 #[derive(Debug)]
 pub struct RustTools(Vec<RunnableTool>);
 
@@ -30,7 +30,7 @@ pub enum RustToolsError {
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Message that says what is wrong with it.
         message: String,
     },
     /// Its input is no object.

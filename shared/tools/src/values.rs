@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{Lookup, Secret, SecretError, Secrets, Template};
 
-/// Where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up, each time they are used.
+/// Places where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up at each use.
 #[derive(Clone)]
 pub struct Values {
     env: Arc<dyn Secrets>,

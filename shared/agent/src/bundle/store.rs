@@ -5,8 +5,8 @@
 //! | `NAME/bundles/DIGEST.json` | a bundle; written once, never changed |
 //! | `NAME/current.json` | the digest of the bundle that new runs begin with, and of the one before; the kind of the workspace |
 //!
-//! A workspace keeps the kind with which it was published first: one that only talks never gets tools later, and nobody
-//! loses the tools that runs rely on by a slip.
+//! A workspace keeps the kind with which it was published first: one that only talks never gets tools later, and no
+//! slip removes the tools that runs rely on.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub struct CurrentBundle {
     version: ObjectVersion,
 }
 
-/// What a publication did.
+/// Outcome of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publication {
     /// The bundle is current from now on.
@@ -79,7 +79,7 @@ pub enum BundleStoreError {
         /// That of the definitions.
         found: WorkspaceKind,
     },
-    /// Somebody else published since the current bundle was looked at.
+    /// Another publication took place since the current bundle was read.
     #[error("somebody else has just published {0}: look at what changed, and publish again")]
     Raced(String),
     /// The store.
@@ -203,7 +203,7 @@ impl BundleStore {
             }
         };
         match known {
-            // What nobody said may take tools away for a while, and never gives any.
+            // A kind that was not stated may take tools away for a while, and never gives any.
             Some(kind) if kind != found && (is_said || found == WorkspaceKind::Project) => {
                 Err(BundleStoreError::Kind { name: name.to_owned(), kind, found })
             }

@@ -46,9 +46,9 @@ pub struct Colleagues {
 pub struct Colleague {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the agent.
     pub description: String,
-    /// True if whoever asks it goes on meanwhile.
+    /// True if the run that asks it goes on meanwhile.
     pub background: bool,
 }
 
@@ -58,7 +58,7 @@ impl From<&AgentDefinition> for Colleague {
     }
 }
 
-/// What a model says to ask an agent.
+/// Arguments with which a model asks an agent.
 #[derive(Debug, Deserialize)]
 struct Question {
     prompt: String,
@@ -76,7 +76,7 @@ pub(crate) fn facts(depth: u32) -> Map {
 }
 
 impl Colleagues {
-    /// Those to which runs may be handed over, and those that may be asked once somebody runs them.
+    /// Those to which runs may be handed over, and those that may be asked once [`runs`](Self::runs) is set.
     pub fn new(switch: Vec<Colleague>, ask: Vec<Colleague>) -> Self {
         Self { switch, ask, ..Self::default() }
     }

@@ -8,7 +8,7 @@ use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
 use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, ModelProvider, RuntimeConfig};
 use serde_json::Value;
 
-/// What every handler is told of the form of its answer.
+/// Form of the answer, as every handler is told it.
 const FORM: &str = "Answer with one JSON object and nothing else. Its fields, all optional: `continue` (false ends the run), \
                     `stopReason`, `decision` (`block` refuses what is about to happen), `reason`, `systemMessage`.";
 
@@ -55,7 +55,7 @@ fn text_of(content: &Content) -> String {
     }
 }
 
-/// Models put JSON between fences, whatever they are told.
+/// Models put JSON between fences even when they are told not to.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));

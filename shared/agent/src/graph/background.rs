@@ -1,4 +1,4 @@
-//! A model that works while nobody waits: the run sleeps, and looks now and then if there is an answer.
+//! A model that works in the background: the run sleeps, and looks now and then if there is an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const MOST_FAILURES: u32 = 12;
 /// The longest that a model may think.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What came of asking.
+/// Outcome of asking.
 pub(crate) enum Asked {
     /// The model works, or has not been heard of.
     Thinking(Thinking),
@@ -52,8 +52,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// Between the answer of the provider and the commit of this step a worker may die: whoever goes on begins again with the
-/// same key.
+/// Between the answer of the provider and the commit of this step a worker may die: the next worker begins again with
+/// the same key.
 async fn begin(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
@@ -114,7 +114,7 @@ fn since(thinking: &Thinking, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(thinking.since)).unwrap_or_default()
 }
 
-/// Ends the job of `thinking`, since nobody waits for it any more.
+/// Ends the job of `thinking`, since no run waits for it any more.
 pub(crate) async fn give_up(provider: &dyn BackgroundProvider, thinking: &Thinking) {
     if let Err(error) = provider.cancel(&thinking.job).await {
         tracing::warn!(%error, job = thinking.job.id, "a model call could not be canceled at its provider; it goes on there");

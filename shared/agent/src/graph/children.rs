@@ -77,7 +77,7 @@ pub(crate) fn note(
                 .with("session_id", child.session_id.as_str())
                 .with("background", child.background),
         )?;
-        // Nobody is told of one that may have begun all the same: it ends with the run.
+        // One that may have begun all the same is not reported: it ends with the run.
         run.dormouse_children.push(ChildLink { background: child.background && !failed, ..child });
     }
     if let CallStatus::Answered { is_error: false, .. } = &call.status {
@@ -132,7 +132,7 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
         .set(AgentRun::awaits_children, false))
 }
 
-/// Makes sure that somebody is there for whom the run works.
+/// Makes sure that the run works for a caller that is still there.
 ///
 /// # Errors
 /// When an agent runs by itself that only others may ask, or when the run that asked has ended.

@@ -90,7 +90,7 @@ pub(crate) async fn if_due(
     compact(parts, run, cut, ("automatic", window)).await
 }
 
-/// Makes the conversation shorter because somebody asked for it: all but the newest group becomes the summary.
+/// Makes the conversation shorter on request: all but the newest group becomes the summary.
 pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<Update<AgentRun>>, NodeError> {
     let Some(cut) = cuts(run).pop() else { return Ok(None) };
     compact(parts, run, cut, ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await

@@ -102,7 +102,7 @@ impl Replies {
         self.outcome.clone().or_else(|| self.outcomes.answers.get(&call.part).cloned())
     }
 
-    /// What is next for `call`; `None` where the pause was not about it.
+    /// Next status of `call`; `None` where the pause was not about it.
     fn next(
         &self,
         parts: &AgentParts,

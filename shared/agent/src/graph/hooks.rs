@@ -23,7 +23,7 @@ use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 const LONGEST: usize = 256 * 1024;
 /// Bytes of an answer, and of what it is about, that are kept for replays.
 const LONGEST_KEPT: usize = 16 * 1024;
-/// Characters of a reason that anybody is shown.
+/// The most characters of a reason that are shown.
 const LONGEST_REASON: usize = 2000;
 
 /// A hook, and what handles it.
@@ -35,12 +35,12 @@ pub struct HookPart {
     pub handler: Option<Arc<dyn HookHandler>>,
 }
 
-/// What the hooks of a moment say together.
+/// Joint verdict of the hooks of a moment.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// The run ends, for this reason.
     pub(crate) stop: Option<String>,
-    /// What is about to happen is refused, for this reason.
+    /// Reason for refusing what is about to happen.
     pub(crate) block: Option<String>,
     /// Text for the model.
     pub(crate) context: Vec<String>,
@@ -113,7 +113,7 @@ async fn answered(parts: &AgentParts, hook: &HookPart, envelope: &Value) -> Resu
     }
 }
 
-/// What came of a hook, for its record.
+/// Outcome of a hook, for its record.
 enum HookOutcome {
     Passed,
     Patched,
@@ -293,7 +293,7 @@ fn tell(
     })
 }
 
-/// What is told of the model.
+/// Facts about the model, for hooks.
 pub(crate) fn model_facts(parts: &AgentParts, step: u64) -> Value {
     json!({ "model_ref": parts.model.provider.identity().model, "step": step })
 }

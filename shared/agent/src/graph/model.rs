@@ -326,7 +326,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the user is told where the model says nothing.
+/// Message to the user where the model says nothing.
 fn said(text: &str) -> Result<Value, NodeError> {
     serde_json::to_value(Message::assistant(text)).map_err(unwritable)
 }

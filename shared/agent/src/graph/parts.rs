@@ -34,7 +34,7 @@ pub struct AgentParts {
     pub actions: Vec<ActionDefinition>,
     /// The agents that it may call.
     pub colleagues: Colleagues,
-    /// The agents to which its runs may be handed over, by whatever way, with their own parts.
+    /// The agents to which its runs may be handed over, directly or by others, with their own parts.
     pub successors: Vec<Arc<AgentParts>>,
     /// Its hooks, in the order in which they run.
     pub hooks: Vec<HookPart>,
@@ -85,11 +85,11 @@ impl fmt::Debug for AgentParts {
 pub struct ModelPart {
     /// Asks it.
     pub provider: Arc<dyn ModelProvider>,
-    /// Has it work while nobody waits: the run then sleeps till it has an answer.
+    /// Has it work in the background: the run then sleeps till it has an answer.
     pub background: Option<Arc<dyn BackgroundProvider>>,
     /// Sampling.
     pub config: RuntimeConfig,
-    /// What it costs.
+    /// Prices of the model.
     pub prices: Option<Prices>,
     /// Tokens that a request and its answer may have together, where that is known.
     pub context_window: Option<u64>,
@@ -111,9 +111,9 @@ impl fmt::Debug for ModelPart {
 pub struct ToolPart {
     /// Name of the source, as the agent selects it.
     pub name: String,
-    /// Where its tools come from.
+    /// Origin of its tools.
     pub origin: ToolOrigin,
-    /// Which of its tools are offered.
+    /// Tools of it that are offered.
     pub expose: Exposure,
     /// The source.
     pub source: Arc<dyn ToolSource>,

@@ -130,7 +130,7 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) 
     Vec::new()
 }
 
-/// The message with the result of `call`, whose result is known.
+/// The message with the result of `call`; `None` where the result is not known.
 fn result(call: PlannedCall) -> Option<Message> {
     match call.status {
         CallStatus::Answered { text, .. } => Some(Message::tool(call.id, text)),

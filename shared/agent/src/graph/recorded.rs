@@ -1,5 +1,5 @@
-//! The agent on what a run of it recorded: the same graph, whose model, tools, hooks, clock and ids give what they gave
-//! then. Nothing of it reaches anything outside.
+//! The agent on what a run of it recorded: the same graph with a model, tools, hooks, a clock and ids that give what
+//! they gave then. Nothing of it reaches anything outside.
 
 mod children;
 mod hooks;
@@ -53,7 +53,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         definition: part.definition.clone(),
     });
     let mut agent = parts.agent.clone();
-    // Nobody asked for the replay of an agent that others ask.
+    // A replay runs by itself, also that of an agent that only others ask.
     agent.mode = AgentMode::All;
     if !past.ended_by_time() {
         // How long calls took together was not recorded, and did not matter.
@@ -121,7 +121,7 @@ impl IdSource for Numbers {
     }
 }
 
-/// Nobody watches a replay.
+/// An observer for replays, which are not watched.
 struct Nobody;
 
 impl DeltaSink for Nobody {

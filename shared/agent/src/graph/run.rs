@@ -35,7 +35,7 @@ state! {
         pub bundle: String,
         /// Model calls so far.
         pub steps: u64,
-        /// What they used.
+        /// Usage of their runs.
         pub usage: RunUsage,
         /// The calls of tools of the last step that have no result in the conversation yet.
         pub calls: Vec<PlannedCall>,
@@ -49,13 +49,13 @@ state! {
         pub outcomes: Votes<Map>,
         /// Tool output that was too long for the model, whole.
         pub outputs: Vec<KeptOutput>,
-        /// What sources of tools noted in this session, by their names.
+        /// Notes of sources of tools in this session, by their names.
         pub notes: Map,
         /// The model could not be asked: the rest before the next attempt.
         pub rest: Option<ModelRest>,
         /// The model works while the run sleeps.
         pub thinking: Option<Thinking>,
-        /// Why the run ended.
+        /// Reason for the end of the run.
         pub reason: String,
         /// How the last pause ended.
         pub dormouse_resolution: String,
@@ -74,12 +74,12 @@ pub struct AskedAction {
     /// True if a person runs it by hand, and not a client by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// What became of it; absent before it is begun.
+    /// Progress of it; absent before it is begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ActionProgress>,
 }
 
-/// What became of an action that was asked for.
+/// Progress of an action that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionProgress {
@@ -91,7 +91,7 @@ pub enum ActionProgress {
     Failed(String),
 }
 
-/// Why a run ended, as its state and its events say.
+/// Reason for the end of a run, as its state and its events say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminalReason {
@@ -129,7 +129,7 @@ impl TerminalReason {
     }
 }
 
-/// What the model calls of a run used.
+/// Usage of the model calls of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunUsage {
@@ -170,21 +170,21 @@ pub struct PlannedCall {
     pub id: String,
     /// The tool, with the prefix of its source.
     pub tool: String,
-    /// Where the tool comes from.
+    /// Origin of the tool.
     pub origin: ToolOrigin,
-    /// Whether it may run again when nobody knows if it ran.
+    /// Effect, which says if it may run again when it is not known if it ran.
     pub effect: Effect,
     /// The arguments that it runs with.
     pub arguments: Map,
     /// SHA-256 of the arguments in canonical form.
     pub digest: String,
-    /// How often it was begun, or marked to be.
+    /// Number of times that it was begun, or marked to be.
     #[serde(default)]
     pub attempts: u32,
     /// What its source wants back when it is asked how the call stands, which goes on elsewhere.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub polled: Value,
-    /// What is next.
+    /// Next thing to do about it.
     pub status: CallStatus,
 }
 
@@ -195,7 +195,7 @@ impl PlannedCall {
     }
 }
 
-/// What is next for a call.
+/// Next thing to do about a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum CallStatus {
@@ -203,10 +203,10 @@ pub enum CallStatus {
     NeedsApproval,
     /// It may run.
     Ready {
-        /// What a person approved; absent where nobody was asked.
+        /// Digest that a person approved; absent where no person was asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approved_digest: Option<String>,
-        /// What a person answered to the tool's question.
+        /// Answer of a person to the tool's question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<GivenInput>,
     },
@@ -230,9 +230,9 @@ pub enum CallStatus {
     Pending {
         /// The signal that brings its outcome.
         signal_id: SignalId,
-        /// What the tool said.
+        /// Reply of the tool.
         pending: Pending,
-        /// When it said so.
+        /// Time of that reply.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since: Option<Timestamp>,
     },
@@ -243,7 +243,7 @@ pub enum CallStatus {
     },
     /// Its result is known.
     Answered {
-        /// What the model is shown.
+        /// Text that the model is shown.
         text: String,
         /// True if it is an error.
         is_error: bool,
@@ -261,13 +261,13 @@ pub struct GivenInput {
 }
 
 dormouse_engine::record! {
-    /// What a person says about a call.
+    /// Decision of a person about a call.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Reply {
         /// The choice.
         pub decision: Choice,
-        /// Why; the model is shown it.
+        /// Reason; the model is shown it.
         pub reason: String,
         /// Arguments to run with instead.
         pub arguments: Option<Map>,
@@ -286,7 +286,7 @@ dormouse_engine::record! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// None: nobody answered.
+    /// None: no person answered.
     #[default]
     #[serde(rename = "")]
     Open,
@@ -331,18 +331,18 @@ pub struct ModelRest {
     pub jobs: u32,
 }
 
-/// A model call that the provider works on while nobody waits.
+/// A model call that the provider works on in the background.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thinking {
     /// The provider's job.
     pub job: BackgroundJob,
     /// Digest of the request that began it.
     pub request_digest: String,
-    /// When it was begun.
+    /// Time when it was begun.
     pub since: Timestamp,
-    /// How often the provider was asked how it stands.
+    /// Number of times that the provider was asked how it stands.
     pub polls: u32,
-    /// How often in a row the provider did not tell.
+    /// Number of times in a row that the provider did not tell.
     pub failures: u32,
     /// Attempts at this step that failed before it.
     pub attempts: u32,
@@ -362,7 +362,7 @@ impl AgentRun {
         if self.next_agent.is_empty() { &self.agent } else { &self.next_agent }
     }
 
-    /// The agent that made the last step, whose calls these are.
+    /// The agent that made the last step, with these calls.
     pub(crate) fn planner(&self) -> &str {
         &self.agent
     }

@@ -34,7 +34,7 @@ struct Ran {
     status: CallStatus,
     /// Its output, where the model is shown only a part.
     whole: Option<String>,
-    /// What its source notes for later calls.
+    /// Notes of its source for later calls.
     notes: Option<(String, Map)>,
     duration_ms: u64,
 }
@@ -128,7 +128,7 @@ fn may_run(call: &PlannedCall) -> bool {
     }
 }
 
-/// What a call is made with.
+/// Parts with which a call is made.
 #[derive(Clone, Copy)]
 struct Making<'m> {
     parts: &'m AgentParts,

@@ -28,7 +28,7 @@ const MOST_MISTAKES: usize = 5;
 pub(crate) struct Toolset<'p> {
     /// By the name on the wire.
     tools: IndexMap<String, OfferedTool<'p>>,
-    /// What sources listed that had to ask somebody, by their names.
+    /// Lists of the sources that had to ask a server, by their names.
     pub(crate) listed: Map,
     /// Sources that could not be asked, with the reason.
     pub(crate) missing: Vec<(String, String)>,
@@ -237,7 +237,7 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
     chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
 }
 
-/// True for the name of a native tool or one beside them, in whatever case.
+/// True for the name of a native tool or one beside them, in upper or lower case.
 fn is_reserved(name: &str) -> bool {
     NATIVE_TOOLS.iter().chain(&[SKILL, RUN_ACTION, SWITCH, ASK]).any(|native| native.eq_ignore_ascii_case(name))
 }

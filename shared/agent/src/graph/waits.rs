@@ -52,7 +52,7 @@ fn stepping(wait: Wait<AgentRun, Reply>, policy: &ApprovalPolicy, end: Delay) ->
     steps(policy, end).into_iter().fold(wait, |wait, step| wait.steps([step]))
 }
 
-/// What is done while nobody answers, before the `end`, in the order of time: those who were asked are reminded, and
+/// Steps of time while no answer comes, before the `end`, in order: those who were asked are reminded, and
 /// notifications go out.
 fn steps(policy: &ApprovalPolicy, end: Delay) -> Vec<Step> {
     let remind = policy.remind_after.iter().map(|after| (delay(Some(after), Delay::days(1)), None));
@@ -191,7 +191,7 @@ pub(crate) fn rest(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun>, Nod
         .label("reason", reason))
 }
 
-/// What is to be done about a call that goes on elsewhere.
+/// Next thing to do about a call that goes on elsewhere.
 pub(crate) enum PendingDue {
     /// Nothing for that time.
     Later(Duration),
@@ -235,7 +235,7 @@ fn pending_of(call: &PlannedCall, now: Timestamp) -> Option<(String, SignalId, D
     }
 }
 
-/// The calls whose status is one of those.
+/// The calls with a status for which `matching` is true.
 pub(crate) fn with(run: &AgentRun, matching: impl Fn(&CallStatus) -> bool) -> Vec<&PlannedCall> {
     run.calls.iter().filter(|call| matching(&call.status)).collect()
 }

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Runs `work`, and drops it when the invocation is canceled: connections close, processes end.
 ///
 /// # Errors
-/// When it was canceled. The run ends behind the node, whatever that returns.
+/// When it was canceled. The run ends behind the node, even if that returns an update.
 pub(crate) async fn unless_canceled<T>(clock: &dyn Clock, work: impl Future<Output = T>) -> Result<T, NodeError> {
     let canceled = async {
         clock.sleep(PATIENCE).await;

@@ -19,7 +19,7 @@ pub struct AgentDefinition {
     pub file: String,
     /// Whether people or other agents may address it.
     pub mode: AgentMode,
-    /// What it is for.
+    /// Purpose of the agent.
     pub description: String,
     /// The model that it asks: an alias of the settings or a reference such as `workspace/NAME`.
     pub model: Option<ModelChoice>,
@@ -43,7 +43,7 @@ pub struct AgentDefinition {
     pub hidden: bool,
 }
 
-/// Who may address an agent.
+/// Callers that may address an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentMode {
@@ -80,7 +80,7 @@ pub struct ToolSelection {
     pub skills: Option<Vec<String>>,
     /// Servers, by their names.
     pub external: Option<Vec<String>>,
-    /// Tools that it may not call, whatever else says so.
+    /// Tools that it may not call, even where another field allows them.
     pub disallowed: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct ApprovalPolicy {
     pub actions: Vec<String>,
     /// Patterns of tools of servers, with their prefix.
     pub external: Vec<String>,
-    /// Time after which a call that nobody decided on is denied; three days when absent.
+    /// Time after which a call without a decision is denied; three days when absent.
     pub deny_after: Option<String>,
     /// Time after which the people who were asked are reminded.
     pub remind_after: Option<String>,
@@ -27,7 +27,7 @@ pub struct ApprovalPolicy {
     pub notify: BTreeMap<String, String>,
 }
 
-/// Where a tool comes from.
+/// Origin of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOrigin {

@@ -20,15 +20,15 @@ pub struct HookDefinition {
     pub name: String,
     /// Path of its file; hooks run in the order of these.
     pub file: String,
-    /// What it is run at.
+    /// Events at which it is run.
     pub events: Vec<HookEvent>,
     /// Expression that the model, the tool or the trigger has to match.
     pub matcher: Option<String>,
-    /// What handles it.
+    /// Handler of the hook.
     pub handler: HookHandlerDefinition,
-    /// What it may change.
+    /// Changes that it may make.
     pub capabilities: BTreeSet<HookCapability>,
-    /// What its failure means.
+    /// Meaning of its failure.
     pub on_error: OnHookError,
     /// Seconds that it may take.
     pub timeout_seconds: u64,
@@ -98,7 +98,7 @@ words! {
     SuppressOutput = "suppress_output",
 }
 
-/// What the failure of a hook means.
+/// Meaning of the failure of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnHookError {

@@ -158,7 +158,7 @@ impl<'f> Loader<'f> {
         self.keep(problems);
     }
 
-    /// The files right inside of `folder` whose names end in `ending`, and these names without it.
+    /// The files right inside of `folder` with one of these endings, and their names without it.
     fn inside(&self, folder: &'static str, endings: &'static [&'static str]) -> Vec<(&'f str, &'f str)> {
         let named = |path: &'f str| {
             let name = path.strip_prefix(folder)?;

@@ -8,7 +8,7 @@ use super::yaml::Node;
 /// The wires that a model may be behind.
 pub(crate) const PROVIDERS: [&str; 5] = ["openai", "openai-compatible", "anthropic", "gemini", "bedrock"];
 
-/// Those that can work while nobody waits.
+/// Those that can work in the background.
 const WITH_BACKGROUND: [&str; 2] = ["openai", "openai-compatible"];
 
 /// A model, as a file in `.openharness/models` declares it; `workspace/NAME` refers to it.
@@ -20,17 +20,17 @@ pub struct ModelDefinition {
     pub file: String,
     /// The wire: `openai`, `openai-compatible`, `anthropic`, `gemini` or `bedrock`.
     pub provider: String,
-    /// What the provider calls the model.
+    /// Name of the model at the provider.
     pub model: String,
     /// The key, in most cases a reference.
     pub key: Option<Template>,
     /// Address of the provider; its usual one when absent.
     pub url: Option<Template>,
-    /// True if its calls are worked on while nobody waits, over OpenAI's Responses.
+    /// True if its calls are worked on in the background, over OpenAI's Responses.
     pub background: bool,
     /// Tokens that one request and its answer may have together.
     pub context_window: Option<u64>,
-    /// What it costs.
+    /// Prices of the model.
     pub prices: Option<Prices>,
     /// Everything else that is said of it.
     pub metadata: serde_json::Map<String, serde_json::Value>,
@@ -46,7 +46,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What so many tokens cost.
+    /// Cost of so many tokens.
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 tokens")]
     pub fn cost(&self, prompt: u64, completion: u64) -> f64 {
         (prompt as f64 * self.prompt + completion as f64 * self.completion) / 1_000_000.0

@@ -8,16 +8,16 @@ pub struct Problem {
     /// Line in the file, from 1; absent where the file as a whole is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// What is wrong, and what to do.
+    /// Problem, and what to do about it.
     pub message: String,
     /// The definition that it disables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disables: Option<DefinitionName>,
 }
 
-/// How bad a [`Problem`] is.
+/// Severity of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

@@ -17,7 +17,7 @@ pub struct SkillDefinition {
     pub name: String,
     /// Path of its file.
     pub file: String,
-    /// What it is for.
+    /// Purpose of the skill.
     pub description: String,
     /// The instructions.
     #[serde(skip)]

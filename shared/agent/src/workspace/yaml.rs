@@ -91,7 +91,7 @@ impl Node {
     }
 }
 
-/// Reads the one document in `text`, whose first line is line `first` of its file. An empty text is a null.
+/// Reads the one document in `text`, which begins at line `first` of its file. An empty text is a null.
 pub(crate) fn parse(text: &str, first: usize) -> Result<Node, YamlError> {
     let before = first.saturating_sub(1);
     let lines = text.lines().count().max(1);

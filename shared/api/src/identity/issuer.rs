@@ -12,7 +12,7 @@ use crate::keys::is_name;
 /// The longest name of an issuer: the names of its actors end in it.
 const LONGEST_NAME: usize = 24;
 
-/// A service whose tokens are trusted, and what their claims mean.
+/// A service that issues trusted tokens, and what their claims mean.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerConfig {
@@ -47,7 +47,7 @@ pub struct IssuerConfig {
     /// Quota that the tasks of its actors count against.
     #[serde(default)]
     pub quota_id: Option<QuotaId>,
-    /// How people sign in to the console here; without it they do not.
+    /// Sign-in of people to the console here; without it they do not sign in.
     #[serde(default)]
     pub console: Option<ConsoleSignIn>,
 }
@@ -62,19 +62,19 @@ pub struct ConsoleSignIn {
     /// The scopes that it asks for, with spaces between them.
     #[serde(default = "usual_scope")]
     pub scope: String,
-    /// What else the issuer wants to be asked, such as `audience`.
+    /// Further parameters that the issuer wants, such as `audience`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// Where people sign in; without it, it is what the issuer publishes.
+    /// Address where people sign in; without it, it is what the issuer publishes.
     #[serde(default)]
     pub authorization_endpoint: Option<String>,
-    /// Where the code is exchanged; without it, it is what the issuer publishes, at its own origin.
+    /// Address where the code is exchanged; without it, it is what the issuer publishes, at its own origin.
     #[serde(default)]
     pub token_endpoint: Option<String>,
 }
 
 fn usual_scope() -> String {
-    // Those of operators reach over all tenants: nobody asks for them unless told to.
+    // Those of operators reach over all tenants: they are requested only where the configuration says so.
     let scopes = Scope::ALL.iter().map(|scope| scope.as_str()).filter(|scope| !scope.starts_with("operations:"));
     ["openid"].into_iter().chain(scopes).collect::<Vec<_>>().join(" ")
 }
@@ -153,7 +153,7 @@ impl ConsoleSignIn {
     }
 }
 
-/// True for an address that nobody on the way can change the answers of.
+/// True for an address with answers that no host on the way can change.
 pub(super) fn is_safe(url: &str) -> bool {
     let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
     let is_local = local

@@ -53,7 +53,7 @@ struct Known {
     given_at: Option<Timestamp>,
     /// Instant at which they were asked for last.
     asked_at: Option<Timestamp>,
-    /// What went wrong then.
+    /// Failure of that time.
     failure: Option<String>,
 }
 
@@ -164,7 +164,7 @@ impl KeySource {
         Ok(readable.filter_map(|key| PublicKey::of(&key)).collect())
     }
 
-    /// Where the issuer says its keys are (OpenID Connect Discovery 1.0 §4).
+    /// Address of the keys, as the issuer publishes it (OpenID Connect Discovery 1.0 §4).
     async fn discover(&self) -> Result<String, String> {
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let found: Discovered = self.get(&url).await?;

@@ -29,7 +29,7 @@ pub(super) const NAMES: [&str; 5] = [TASKS, OPEN, TOKENS, COST, ACTIVE];
 pub(super) const PERIODIC: [&str; 4] = [TASKS, TOKENS, COST, ACTIVE];
 const WHILE_RUNNING: [&str; 3] = [TOKENS, COST, ACTIVE];
 
-/// What is left of what is not limited: more than anybody uses.
+/// Remainder of an amount without a limit: more than any task uses.
 pub(super) const UNLIMITED: i64 = 1_000_000_000_000_000;
 
 /// Seconds after which a task may come again that found too many at work, and the longest that a client is told to wait.

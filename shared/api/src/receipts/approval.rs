@@ -15,9 +15,9 @@ use crate::answers::{request_of, status_of};
 use crate::change::SessionChange;
 use crate::documents::Stored;
 
-/// Who is named where an answer came to an address that only its holder knows.
+/// Name in the receipt where an answer came to an address that only its holder knows.
 const HOLDER: &str = "holder of the callback address";
-/// Who is named where nobody answered in time.
+/// Name in the receipt where no person answered in time.
 const NOBODY: &str = "dormouse";
 
 /// An answer that was accepted.
@@ -29,7 +29,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) part: Option<&'a str>,
     /// Its fields.
     pub(crate) payload: &'a Map,
-    /// Who answered, where that is known.
+    /// Actor who answered, where that is known.
     pub(crate) actor: Option<&'a str>,
 }
 
@@ -96,7 +96,7 @@ fn decision(descriptor: &SignalDescriptor, payload: &Map) -> Option<Decision> {
     Some(if is_yes { Decision::Approved } else { Decision::Denied })
 }
 
-/// What a person was asked for.
+/// Action that a person was asked for.
 struct Shown {
     action: String,
     digest: Option<String>,

@@ -17,7 +17,7 @@ use crate::replay::ReplayNote;
 /// The longest name that a receipt quotes, in characters.
 const LONGEST: usize = 300;
 
-/// What a receipt is about.
+/// Contents of a receipt.
 pub(super) struct Contents<'a> {
     /// The id of the receipt.
     pub(super) id: &'a str,
@@ -25,13 +25,13 @@ pub(super) struct Contents<'a> {
     pub(super) subject: (&'static str, String),
     /// The task.
     pub(super) task: &'a Kept<Task>,
-    /// When what it tells of began and ended.
+    /// Begin and end of what it tells of.
     pub(super) span: (Timestamp, Timestamp),
-    /// How it ended.
+    /// Status with which it ended.
     pub(super) status: OutcomeStatus,
-    /// Why, if badly.
+    /// Failure, if it ended badly.
     pub(super) failure: Option<&'a Failure>,
-    /// What was recorded.
+    /// Tally of what was recorded.
     pub(super) tally: &'a Tally,
     /// Answers to questions for a permission.
     pub(super) approvals: &'a [ApprovalNote],
@@ -221,7 +221,7 @@ fn approval(session: &str, note: &ApprovalNote) -> Value {
     })
 }
 
-/// The id of the approval whose receipt is at `position` of the stream of `session`.
+/// The id of the approval with its receipt at `position` of the stream of `session`.
 pub(super) fn approval_id(session: &str, position: u64) -> String {
     ids::with_word("approval", dormouse_protocol::id::ReceiptId::at(session, position).as_str())
 }

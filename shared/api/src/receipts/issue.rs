@@ -19,15 +19,15 @@ pub(super) const PREVIOUS: &str = "previous_receipt_id";
 
 /// End of a task, as its receipt tells of it.
 pub(crate) struct Ended<'a> {
-    /// How it ended.
+    /// Status with which it ended.
     pub(crate) status: OutcomeStatus,
-    /// Why, if badly.
+    /// Failure, if it ended badly.
     pub(crate) failure: Option<&'a Failure>,
     /// Its artifacts, with the hashes of what they hold where that may be known.
     pub(crate) artifacts: Vec<(&'a Artifact, Option<String>)>,
     /// The hash of the messages with which it ended.
     pub(crate) messages: Option<String>,
-    /// What its nodes have recorded.
+    /// Tally of what its nodes have recorded.
     pub(crate) tally: &'a Tally,
 }
 

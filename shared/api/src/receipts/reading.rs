@@ -121,10 +121,10 @@ impl Api {
         })
     }
 
-    /// Who issues receipts.
+    /// Issuer of receipts.
     ///
     /// # Errors
-    /// `not_implemented` where nobody does.
+    /// `not_implemented` where the server issues none.
     fn issuer(&self, call: &Call) -> Result<&Receipts, ProtocolError> {
         self.parts().receipts.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) const MOST_LISTED: usize = 100;
 /// Entries that are read at once.
 const PAGE: usize = 200;
-/// Number of tasks whose tallies are known.
+/// Number of tasks with known tallies.
 const MOST_RECENT: usize = 64;
 
 /// Sums of what was recorded.
@@ -27,11 +27,11 @@ pub(crate) struct Tally {
     pub(crate) tools: Vec<ToolUse>,
     /// All of them.
     pub(crate) tool_calls: u64,
-    /// Why an agent says that it ended.
+    /// Reason that an agent gives for its end.
     pub(crate) reason: Option<String>,
 }
 
-/// What one model was used for.
+/// Use of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ModelUse {
     pub(crate) provider: String,

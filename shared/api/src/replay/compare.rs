@@ -9,7 +9,7 @@ use super::store::Written;
 /// Fields of entries that tell how long something took, or under which id it ran.
 const PASSING: [&str; 1] = ["duration_ms"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
-/// for later, output that nobody was shown.
+/// for later, output that was not shown.
 const BESIDE: [&str; 3] = ["usage", "notes", "outputs"];
 /// The kind of entries about hooks.
 const HOOK_RUN: &str = "vendor.dormouse.hook_run";
@@ -19,7 +19,7 @@ const HOOK_RUN: &str = "vendor.dormouse.hook_run";
 pub(super) struct Difference {
     /// The recorded event at that place.
     pub(super) event_id: Option<String>,
-    /// What differs, in words.
+    /// Difference, in words.
     pub(super) what: String,
     /// True if the replay only lacks what comes behind.
     pub(super) is_missing_end: bool,

@@ -58,7 +58,7 @@ impl Source {
 }
 
 impl Api {
-    /// What `task` recorded.
+    /// Material that `task` recorded.
     pub(super) async fn source(&self, task: &Stored<Task>) -> Result<Source, ProtocolError> {
         let of = &task.kept.resource;
         let id = InvocationId::from(of.envelope.id.as_str());
@@ -120,7 +120,8 @@ fn object(value: Option<Value>) -> Map {
     }
 }
 
-/// How the task ended for its clients: one that was put aside has failed, whatever an operator had its invocation do since.
+/// How the task ended for its clients: one that was put aside has failed, even if an operator made its invocation go on
+/// since.
 fn ended(record: Option<&InvocationRecord>, task: &Task) -> (Map, PastEnd) {
     let status = record.map(|record| &record.status);
     match task.status {

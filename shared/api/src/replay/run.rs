@@ -158,7 +158,7 @@ impl Ran {
     }
 }
 
-/// How far a run came.
+/// Point to which a run came.
 enum Played {
     Completed(Map),
     Failed(FailureRecord),
@@ -220,7 +220,7 @@ fn played_state(played: &Played) -> Option<Map> {
     }
 }
 
-/// When the run began, or is to have begun.
+/// Time at which the run began, or is to have begun.
 fn began(material: &ReplayMaterial) -> Timestamp {
     let given = material.overrides.get("time:started_at").and_then(Value::as_str);
     given.and_then(|given| given.parse().ok()).unwrap_or(material.began)

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 /// What one commit of the run would have written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
-    /// What its nodes recorded.
+    /// Entries that its nodes recorded.
     pub(super) entries: Vec<JournalEntry>,
     /// The state of the outermost graph; `None` where it is not told.
     pub(super) state: Option<Map>,

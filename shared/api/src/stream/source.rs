@@ -79,7 +79,7 @@ impl EventSource {
         Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, had_ended, seen }))
     }
 
-    /// The stream whose appends concern it; all of them without a name.
+    /// The stream with the appends that concern it; all of them without a name.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::Session { session_id, .. } => Some(session_id),

@@ -39,7 +39,7 @@ const LIMITS: FetchLimits =
 /// The other side is gone for good (Standard Webhooks).
 const GONE: u64 = 410;
 
-/// How a delivery ends.
+/// Outcomes of a delivery.
 const DELIVERED: &str = "delivered";
 const DROPPED: &str = "dropped";
 
@@ -53,11 +53,11 @@ state! {
         event_id: String,
         /// Attempts that failed.
         attempts: u64,
-        /// What came of the last one.
+        /// Problem of the last one.
         problem: String,
         /// Set by an operator: whether it is tried again.
         again: bool,
-        /// How it ended.
+        /// Outcome of the delivery.
         outcome: String,
     }
 }

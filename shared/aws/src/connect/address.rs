@@ -22,8 +22,8 @@ impl ResolveEndpoint for FixedAddress {
     }
 }
 
-/// The resolver for the service whose host begins with `host`: to `endpoint` where it is given, otherwise to the address
-/// in `region`. `None` in a region of which only the SDK knows the addresses.
+/// The resolver for the service with a host that begins with `host`: to `endpoint` where it is given, otherwise to the
+/// address in `region`. `None` in a region of which only the SDK knows the addresses.
 pub(super) fn resolver(host: &str, region: &str, endpoint: Option<&str>) -> Option<SharedEndpointResolver> {
     let url = match endpoint {
         Some(endpoint) => endpoint.to_owned(),
@@ -32,8 +32,8 @@ pub(super) fn resolver(host: &str, region: &str, endpoint: Option<&str>) -> Opti
     Some(SharedEndpointResolver::new(FixedAddress(Endpoint::builder().url(url).build())))
 }
 
-/// The address of the service whose host begins with `host`, in a region of the public partition, of China or GovCloud;
-/// elsewhere an endpoint has to be given.
+/// The address of the service with a host that begins with `host`, in a region of the public partition, of China or
+/// GovCloud; elsewhere an endpoint has to be given.
 pub(super) fn of(host: &str, region: &str) -> String {
     format!("https://{host}.{region}.{}", suffix(region).unwrap_or("amazonaws.com"))
 }

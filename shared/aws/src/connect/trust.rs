@@ -8,7 +8,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 /// In PEM; the file names their origin.
 const AMAZON: &str = include_str!("../../roots/amazon.pem");
 
-/// The roots whose certificates are accepted.
+/// The roots of accepted certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
     /// Amazon's, compiled in.

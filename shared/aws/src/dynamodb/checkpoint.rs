@@ -62,7 +62,7 @@ impl Checkpointer for DynamoDbCheckpointer {
         self.store.put_blobs(encoder.blobs).await?;
         let (replaced, kept) = match self.store.write_alone(&self.put(record, body)).await? {
             Written::Done(before) => (blob_of(&before), blob),
-            // A later record is there; or this very one, whose acknowledgement was lost.
+            // A later record is there; or this very one, if its acknowledgement was lost.
             Written::Refused(found) => (blob, found.as_ref().and_then(blob_of)),
         };
         if replaced != kept {

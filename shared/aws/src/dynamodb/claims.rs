@@ -3,8 +3,8 @@
 //! The index is sparse. The write that accepts a payload puts its item in and the write that ends the claim takes it out
 //! again, so that it holds only the work that waits for a worker, that which is being done, and that which a dead worker
 //! left; finding the dead costs the same however many sleep. Each payload costs two write units more, one for the way in
-//! and one for the way out, and no request: whoever takes it over changes nothing that the index has. So the end of a
-//! claim is read from its item. Invocations that were put aside are in lanes of their own.
+//! and one for the way out, and no request: the worker that takes it over changes nothing that the index has. So the
+//! end of a claim is read from its item. Invocations that were put aside are in lanes of their own.
 
 use dormouse_ports::{InvocationId, StoreError, limits};
 use futures::future::try_join_all;

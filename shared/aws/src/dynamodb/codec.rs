@@ -1,6 +1,6 @@
 //! Values as bytes: a tag, then JSON in the order of its keys, compressed when that makes it smaller.
 //!
-//! Most values are small records whose field names are longer than what they hold. These are compressed with a
+//! Most values are small records with field names that are longer than what they hold. These are compressed with a
 //! dictionary, [`SAMPLES`], and take a third to a half of the bytes: an item is paid for by the kilobyte.
 
 use std::sync::LazyLock;

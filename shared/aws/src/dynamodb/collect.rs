@@ -5,8 +5,9 @@
 //! - a chunk of a blob (`blobs`) that none of its owners refers to;
 //! - a piece of a list (`segments`) of an invocation that is gone;
 //! - a piece of a list of a session that was deleted, when no invocation refers to the session's pieces any more. A
-//!   round notes each deleted session that has pieces, and each one to whose pieces an invocation refers; a piece goes
-//!   when its session was noted a day before the round before this one began, and no such invocation was seen since;
+//!   round notes each deleted session that has pieces, and each one with pieces to which an invocation refers; a piece
+//!   goes when its session was noted a day before the round before this one began, and no such invocation was seen
+//!   since;
 //! - a signal that waits for an invocation that ended, or is gone.
 //!
 //! An item that cannot be read stays, with all that it may refer to: a newer version, or an operator, will make sense
@@ -113,7 +114,7 @@ impl DynamoDbStateStore {
         Ok(GcReport { removed, next: Some(serde_json::json!(next).to_string()), done: last.is_none() })
     }
 
-    /// Notes the findings about deleted sessions. Returns those of them to whose pieces nothing refers any more.
+    /// Notes the findings about deleted sessions. Returns those of them with pieces to which nothing refers any more.
     async fn deleted_sessions(
         &self,
         found: &[GarbageCandidate],

@@ -3,8 +3,8 @@
 //! A lost answer is found again in two ways. A transaction carries the commit's id as its request token, so that the
 //! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the
 //! id of the commit that wrote it last: a condition that fails on an item with our own id fails on our own success.
-//! Only a plain update whose answer was lost, and whose item was changed again before the repetition, is reported as a
-//! conflict.
+//! Only a plain update is reported as a conflict if its answer was lost and its item was changed again before the
+//! repetition.
 //!
 //! Appends to streams are reported in feeds with the instant at which they were sent: no attempt takes effect long
 //! after its recorded instant, so that readers know how far a feed is complete. Each attempt is another request then,

@@ -41,7 +41,7 @@ impl<'g> Encoder<'g> {
         Self::knowing(config, UNKNOWN, origin)
     }
 
-    /// For states some of whose lists grow.
+    /// For states with lists that grow.
     pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists, origin: BlobOrigin) -> Self {
         Self {
             inline_limit: config.inline_limit,

@@ -1,9 +1,9 @@
 //! Erasing what belongs to a session or a tenant: documents, streams, invocations, their blobs, and every row that leads
 //! to them.
 //!
-//! The whole table is read, once for the documents and once for what belongs to them: an item says whose it is, so that
-//! nothing is found by following references that may be broken. Documents go last. Whoever dies in the midst of it, or
-//! finds that others were writing, does it again, until nothing is left.
+//! The whole table is read, once for the documents and once for what belongs to them: an item names its owner, so that
+//! nothing is found by following references that may be broken. Documents go last. After a crash in the midst of it, or
+//! where others were writing, it is done again, until nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +136,7 @@ impl Belongings {
         }
     }
 
-    /// True if everybody who refers to a blob is erased.
+    /// True if all owners that refer to a blob are erased.
     fn owns_all(&self, item: &Item) -> bool {
         let owners: Option<Vec<(String, String)>> =
             optional_text(item, OWNERS).and_then(|owners| serde_json::from_str(owners).ok());

@@ -355,7 +355,7 @@ impl End<'_> {
     }
 }
 
-/// Writes the end of an invocation over its pause, whose state is not kept.
+/// Writes the end of an invocation over its pause; the state of the pause is not kept.
 pub(super) fn end_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,

@@ -293,7 +293,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The items whose states the commit writes. The invocation comes first: its pause shares blobs with its session.
+/// The items with states that the commit writes. The invocation comes first: its pause shares blobs with its session.
 fn origin(commit: &Commit) -> BlobOrigin {
     let invocation = commit.invocation.as_ref().map(|write| Key::invocation(write.invocation_id()));
     let session = commit.session.as_ref().map(|write| Key::session(&write.session_id));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dormouse_ports::{Commit, GrowingLists, InvocationId, InvocationWrite, StoredList};
 
-/// Number of invocations whose lists are known: as many as run in one process at a time, and more.
+/// Number of invocations with known lists: as many as run in one process at a time, and more.
 const MOST: usize = 64;
 
 /// Lists by the running invocation that stored them. Its item refers to them, so that they are there as long as it runs.

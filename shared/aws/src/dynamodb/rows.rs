@@ -165,7 +165,7 @@ impl DynamoDbStateStore {
     }
 }
 
-/// What `row` says of the breadth of its place.
+/// Breadth of its place, as `row` says.
 fn breadth_of(row: &Item) -> Breadth {
     Breadth::Wide { label: optional_text(row, LABEL).map(str::to_owned) }
 }

@@ -1,6 +1,6 @@
 //! Lists that only grow, kept as immutable pieces apart from the states that they belong to.
 //!
-//! An item whose state has such lists refers to each by its length and a digest of its content ([`StoredList`]). The
+//! An item with such lists in its state refers to each by its length and a digest of its content ([`StoredList`]). The
 //! pieces are in the partition of the session, or of the invocation where there is no session; each names the digest of
 //! the items before it, so that a reference leads back from piece to piece to the first item. The turn that appended
 //! writes one more piece and refers to the longer list. The older references, of a pause or of a head that another turn

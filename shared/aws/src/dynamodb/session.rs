@@ -28,7 +28,7 @@ impl DynamoDbStateStore {
     }
 
     /// Takes the lease and loads the record in one update. A lease that the caller holds already is renewed in a
-    /// second one and keeps its fence: that is also how a grant is found again whose answer was lost.
+    /// second one and keeps its fence: that is also how a grant is found again when its answer was lost.
     pub(super) async fn lease_session(
         &self,
         id: &SessionId,

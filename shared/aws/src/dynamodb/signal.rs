@@ -106,7 +106,7 @@ impl DynamoDbStateStore {
     }
 }
 
-/// The signal whose item `item` is.
+/// The signal of `item`.
 fn signal_id(item: &Item) -> Result<SignalId, StoreError> {
     let key = text(item, PK)?;
     keys::signal_id(key).ok_or_else(|| StoreError::Corrupt(format!("an item of a signal has the key `{key}`")))

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::{ParameterError, Parameters};
 
-/// How long a value that was read counts, so that a new one does without new processes.
+/// Time for which a value that was read counts, so that a new one does without new processes.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// Encrypted parameters below a path as [`Secrets`]: the secret `NAME` is the parameter `PATH/NAME`. It is read when it is

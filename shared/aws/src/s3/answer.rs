@@ -7,7 +7,7 @@ use crate::refusal::{Kind, kind_of};
 /// Bytes of an error that are read.
 const ERROR_LIMIT: usize = 64 * 1024;
 
-/// What one attempt came to.
+/// Outcome of one attempt.
 pub(super) enum Attempt {
     /// It will not come to anything else.
     Final(Result<Received, ObjectError>),
@@ -47,7 +47,7 @@ pub(super) async fn read(key: &str, limit: u64, answer: Result<FetchResponse, Fe
     }
 }
 
-/// Attempt whose answer is not known, or was not whole.
+/// Attempt without a known answer, or with one that was not whole.
 fn lost(key: &str, limit: u64, error: FetchError) -> Attempt {
     match error {
         FetchError::TooLarge(_) => Attempt::Final(Err(ObjectError::TooLarge { key: key.to_owned(), limit })),

@@ -11,8 +11,8 @@ const SHORTEST: usize = 4;
 /// Number of ids that are named of those that begin alike.
 const NAMED: usize = 5;
 
-/// The invocation that `typed` names: the one of that id, or else the only one that sleeps or was put aside whose id
-/// begins so. Where there is none, `typed` itself: the reader of the store reports that it is not there.
+/// The invocation that `typed` names: the one of that id, or else the only one that sleeps or was put aside with an id
+/// that begins so. Where there is none, `typed` itself: the reader of the store reports that it is not there.
 ///
 /// # Errors
 /// If several begin so, if it is too short for a beginning, or if the store does not answer.
@@ -36,7 +36,7 @@ pub(crate) async fn named(opened: &OpenedStore, typed: &str) -> Result<Invocatio
     }
 }
 
-/// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are named.
+/// Those that sleep or were put aside and have an id that begins with `typed`, as far as they are named.
 async fn beginning_with(opened: &OpenedStore, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
     let begins = |id: &InvocationId| id.as_str().starts_with(typed);
     let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.into_iter().filter(begins).collect();

@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) status: &'static str,
     pub(crate) since: Timestamp,
     pub(crate) waits_for: String,
-    /// What is asked, in the words of the one who asks.
+    /// Question, in the words of its author.
     pub(crate) description: Option<String>,
     pub(crate) due_at: Option<Timestamp>,
     /// The command that answers it, if it sleeps.
@@ -109,7 +109,7 @@ pub(crate) fn waits_for(paused: &PausedInvocation) -> String {
     to_come.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What the wait says of itself, if its author described it.
+/// Description of the wait, if its author gave one.
 pub(crate) fn description(paused: &PausedInvocation) -> Option<String> {
     paused.descriptor.metadata.as_ref()?.get("description")?.as_str().map(str::to_owned)
 }

@@ -58,7 +58,7 @@ pub(crate) struct Message {
 pub(crate) enum Way {
     /// A function is called with it.
     Call(Taker),
-    /// It is published on the bus once more, whose rules transform it for who waits for it.
+    /// It is published on the bus once more; the rules of the bus transform it for the invocation that waits for it.
     Publish,
     /// There is none: nothing tells where it belongs.
     Nowhere,
@@ -115,7 +115,7 @@ impl Letter {
         Self { queue: Queue::Undelivered, message, event, way, error, reason, attempts }
     }
 
-    /// What it is about, in a few words.
+    /// Subject of the letter, in a few words.
     pub(crate) fn about(&self) -> String {
         let event = &self.event;
         let id = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -145,7 +145,7 @@ impl Letter {
         places.into_iter().find_map(Value::as_str)
     }
 
-    /// What helps, in a sentence.
+    /// Remedy, in a sentence.
     pub(crate) fn advice(&self) -> String {
         if self.event.get("dormouse_sweep").is_some() {
             return "later sweeps did what this one would have done: drop it".to_owned();

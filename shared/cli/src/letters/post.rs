@@ -33,7 +33,7 @@ pub(crate) struct PostError {
 /// The queues of a stack, and what takes events there.
 #[async_trait]
 pub(crate) trait Post: Send + Sync {
-    /// Some letters of `queue` that nobody else looks at; none when there are no more.
+    /// Some letters of `queue` that no other reader has; none when there are no more.
     async fn receive(&self, queue: Queue) -> Result<Vec<Message>, PostError>;
 
     /// Shows letters again that were received.

@@ -24,7 +24,7 @@ impl FakePost {
         Self { queues: Mutex::new(queues), ..Self::default() }
     }
 
-    /// Ids that are in the queues and that anybody sees.
+    /// Ids that are in the queues and visible.
     fn seen(&self) -> Vec<String> {
         let queues = self.queues.lock().expect("a lock");
         queues.iter().filter(|(_, _, hidden)| !hidden).map(|(_, message, _)| message.id.clone()).collect()

@@ -17,7 +17,7 @@ use super::tables;
 const OURS: i32 = 0x444f_524d;
 /// The version of the tables.
 pub(crate) const VERSION: i32 = 1;
-/// For how long somebody else may hold the database.
+/// Time for which another process may hold the database.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reason for which there is no mirror. Each message contains the remedy.
@@ -44,7 +44,7 @@ pub(crate) enum MirrorError {
     Sql { path: PathBuf, error: rusqlite::Error },
 }
 
-/// How far a mirror is.
+/// Progress of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct MirrorState {
     pub(crate) workspace_id: String,
@@ -61,7 +61,7 @@ pub(crate) struct MirrorState {
 #[derive(Debug)]
 pub(crate) struct Mirror {
     path: PathBuf,
-    /// One statement at a time, whichever thread asks.
+    /// One statement at a time, for all threads.
     connection: Mutex<Connection>,
 }
 
@@ -122,7 +122,7 @@ impl Mirror {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is, and of which version.
+    /// Application id and version of the database.
     fn header(&self) -> Result<(i32, i32), MirrorError> {
         Ok((self.ask("PRAGMA application_id")?, self.ask("PRAGMA user_version")?))
     }
@@ -154,7 +154,7 @@ impl Mirror {
         self.ask("SELECT last_event_id FROM mirror_state")
     }
 
-    /// How far it is.
+    /// Progress of the mirror.
     pub(crate) fn state(&self) -> Result<MirrorState, MirrorError> {
         let sql = "SELECT workspace_id, last_event_id, last_synced_at, status, error_message, (SELECT count(*) FROM events) \
                    FROM mirror_state";
@@ -171,8 +171,8 @@ impl Mirror {
         read.map_err(|error| told(&self.path, error))
     }
 
-    /// Applies `events`, which come behind `cursor` and lead to `last`, all of them or none. False where somebody else went
-    /// on from there meanwhile: then nothing was done.
+    /// Applies `events`, which come behind `cursor` and lead to `last`, all of them or none. False where another
+    /// process went on from there meanwhile: then nothing was done.
     pub(crate) fn apply(
         &self,
         (cursor, last): (Option<&str>, Option<&str>),
@@ -202,7 +202,7 @@ impl Mirror {
         self.connection().execute(sql, [message]).map(drop).map_err(|error| told(&self.path, error))
     }
 
-    /// Empties it; whoever follows begins anew.
+    /// Empties it; the next process that follows begins anew.
     pub(crate) fn rebuild(&self) -> Result<(), MirrorError> {
         let emptied = (|| {
             let mut connection = self.connection();

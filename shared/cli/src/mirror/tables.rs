@@ -43,7 +43,7 @@ pub(super) const EMPTY: &str = "
     UPDATE mirror_state SET last_event_id = NULL, last_synced_at = NULL, status = 'idle', error_message = NULL;
 ";
 
-/// What every table takes of an event.
+/// Columns that every table takes of an event.
 struct Fact<'e> {
     id: Option<&'e str>,
     kind: &'e str,

@@ -139,7 +139,7 @@ struct Conversation {
     screen: Arc<Screen>,
 }
 
-/// What a task came to that was followed.
+/// Result of a task that was followed.
 enum Followed {
     Ended,
     /// It asks something.

@@ -141,7 +141,7 @@ fn refers_to_environment(line: &str) -> bool {
     !line.trim_start().starts_with('#') && line.replace("$${", "").contains("${env.")
 }
 
-/// What a publication did.
+/// Outcome of a publication.
 struct Told<'t> {
     name: &'t str,
     bundle: &'t str,

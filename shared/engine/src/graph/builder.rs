@@ -142,7 +142,7 @@ impl GraphBuilder {
 
     /// Makes the steps of the node `name`, which was added before, durable: its outcome is committed before the next
     /// node runs, in one request, together with the entries that it recorded. After a crash the invocation goes on
-    /// behind it, and a turn whose time is over hands the rest to another worker there. Where its edge leads to END,
+    /// behind it, and a turn that is out of time hands the rest to another worker there. Where its edge leads to END,
     /// the end is the commit. Inside of another graph it has no effect.
     pub fn durable(mut self, name: &str) -> Self {
         match self.nodes.get_mut(name) {

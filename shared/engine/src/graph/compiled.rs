@@ -40,24 +40,24 @@ pub(super) struct Policies {
     pub(super) admits: Option<Admits>,
     /// The events that its pauses wait for, as far as they are declared.
     pub(super) events: Vec<EventWait>,
-    /// What is undone outside when an invocation is canceled.
+    /// Work outside that is undone when an invocation is canceled.
     pub(super) withdraw: Option<Withdraw>,
-    /// How it runs again on what a run of it recorded.
+    /// Way to run again on what a run of it recorded.
     pub(super) replay: Replayable,
 }
 
 /// Says what is wrong with the state that a request gives.
 pub(super) type Admits = Box<dyn Fn(&Map) -> Result<(), String> + Send + Sync>;
 
-/// How a graph runs again on what a run of it recorded.
+/// Way in which a graph runs again on what a run of it recorded.
 #[derive(Clone, Default)]
 pub(super) enum Replayable {
-    /// Nobody said.
+    /// The author did not say.
     #[default]
     Unknown,
     /// As it is: its nodes use nothing but their state.
     Pure,
-    /// As another graph, whose nodes use what was recorded.
+    /// As another graph with nodes that use what was recorded.
     Twin(MakeTwin),
 }
 

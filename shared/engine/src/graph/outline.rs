@@ -21,7 +21,7 @@ pub struct NodeOutline {
     pub kind: NodeKind,
     /// True if its outcome is committed before the next node begins.
     pub durable: bool,
-    /// What follows it.
+    /// Edge that follows it.
     pub next: NextNode,
     /// The graphs that it runs.
     pub inner: Vec<GraphOutline>,
@@ -52,7 +52,7 @@ impl NodeKind {
     }
 }
 
-/// What follows a node.
+/// Edge that follows a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextNode {
     /// Always this node.

@@ -11,7 +11,7 @@ use crate::node::{Middleware, Node, Target};
 use crate::state::Reducer;
 use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, StateSchema, Update, View, Wait, suspend};
 
-/// Builds a graph whose state is a Rust struct that [`state!`](crate::state) declares.
+/// Builds a graph with a Rust struct as its state, which [`state!`](crate::state) declares.
 ///
 /// Field names and defaults come from `S::default()`, field types from their `Deserialize`. Nodes take the part of the
 /// state that they want to [see](View) and return the changes; fields are named by the keys that `state!` makes, so

@@ -18,8 +18,8 @@ type Backoff = Arc<dyn Fn(u32) -> Duration + Send + Sync>;
 
 /// Runs what it wraps again when it fails in a way that may pass (pipeline-utilities §6.1).
 ///
-/// Every attempt is reported to observers with its own `attempt_index`. An update is never a reason to try again,
-/// whichever fields it sets; a cancelled attempt is dropped, not failed. After a suspension the attempt that paused
+/// Every attempt is reported to observers with its own `attempt_index`. An update is never a reason to try again, no
+/// matter which fields it sets; a cancelled attempt is dropped, not failed. After a suspension the attempt that paused
 /// goes on under its index, and so does the budget.
 pub struct Retry {
     clock: Arc<dyn Clock>,

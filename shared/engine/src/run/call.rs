@@ -70,7 +70,7 @@ impl fmt::Debug for Invocation {
 pub struct Resume {
     /// Overlaid on the state, field by field, without reducers.
     pub payload: Map,
-    /// The pause that is meant; whichever is current when absent.
+    /// The pause that is meant; the current one when absent.
     pub generation: Option<u64>,
     /// Owner and duration of the claim on the invocation.
     pub claim: LeaseTerms,

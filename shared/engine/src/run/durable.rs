@@ -188,7 +188,7 @@ fn failed(error: CommitError) -> EngineError {
     uncommitted(error, Category::SuspensionPersistenceFailed)
 }
 
-/// The outcome of a run whose rest is accepted work.
+/// The outcome of a run that leaves its rest as accepted work.
 fn handed_over(run: &Run, claimed: Claimed, state: State) -> Outcome {
     let paused = claimed.paused;
     let status = InvocationStatus::Accepted { payload: Map::new() };

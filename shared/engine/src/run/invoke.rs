@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Begins an invocation that was accepted before and whose claim the caller holds: runs `graph` from its entry,
+    /// Begins an invocation that was accepted before and that the caller has claimed: runs `graph` from its entry,
     /// alone in its session for the duration of `call.claim`, and ends the claim with the outcome.
     ///
     /// Where the claim is kept, because a worker died or `call` decides so, the next worker that takes it over begins
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Continues an invocation whose claim the caller holds: what a claim returned, or
+    /// Continues an invocation that the caller has claimed: what a claim returned, or
     /// [`Suspended::arrived`](crate::Suspended::arrived). The payload that counts is the one stored with the claim.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Judges what becomes of a pause whose graph has changed since; [`restore`](super::restore) is what migrates its state.
+//! Judges what becomes of a pause if its graph has changed since; [`restore`](super::restore) is what migrates its
+//! state.
 
 use dormouse_ports::{Map, PausedInvocation};
 

@@ -18,7 +18,7 @@ use crate::worker::Worker;
 /// The longest reason, in bytes: every caller that asks for the invocation from then on receives it.
 const MOST_REASON: usize = 1024;
 
-/// How long those who work for an invocation elsewhere are told that it was canceled.
+/// Time for which those who work for an invocation elsewhere are told that it was canceled.
 const WITHDRAWING: Duration = Duration::from_secs(5);
 
 /// An invocation that was canceled.
@@ -87,7 +87,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Ends an invocation whose record cannot be read any more. Its signals and wake-ups stay until a sweep or an event
+/// Ends an invocation with an unreadable record. Its signals and wake-ups stay until a sweep or an event
 /// finds nothing to do.
 async fn cancel_unreadable(
     worker: &Worker,
@@ -120,7 +120,7 @@ async fn cancel_unreadable(
     Err(TurnError::new(Category::ResumeInProgress, "the invocation changed meanwhile").of(id))
 }
 
-/// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
+/// As much of an invocation with an unreadable record as is needed to cancel it; `None` when it has ended.
 ///
 /// # Errors
 /// If the store does not answer.

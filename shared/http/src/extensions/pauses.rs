@@ -147,7 +147,7 @@ impl Extensions {
         Ok(Pause::of(&diagnosis, admitted.actor.scopes.contains(&Scope::OperationsRead)))
     }
 
-    /// What the doctor says of the invocation `id`.
+    /// Findings of the doctor about the invocation `id`.
     ///
     /// # Errors
     /// 404, also for what belongs to others.

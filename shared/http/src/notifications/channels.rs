@@ -31,7 +31,7 @@ impl fmt::Debug for Notifications {
     }
 }
 
-/// One way to somebody.
+/// One way to a recipient.
 #[derive(Clone)]
 pub(super) enum Channel {
     /// An incoming webhook of Slack: its address is its secret.

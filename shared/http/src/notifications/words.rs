@@ -39,7 +39,7 @@ impl Notice<'_> {
         }
     }
 
-    /// What happens when nobody answers.
+    /// What happens when no answer comes.
     pub(super) fn default(&self) -> String {
         match ending(self.paused).map(|due| (&due.action, due.at)) {
             Some((DueAction::Resume(fields), at)) if fields.is_empty() => {
@@ -69,7 +69,7 @@ impl Notice<'_> {
         format!("{}\n\n{links}\n{}\n{note}\n", self.asked(), self.default())
     }
 
-    /// The same for Slack, whose marks mean nothing in texts of others.
+    /// The same for Slack; marks of Slack in texts of others mean nothing.
     pub(super) fn slack(&self) -> Value {
         let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let links = self.links.iter().map(|(part, link)| match part {

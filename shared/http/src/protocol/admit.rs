@@ -94,7 +94,7 @@ impl Protocol {
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
         })?;
         holder.ok_or_else(|| match self.keys.issuers() {
-            // Where it is not clear whose tokens are taken, the metadata says it (RFC 9728 §5.1).
+            // The metadata names the issuers of accepted tokens (RFC 9728 §5.1).
             Some(_) => ProtocolError::unauthenticated_at(&format!("{}{RESOURCE}", self.about.base_url)),
             None => ProtocolError::unauthenticated(),
         })

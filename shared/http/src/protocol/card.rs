@@ -51,7 +51,7 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
     }
 }
 
-/// What works here.
+/// Capabilities of this server.
 fn capabilities(about: &ServerInfo) -> Vec<String> {
     let sockets = about.sockets.then_some("websocket");
     let with_receipts = if about.issues { &["receipts", "replay"][..] } else { &[] };

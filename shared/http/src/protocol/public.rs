@@ -22,7 +22,7 @@ const A2A_CARD: &str = "/.well-known/agent-card.json";
 /// Path of the public keys with which receipts can be verified.
 const KEYS: &str = "/v1/keys";
 
-/// Path at which clients read whose tokens are taken (RFC 9728).
+/// Path at which clients read the issuers of accepted tokens (RFC 9728).
 pub(super) const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
 /// Methods of resources that are only read.
@@ -182,7 +182,7 @@ impl Protocol {
         self.describe(operation).await.map(|value| Some(Response::json(200, &value)))
     }
 
-    /// Whose tokens are taken, and how they are sent (RFC 9728 §2).
+    /// Issuers of accepted tokens, and how tokens are sent (RFC 9728 §2).
     fn protected_resource(&self) -> Value {
         let issuers: Vec<&str> = self.keys.issuers().into_iter().flat_map(Issuers::names).collect();
         json!({

@@ -222,7 +222,7 @@ impl SecretSources {
         })
     }
 
-    /// What the parameters hold; those of first secrets have to exist.
+    /// Values of the parameters; those of first secrets have to exist.
     async fn kept(&self, parameters: &Parameters) -> Result<KeptSecrets<'_>, SecretsError> {
         let pairs = [&self.callback_secret, &self.signal_key];
         let receipt_keys = self.receipt_keys.parameter();

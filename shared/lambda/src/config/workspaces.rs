@@ -8,7 +8,7 @@ const PREFIX: &str = "DORMOUSE_WORKSPACES_PREFIX";
 const SECRETS: &str = "DORMOUSE_AGENT_SECRETS";
 const TOOLS: &str = "DORMOUSE_TOOLS_FUNCTION";
 
-/// Published workspaces whose agents a function serves.
+/// Published workspaces with agents that a function serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceConfig {
     /// Their names, in the order in which agents of the same name count.
@@ -24,7 +24,7 @@ pub struct WorkspaceConfig {
 }
 
 impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
-    /// The workspaces; `None` where none is named, whatever else is.
+    /// The workspaces; `None` where none is named, even if other settings are.
     pub(super) fn workspaces(&mut self) -> Option<WorkspaceConfig> {
         let names = self.0.optional(NAMES)?;
         let names: Vec<String> =

@@ -1,4 +1,4 @@
-//! The same model over OpenAI's Responses: it also works while nobody waits.
+//! The same model over OpenAI's Responses: it also works in the background.
 
 use std::sync::{Arc, PoisonError};
 
@@ -19,7 +19,7 @@ pub struct ScriptedJob {
     pub id: String,
     /// The idempotency key of the request that began it; empty where it had none.
     pub key: String,
-    /// How often it was asked for.
+    /// Number of times that it was asked for.
     pub polls: usize,
     /// True if it was canceled before it had ended.
     pub is_canceled: bool,

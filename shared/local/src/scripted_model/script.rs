@@ -13,7 +13,7 @@ pub struct ScriptedTurn {
     pub(super) fault: Option<ScriptedFault>,
 }
 
-/// What it answers.
+/// Answer of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptedReply {
     /// A message.
@@ -38,7 +38,7 @@ pub enum ScriptedReply {
     Text(String),
 }
 
-/// How an answer goes wrong.
+/// Way in which an answer goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptedFault {
     /// The connection breaks after that many pieces, or in the midst of an answer in one piece.
@@ -78,7 +78,7 @@ impl ScriptedTurn {
         Self::new(ScriptedReply::Refuse { status, message: message.into(), retry_after: None })
     }
 
-    /// The server answers `text`, whatever that is.
+    /// The server answers `text`, which need not be valid.
     pub fn raw(text: impl Into<String>) -> Self {
         Self::new(ScriptedReply::Text(text.into()))
     }

@@ -33,7 +33,7 @@ impl Detached {
         begins.then_some(graph)
     }
 
-    /// The root of the trace in which `place` is, where that is not the one of the call, whose root is `root`.
+    /// The root of the trace in which `place` is, where that is not the one of the call, with the root `root`.
     pub(crate) fn root_of(&self, root: &SpanContext, place: &SpanPlace) -> Option<SpanContext> {
         let way = place.way();
         let innermost = way.iter().rposition(|entered| self.begins(entered).is_some())?;

@@ -42,7 +42,7 @@ struct LeastAndMost<T> {
 }
 
 impl ValueSchema {
-    /// Reads the schema of an object whose fields are the only ones; `path` names it in errors.
+    /// Reads the schema of an object without further fields; `path` names it in errors.
     ///
     /// # Errors
     /// A sentence that names the keyword and its expected form.

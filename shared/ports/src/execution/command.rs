@@ -17,7 +17,7 @@ pub struct ShellCommand {
     pub folder: String,
     /// Variables of its environment.
     pub environment: Vec<(String, Secret)>,
-    /// What it reads from its standard input.
+    /// Bytes that it reads from its standard input.
     pub input: Vec<u8>,
     /// Its limits.
     pub limits: CommandLimits,
@@ -76,7 +76,7 @@ impl Default for CommandLimits {
     }
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum CommandEnd {
@@ -107,14 +107,14 @@ impl CommandEnd {
     }
 }
 
-/// What came of a command.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOutcome {
-    /// How it ended.
+    /// End of the command.
     pub end: CommandEnd,
-    /// What it wrote to its standard output.
+    /// Output that it wrote to its standard output.
     pub stdout: Captured,
-    /// What it wrote to its standard error output.
+    /// Output that it wrote to its standard error output.
     pub stderr: Captured,
 }
 

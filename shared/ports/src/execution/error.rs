@@ -15,7 +15,7 @@ pub enum ExecutionError {
     Confined {
         /// The path.
         path: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// It is a folder, a device, a pipe or a socket.
@@ -23,7 +23,7 @@ pub enum ExecutionError {
     NoFile {
         /// The path.
         path: String,
-        /// What it is, with its article.
+        /// Kind of thing that it is, with its article.
         kind: String,
     },
     /// The file is larger than asked for.
@@ -45,19 +45,19 @@ pub enum ExecutionError {
     /// The request makes no sense.
     #[error("{reason}")]
     InvalidRequest {
-        /// What is wrong, and what to do.
+        /// Problem, and what to do about it.
         reason: String,
     },
-    /// The backend refuses: rights, space, policies. No later attempt helps before somebody acts.
+    /// The backend refuses: rights, space, policies. No later attempt helps before an operator acts.
     #[error("the workspace refused: {reason}")]
     Denied {
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The backend does not answer, or failed. A later attempt may succeed.
     #[error("the workspace cannot be reached: {reason}")]
     Unavailable {
-        /// Why.
+        /// Reason.
         reason: String,
         /// True if what was asked for may have happened.
         uncertain: bool,

@@ -22,7 +22,7 @@ pub struct ReadFile {
     pub version: FileVersion,
 }
 
-/// What a write assumes about the file.
+/// Assumption of a write about the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileCondition {
@@ -39,7 +39,7 @@ pub struct FileWrite {
     pub path: String,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// What is assumed.
+    /// Assumption about the file.
     pub condition: FileCondition,
 }
 

@@ -27,7 +27,7 @@ pub struct RemoteRequest {
     pub files: String,
     /// Address at which they are written, under the condition of what was read.
     pub written: String,
-    /// What is done.
+    /// Operation that is done.
     pub operation: RemoteOperation,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for RemoteRequest {
     }
 }
 
-/// What is done in the copy.
+/// Operation that is done in the copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RemoteOperation {
@@ -54,7 +54,7 @@ pub enum RemoteOperation {
         path: String,
         /// Its content.
         base64: String,
-        /// What is assumed of it.
+        /// Assumption about the file.
         condition: FileCondition,
     },
     /// Files are found.
@@ -75,7 +75,7 @@ pub struct RemoteCommand {
     pub folder: String,
     /// Variables of its environment.
     pub environment: BTreeMap<String, String>,
-    /// What it reads, in base64.
+    /// Bytes that it reads, in base64.
     pub input: String,
     /// Its limits.
     pub limits: CommandLimits,
@@ -91,7 +91,7 @@ impl fmt::Debug for RemoteCommand {
     }
 }
 
-/// What came of it.
+/// Outcome of the operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemoteReply {
@@ -110,7 +110,7 @@ pub enum RemoteReply {
     Matched(Matches),
     /// A command came to its end.
     Ran(CommandOutcome),
-    /// Nothing was done, or nobody knows what was.
+    /// Nothing was done, or it is not known what was.
     Failed(ExecutionError),
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use super::{CompletionRequest, ModelError, Response};
 use crate::SignalId;
 
-/// A completion that the provider works on while nobody waits.
+/// A completion that the provider works on in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundJob {
     /// The provider's name for it.
@@ -18,7 +18,7 @@ impl BackgroundJob {
     }
 }
 
-/// Where such a completion stands.
+/// Status of such a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BackgroundStatus {
     /// Not yet begun, or under way.
@@ -31,7 +31,7 @@ pub enum BackgroundStatus {
     Canceled,
 }
 
-/// Port to a model that can work while nobody waits.
+/// Port to a model that can work in the background.
 #[async_trait]
 pub trait BackgroundProvider: Send + Sync {
     /// Hands `request` over. `key` names this handing over among all of all time and goes along as its idempotency key:

@@ -14,7 +14,7 @@ pub enum Block {
     },
     /// An image, in messages of users (§3.1.2).
     Image {
-        /// Where it is.
+        /// Source of the image.
         source: ImageSource,
         /// `image/png`, `image/jpeg`, `image/webp` or another that the provider knows; needed for inline images.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ impl Block {
     }
 }
 
-/// Where an image is (§3.1.3).
+/// Source of an image (§3.1.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ImageSource {

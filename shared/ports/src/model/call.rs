@@ -12,7 +12,7 @@ pub enum DeltaKind {
     Reasoning,
 }
 
-/// Why a call tries again: how the attempt before it failed (§7.1).
+/// Reason why a call tries again: how the attempt before it failed (§7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
@@ -32,16 +32,16 @@ impl RetryReason {
     }
 }
 
-/// What happens in a call, as it happens. Attempts follow one another.
+/// Event of a call, told as it happens. Attempts follow one another.
 #[derive(Clone, Copy, Debug)]
 pub enum CallEvent<'a> {
     /// An attempt begins; pieces of an earlier one are void.
     AttemptStarted {
         /// From 0.
         attempt: u32,
-        /// Why there is another one; absent of the first.
+        /// Reason why there is another one; absent of the first.
         reason: Option<RetryReason>,
-        /// What is sent this time.
+        /// Request that is sent this time.
         request: &'a CompletionRequest,
     },
     /// A piece of the answer has arrived. Only of requests that stream.

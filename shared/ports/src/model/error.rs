@@ -74,7 +74,7 @@ impl ModelErrorCategory {
 pub struct ModelError {
     /// Kind of failure.
     pub category: ModelErrorCategory,
-    /// What happened and what to do next, for people.
+    /// Message that says what happened and what to do next, for people.
     pub message: String,
     /// Status of the provider's answer, if there was one.
     pub status: Option<u16>,
@@ -82,7 +82,7 @@ pub struct ModelError {
     pub raw: Option<Box<Value>>,
     /// Time after which the provider wants to be asked again.
     pub retry_after: Option<Duration>,
-    /// What broke the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
+    /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
     /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
     /// arguments that are no JSON object (`None`) or break the schema. A caller may return the complaint to the model.
@@ -116,9 +116,9 @@ pub struct StructuredFailure {
     pub response_schema: Value,
     /// The content, as the model wrote it.
     pub output_content: String,
-    /// Where and how it breaks the schema, or why it is no JSON.
+    /// Place where it breaks the schema and how, or why it is no JSON.
     pub error_message: String,
-    /// Why the model stopped: at [`FinishReason::Length`] the content is cut off.
+    /// Reason why the model stopped: at [`FinishReason::Length`] the content is cut off.
     pub finish_reason: FinishReason,
     /// Tokens that were used all the same.
     pub usage: Usage,

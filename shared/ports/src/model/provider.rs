@@ -16,7 +16,7 @@ pub struct ModelIdentity {
     pub server: String,
 }
 
-/// What belongs to one call and not to its request.
+/// Options that belong to one call and not to its request.
 #[derive(Clone)]
 pub struct CallOptions {
     /// Receives attempts and pieces.
@@ -28,7 +28,7 @@ pub struct CallOptions {
 }
 
 impl Default for CallOptions {
-    /// Nobody looks, and nothing is tried again.
+    /// No observer, and nothing is tried again.
     fn default() -> Self {
         Self { observer: Arc::new(()), retry: None, timeout: None }
     }

@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::{Message, ModelError, ModelErrorCategory, RuntimeConfig, Tool, ToolChoice};
 
-/// What a model is asked (§5).
+/// Request to a model (§5).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompletionRequest {

@@ -3,13 +3,13 @@ use serde_json::Value;
 
 use super::{AssistantMessage, Message};
 
-/// What a model answered (§6).
+/// Answer of a model (§6).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
     /// The message of the model.
     #[serde(serialize_with = "with_role", deserialize_with = "of_role")]
     pub message: AssistantMessage,
-    /// Why it ended there.
+    /// Reason why it ended there.
     pub finish_reason: FinishReason,
     /// Tokens, as far as the provider reports them.
     pub usage: Usage,
@@ -33,7 +33,7 @@ fn of_role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AssistantMessag
     }
 }
 
-/// Why a model stopped (§6).
+/// Reason why a model stopped (§6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {

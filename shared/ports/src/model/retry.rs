@@ -11,7 +11,7 @@ type OnRetry = Arc<dyn Fn(&ModelError, u32) + Send + Sync>;
 /// Builds the message with which a model is told what is wrong with its output. The caller writes every word of it.
 pub type Reask = Arc<dyn Fn(&StructuredFailure) -> String + Send + Sync>;
 
-/// How a call tries again within itself (§7.1; pipeline-utilities §6.1).
+/// Policy by which a call tries again within itself (§7.1; pipeline-utilities §6.1).
 #[derive(Clone)]
 pub struct RetryPolicy {
     /// Attempts in all, the first included; 1 or less never tries again.

@@ -8,7 +8,7 @@ use crate::Map;
 pub struct Tool {
     /// Unique in a request.
     pub name: String,
-    /// What it does, for the model.
+    /// Description of what it does, for the model.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the arguments, of type `object`.

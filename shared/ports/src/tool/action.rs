@@ -9,15 +9,15 @@ pub struct ActionDefinition {
     pub name: String,
     /// Path of its file.
     pub file: String,
-    /// What it does and when to run it.
+    /// Description of what it does and when to run it.
     pub description: String,
-    /// What runs.
+    /// Program that runs.
     pub entry: ActionEntry,
-    /// Who may run it.
+    /// Callers who may run it.
     pub expose: ActionExposure,
     /// JSON Schema of its input.
     pub input_schema: Map,
-    /// True if it may run again when nobody knows if it ran.
+    /// True if it may run again when it is not known if it ran.
     pub safe: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct ActionEntry {
     pub timeout_seconds: Option<u64>,
 }
 
-/// Who may run an action.
+/// Callers who may run an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ActionExposure {
     /// Models.
@@ -46,6 +46,6 @@ pub struct ActionExposure {
 }
 
 impl ActionExposure {
-    /// Everybody may.
+    /// All callers may.
     pub const ALL: Self = Self { to_llm: true, callable_by_user: true, callable_by_api: true };
 }

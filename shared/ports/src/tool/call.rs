@@ -25,7 +25,7 @@ pub struct ToolCall {
     /// The [`Pending::state`](crate::tool::Pending::state) of an earlier attempt of the same call: the source says how that
     /// work stands, and begins nothing.
     pub pending: Option<Value>,
-    /// What earlier calls of the same source noted in this session ([`ToolOutput::notes`](crate::tool::ToolOutput)).
+    /// Notes of earlier calls of the same source in this session ([`ToolOutput::notes`](crate::tool::ToolOutput)).
     pub notes: Map,
     /// Instant at which the dispatcher stops waiting; it then drops the future, which must cancel the work.
     pub deadline: Option<Timestamp>,
@@ -49,8 +49,8 @@ impl ToolCall {
     }
 }
 
-/// Where the outcome of a pending call is sent: the address takes one POST with a JSON object, a tool's output or
-/// whatever the other side sends.
+/// Where the outcome of a pending call is sent: the address takes one POST with a JSON object, a tool's output or any
+/// other object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Callback {
     /// Address with a token that grants one answer to this call, and nothing else: a secret.
@@ -65,7 +65,7 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// What a person answered to the question of a tool.
+/// Answer of a person to the question of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputAnswer {
     /// The fields that were asked for; `None` when the person declined to answer.

@@ -15,16 +15,16 @@ pub struct ToolDefinition {
     pub name: String,
     /// False if its author switched it off.
     pub enabled: bool,
-    /// What it is.
+    /// Definition of the source.
     #[serde(flatten)]
     pub source: ToolSourceDefinition,
-    /// Which of its tools are offered, and how they are called.
+    /// Tools of it that are offered, and how they are called.
     pub expose: Exposure,
     /// Milliseconds that one call may take.
     pub timeout_ms: Option<u64>,
 }
 
-/// What a source of tools is.
+/// Definition of a source of tools.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ToolSourceDefinition {
@@ -57,11 +57,11 @@ pub struct HttpToolDefinition {
     pub url: Template,
     /// Headers.
     pub headers: Vec<(String, Template)>,
-    /// What it does, for the model.
+    /// Description of what it does, for the model.
     pub description: String,
     /// JSON Schema of its arguments.
     pub input_schema: Map,
-    /// True if a call may run again when nobody knows if it ran.
+    /// True if a call may run again when it is not known if it ran.
     pub safe: bool,
 }
 
@@ -84,8 +84,8 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
     /// A sentence that says why there is none here.
     fn source(&self, definition: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String>;
 
-    /// What makes the sources of the published workspace `workspace`, whose runs have the bundle `digest`; `None` where that
-    /// is the same for all.
+    /// Factory of the sources of the published workspace `workspace`, for runs with the bundle `digest`; `None` where
+    /// that is the same for all.
     fn of_bundle(&self, workspace: &str, digest: &str) -> Option<Arc<dyn ToolSources>> {
         let _ = (workspace, digest);
         None
@@ -96,7 +96,7 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What handles a hook; `None` where that cannot be had.
+    /// Handler of a hook; `None` where that cannot be had.
     fn hook(&self, handler: &HookHandlerDefinition) -> Option<Arc<dyn HookHandler>> {
         let _ = handler;
         None

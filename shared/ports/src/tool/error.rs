@@ -6,15 +6,15 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct ToolError {
-    /// What can be done about it.
+    /// Kind of error: what can be done about it.
     pub kind: ToolErrorKind,
-    /// What happened and what to do next, without secrets.
+    /// Message that says what happened and what to do next, without secrets.
     pub message: String,
     /// True if the call may have taken effect although no outcome came back.
     pub uncertain: bool,
 }
 
-/// What can be done about a [`ToolError`].
+/// Kinds of [`ToolError`], by what can be done about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolErrorKind {
     /// The source has no tool of that name now.

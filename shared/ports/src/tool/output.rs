@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::Map;
 
-/// What a call led to.
+/// Reply to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolReply {
     /// It has ended, well or badly.
@@ -19,7 +19,7 @@ pub enum ToolReply {
 /// A call that goes on elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pending {
-    /// What the other side calls the work, for people and logs: a task id, an address to look at.
+    /// Name of the work at the other side, for people and logs: a task id, an address to look at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// The time after which the outcome is not waited for any more, from the reply on.
@@ -28,8 +28,8 @@ pub struct Pending {
     /// The time after which to ask, for work that does not call back: the call is then made again with the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_after: Option<Duration>,
-    /// What the source wants back when it is asked again ([`ToolCall::pending`](crate::tool::ToolCall)); opaque to everybody
-    /// else. A source that gives one only looks how the work stands then, and may be asked as often as one likes.
+    /// What the source wants back when it is asked again ([`ToolCall::pending`](crate::tool::ToolCall)); opaque to all
+    /// other code. A source that gives one only looks how the work stands then, and may be asked as often as one likes.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub state: Value,
 }
@@ -41,7 +41,7 @@ pub struct InputRequest {
     pub message: String,
     /// JSON Schema of the answer's fields.
     pub schema: Map,
-    /// What the source wants back with the answer; opaque to everybody else.
+    /// State that the source wants back with the answer; opaque to all other code.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub state: Value,
 }
@@ -49,7 +49,7 @@ pub struct InputRequest {
 /// Outcome of a call that ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// What the model is shown, in order.
+    /// Content that the model is shown, in order.
     #[serde(default)]
     pub content: Vec<ToolContent>,
     /// The outcome as a value, if the tool gives one.

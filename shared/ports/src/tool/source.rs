@@ -24,18 +24,18 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
     /// source never repeats a call that may have happened.
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError>;
 
-    /// Tells whoever works on a pending call of the tool `name` that nobody waits for it any more; `state` is its
-    /// [`Pending::state`](super::Pending::state). A source that cannot tell anybody does nothing.
+    /// Tells the server that works on a pending call of the tool `name` that no run waits for it any more; `state` is
+    /// its [`Pending::state`](super::Pending::state). A source without such a server does nothing.
     ///
     /// # Errors
-    /// [`ToolError`] when nobody acknowledged.
+    /// [`ToolError`] when the server did not acknowledge.
     async fn withdraw(&self, name: &str, state: &Value) -> Result<(), ToolError> {
         let (_, _) = (name, state);
         Ok(())
     }
 
-    /// True if it lists its tools without asking anybody, so that a replay may have them listed again. Of any other source
-    /// a run records what it listed.
+    /// True if it lists its tools without asking a server, so that a replay may have them listed again. Of any other
+    /// source a run records what it listed.
     fn lists_offline(&self) -> bool {
         true
     }

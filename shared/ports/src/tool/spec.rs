@@ -20,10 +20,10 @@ pub struct ToolSpec {
     /// JSON Schema of [`ToolOutput::structured`](crate::tool::ToolOutput::structured), if the tool promises one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Map>,
-    /// What the source says of its behaviour.
+    /// Annotations: what the source says of its behaviour.
     #[serde(default)]
     pub annotations: ToolAnnotations,
-    /// Whether a call may run again when nobody knows if it ran.
+    /// Effect of a call, which says if it may run again when it is not known if it ran.
     #[serde(default)]
     pub effect: Effect,
     /// The most time that one call may take, when the source knows; the dispatcher may give less.
@@ -32,7 +32,7 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// A tool of that name with no description whose arguments are any object; manual until it is said to be safe.
+    /// A tool of that name without a description, with any object as arguments; manual until it is said to be safe.
     pub fn new(name: impl Into<String>) -> Self {
         let input_schema = Map::from_iter([("type".to_owned(), serde_json::Value::from("object"))]);
         Self {

@@ -75,7 +75,7 @@ fn assistant(message: &AssistantMessage) -> Value {
     Value::from(entries)
 }
 
-/// A block as an entry of content (§8.2.1.1). Reasoning of another wire, and such that nobody has signed, has none.
+/// A block as an entry of content (§8.2.1.1). Reasoning of another wire, and reasoning without a signature, has none.
 fn entry(block: &Block, with_reasoning: bool) -> Option<Value> {
     match block {
         Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "type": "text", "text": text })),

@@ -111,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// An input that is no JSON stays a text: nobody takes it for arguments.
+    /// An input that is no JSON stays a text: it is not taken for arguments.
     fn whole(mut self) -> Value {
         if !self.input.is_empty() {
             let input = dormouse_json::read(self.input.as_bytes(), dormouse_json::ENTRY);

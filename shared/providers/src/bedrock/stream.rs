@@ -106,7 +106,7 @@ impl Events {
 }
 
 impl Entry {
-    /// An input that is no JSON stays a text: nobody takes it for arguments.
+    /// An input that is no JSON stays a text: it is not taken for arguments.
     fn whole(self) -> Value {
         match self {
             Self::Text(text) => json!({ "text": text }),

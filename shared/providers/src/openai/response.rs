@@ -43,7 +43,7 @@ fn texts(content: Option<&Value>) -> Result<Vec<Block>, Malformed> {
     }
 }
 
-/// Reads a call. Of an answer that ended in an error whatever is there is taken (§3).
+/// Reads a call. Of an answer that ended in an error, the part that is there is taken (§3).
 fn call(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
     let function = call.get("function").unwrap_or(&Value::Null);
     let text = |value: Option<&Value>, what: &str| match value.and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! Lists that only grow: in whichever way a store uses the hint, it loads the state that was saved.
+//! Lists that only grow: however a store uses the hint, it loads the state that was saved.
 
 use dormouse_ports::{
     Commit, GrowingLists, InvocationStatus, InvocationWrite, Map, PausedInvocation, SessionExpectation, SessionId,

@@ -14,14 +14,14 @@ const WITHIN: Duration = Duration::from_secs(20);
 const ATTEMPTS: usize = 3;
 /// Bytes of a bundle.
 const BUNDLE: usize = 12 << 20;
-/// What files may take more in their archive than their content.
+/// Bytes that files may take more in their archive than their content.
 const AROUND: u64 = 8 << 20;
 
-/// What became of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Done,
-    /// Somebody else wrote since.
+    /// Another writer came in between.
     Conflict,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The files, and the version of them; none where nobody wrote any.
+    /// The files, and the version of them; none where none were written.
     pub(super) async fn files(&self) -> Result<(Tree, Option<String>), ExecutionError> {
         let most = usize::try_from(self.limits.bytes + AROUND).unwrap_or(usize::MAX);
         let answer = self.send(&FetchRequest::new(Method::Get, &self.files), most).await?;

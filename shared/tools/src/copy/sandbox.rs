@@ -21,8 +21,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes this process one whose memory and environment its children cannot read, and to which every process comes back
-    /// that one of its commands leaves behind.
+    /// Makes this process one with memory and an environment that its children cannot read, and to which every process
+    /// comes back that one of its commands leaves behind.
     ///
     /// # Errors
     /// When the system does not let it.
@@ -35,7 +35,7 @@ impl Sandbox {
         Ok(Self { _private: () })
     }
 
-    /// Ends every process that a command has left, whatever it did to get away.
+    /// Ends every process that a command has left, no matter what it did to get away.
     ///
     /// # Errors
     /// When some do not end: then this process should.
@@ -59,7 +59,7 @@ impl Sandbox {
     }
 }
 
-/// Removes `folder` with everything in it, also what nobody may look into.
+/// Removes `folder` with everything in it, also folders without the right to look into them.
 ///
 /// # Errors
 /// When something stays.

@@ -229,7 +229,7 @@ pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &Tree) -> Re
     }
     for (path, entry) in &tree.0 {
         match make(&dir, path, entry) {
-            // A definition stays as it is published, whatever a file of that name holds.
+            // A definition stays as it is published, even if a file of that name holds something else.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && definitions.contains_key(path) => {}
             made => made.map_err(|error| failed(&error))?,
         }

@@ -10,10 +10,10 @@ use super::HttpTool;
 use crate::failure::unanswered;
 use crate::text::cut;
 
-/// Bytes of an error's text that anybody is shown.
+/// The most bytes of an error's text that are shown.
 const MOST_SHOWN: usize = 8 * 1024;
 
-/// What became of `call`.
+/// Outcome of `call`.
 pub(super) async fn read(tool: &HttpTool, call: &ToolCall, response: FetchResponse) -> Result<ToolReply, ToolError> {
     let status = response.status;
     let location = response.header("location").map(str::to_owned);

@@ -41,7 +41,7 @@ pub struct HttpTool {
 pub struct HttpToolError {
     /// Name of the tool.
     pub name: String,
-    /// What is wrong and what to do.
+    /// Problem, and what to do about it.
     pub message: String,
 }
 
@@ -101,7 +101,7 @@ impl HttpTool {
         Ok(self)
     }
 
-    /// Whether a call may run again when nobody knows if it ran.
+    /// Sets the effect of a call, which says if it may run again when it is not known if it ran.
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
         self.spec.effect = effect;

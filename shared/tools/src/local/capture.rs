@@ -76,7 +76,7 @@ impl Output {
         kept.tail.drain(..over);
     }
 
-    /// What has come.
+    /// Output that has come.
     pub(super) fn captured(&self) -> Captured {
         let kept = self.kept();
         let (one, other) = kept.tail.as_slices();

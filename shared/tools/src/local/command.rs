@@ -39,7 +39,7 @@ const LAST_SIGNAL: i32 = 64;
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// Variables that change how programs are loaded: they are not for a declaration to set.
 const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"];
-/// How long output is waited for that may still be on its way when all processes have ended.
+/// Time for which output is waited for that may still be on its way when all processes have ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(place: &Place, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
@@ -102,7 +102,7 @@ async fn ended(
     Ok(end)
 }
 
-/// What keeps a command together.
+/// Means that keep a command together.
 struct Confined<'c> {
     mark: &'c str,
     namespace: &'static [String],
@@ -150,7 +150,7 @@ async fn feed(mut to: ChildStdin, input: Vec<u8>) {
     let _ = to.write_all(&input).await;
 }
 
-/// Waits for the last output; a pipe that somebody still holds is let go.
+/// Waits for the last output; a pipe that a process still holds is let go.
 async fn finish(mut reader: JoinHandle<()>) {
     if tokio::time::timeout(LAST_WORDS, &mut reader).await.is_err() {
         reader.abort();

@@ -1,8 +1,8 @@
 //! What keeps the processes of a command together, as far as this machine has it:
 //!
-//! - a process namespace (`unshare` and `setpriv` of util-linux): whatever a command starts ends when its first process
-//!   ends, at once and whatever it does, also when this process is killed; and a command sees no other processes, nor what
-//!   stands in their environments;
+//! - a process namespace (`unshare` and `setpriv` of util-linux): everything that a command starts ends when its first
+//!   process ends, at once and whatever it does, also when this process is killed; and a command sees no other
+//!   processes, nor what stands in their environments;
 //! - a control group for process numbers: beyond the limit nothing more can be started.
 //!
 //! Where there is neither, what a command starts is looked for and ended ([`super::processes`]).
@@ -14,14 +14,14 @@ use std::process::Stdio;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-/// Where programs of the system are.
+/// Folders of the programs of the system.
 const PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
-/// Ways to a namespace, the best first: as root, and as anybody.
+/// Ways to a namespace, the best first: as root, and as any user.
 const WAYS: [&[&str]; 4] =
     [&["--mount-proc"], &["--user", "--map-current-user", "--mount-proc"], &[], &["--user", "--map-current-user"]];
 /// Control groups of process numbers, by their versions.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
-/// What the names of our groups begin with; behind it stands the number of the process that made it.
+/// Prefix of the names of our groups; behind it stands the number of the process that made it.
 const NAME: &str = "dormouse-";
 /// Processes beyond the limit of a command that its group still lets it start, so that it is seen to be beyond it.
 const BEYOND: u32 = 16;

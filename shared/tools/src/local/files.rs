@@ -109,7 +109,7 @@ fn replace(place: &Place, path: &str, bytes: &[u8]) -> io::Result<FileVersion> {
         dir.rename(&beside, &dir, name)
     })();
     if written.is_err() {
-        // What is left of it is of no use to anybody; the error is the one of the write.
+        // What is left of it is of no use; the error is the one of the write.
         let _ = dir.remove_file(&beside);
     }
     written.map(|()| version_of(bytes))

@@ -9,9 +9,9 @@ use cap_std::fs::{Dir, FileType};
 use dormouse_ports::execution::ExecutionError;
 use nix::libc::ELOOP;
 
-/// What runs keep for themselves.
+/// Folders that runs keep for themselves.
 const OWN: [&[&str]; 2] = [&[".openharness", "data"], &[".openharness", "state"]];
-/// What people change.
+/// Definitions, which people change.
 const DEFINITIONS: &[&str] = &[".openharness"];
 /// The part of it that agents may change.
 const MEMORY: &[&str] = &[".openharness", "memory"];
@@ -103,7 +103,7 @@ fn begins(parts: &[&str], beginning: &[&str]) -> bool {
     parts.len() >= beginning.len() && beginning.iter().zip(parts).all(|(one, other)| one.eq_ignore_ascii_case(other))
 }
 
-/// What something is that is no file.
+/// Kind of thing that something is that is no file.
 pub(super) fn kind_of(kind: FileType) -> &'static str {
     use cap_std::fs::FileTypeExt;
     if kind.is_dir() {

@@ -5,8 +5,9 @@ use async_trait::async_trait;
 use dormouse_ports::Map;
 use dormouse_ports::tool::InputRequest;
 
-/// Somebody who is there while a call runs: at a terminal, for example. He is asked what a server of an older version
-/// asks in the midst of a call that cannot end for it; the call waits meanwhile, and no longer than its timeout.
+/// A person who is there while a call runs: at a terminal, for example. The person is asked what a server of an older
+/// version asks in the midst of a call that cannot end for it; the call waits meanwhile, and no longer than its
+/// timeout.
 #[async_trait]
 pub trait Asker: Send + Sync {
     /// Puts `question` of the server `server` to him. `None` where he does not answer.

@@ -14,18 +14,18 @@ use super::question::Along;
 /// Field of a request's metadata with the key that stays the same when the call is made again.
 const KEY: &str = "dormouse/idempotency-key";
 
-/// How a request ended.
+/// End of a request.
 #[derive(Debug)]
 pub(super) struct Exchanged {
     pub(super) result: Result<ServerResult, ServiceError>,
     /// The question for which the call was broken off.
     pub(super) asked: Option<InputRequest>,
-    /// Questions in its midst that nobody was asked.
+    /// Questions in its midst that no person was asked.
     pub(super) declined: Vec<String>,
 }
 
-/// Sends `call` and waits for what the server makes of it. Dropping the future tells the server that nobody waits any
-/// more (`notifications/cancelled`).
+/// Sends `call` and waits for what the server makes of it. Dropping the future tells the server that no caller waits
+/// any more (`notifications/cancelled`).
 pub(super) async fn exchange(
     connection: &Connection,
     handler: &Handler,
@@ -54,7 +54,7 @@ fn request(call: &ToolCall, along: &Along) -> ClientRequest {
     ClientRequest::CallToolRequest(CallToolRequest::new(params))
 }
 
-/// A request that is canceled when nobody waits for its answer any more.
+/// A request that is canceled when no caller waits for its answer any more.
 struct Cancelling(Option<RequestHandle<RoleClient>>);
 
 impl Cancelling {

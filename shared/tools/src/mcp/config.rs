@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 const TAKEN: &[&str] =
     &["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"];
 
-/// How a server is reached, and how long and how large its answers may be.
+/// Configuration of a server: how it is reached, and how long and how large its answers may be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct McpConfig {
     /// Its name, for messages.
     pub name: String,
-    /// Where it is.
+    /// Address or command of the server.
     pub transport: McpTransport,
     /// The time that one call may take; a minute where nothing is said.
     pub timeout: Duration,
@@ -23,14 +23,14 @@ pub struct McpConfig {
     /// The most bytes of one message from the server: 4 MiB where nothing is said.
     pub most_bytes: usize,
     /// Keeps a connection open on which the server says that its list has changed. Without it the list is asked for
-    /// again when it is older than [`list_max_age`](Self::list_max_age): right where nobody listens between two calls,
-    /// as in a function that is frozen.
+    /// again when it is older than [`list_max_age`](Self::list_max_age): right where no process listens between two
+    /// calls, as in a function that is frozen.
     pub listen: bool,
     /// The age at which a list is asked for again, where the server neither says how long it holds nor that it changes.
     pub list_max_age: Duration,
 }
 
-/// Where a server is.
+/// Address or command of a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum McpTransport {
@@ -40,7 +40,7 @@ pub enum McpTransport {
         url: Template,
         /// Headers of each request.
         headers: Vec<(String, Template)>,
-        /// How to come by an access token, where the server asks for one and no header has it.
+        /// Way to an access token, where the server asks for one and no header has it.
         oauth: Option<Box<OAuth>>,
     },
     /// A process that is started for it, and ended with it; local mode only.
@@ -80,7 +80,7 @@ pub struct OAuth {
 pub struct McpConfigError {
     /// Name of the server.
     pub server: String,
-    /// What is wrong and what to do.
+    /// Problem, and what to do about it.
     pub message: String,
 }
 

@@ -96,7 +96,7 @@ impl Drop for Connection {
     }
 }
 
-/// Why a conversation was not begun.
+/// Reason why a conversation was not begun.
 enum NotBegun {
     /// The server speaks only older versions, or answers the beginning of the newest one with something that means
     /// nothing: it is spoken to in the older way.

@@ -55,10 +55,10 @@ pub(super) fn unfinished(error: &ServiceError) -> ToolError {
     }
 }
 
-/// What an error that the server itself answers a call with leads to.
+/// Outcome of a call that the server itself answers with an error.
 ///
 /// # Errors
-/// The model can mend the call, or nobody can.
+/// The model can mend the call, or it cannot be mended.
 pub(super) fn refused(error: &ErrorData) -> Result<ToolReply, ToolError> {
     match error.code {
         ErrorCode::INVALID_PARAMS => Err(ToolError::new(ToolErrorKind::InvalidArguments, shown(error))),
@@ -70,7 +70,7 @@ pub(super) fn refused(error: &ErrorData) -> Result<ToolReply, ToolError> {
     }
 }
 
-/// The outcome of a call whose answer is too large to be taken.
+/// The outcome of a call with an answer that is too large to be taken.
 pub(super) fn too_large(message: &str) -> ToolReply {
     ToolReply::Done(ToolOutput::error(format!("The call was made, and {message}. Ask for less.")))
 }

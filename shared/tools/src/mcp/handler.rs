@@ -16,12 +16,12 @@ use super::notice::{Listener, McpNotice};
 use super::progress::Progress;
 use super::question;
 
-/// Answers what the server asks while nobody called it, and what it asks in the midst of a call.
+/// Answers what the server asks outside of calls, and what it asks in the midst of a call.
 ///
 /// A question in the midst of a call (servers before the version 2026-07-28) cannot be slept through. Where the call
 /// may be made twice, it is broken off (`cancel`), a person is asked, and the call is made again with the answer in
-/// hand. Where it must not, it is put to the one who is present; where nobody is, the server is told so (`decline`), and
-/// the model is told of the question.
+/// hand. Where it must not, it is put to the one who is present; where no person is, the server is told so (`decline`),
+/// and the model is told of the question.
 #[derive(Clone, Debug)]
 pub(super) struct Handler {
     shared: Arc<Shared>,
@@ -86,7 +86,7 @@ impl Handler {
         self.tell(McpNotice::ListChanged);
     }
 
-    /// Nobody knows whether the list has changed.
+    /// It is not known whether the list has changed.
     pub(super) fn doubted(&self) {
         self.shared.changes.fetch_add(1, Ordering::SeqCst);
     }
@@ -150,18 +150,18 @@ impl Handler {
     }
 }
 
-/// What becomes of a question in the midst of a call.
+/// Outcome of a question in the midst of a call.
 enum Elicited {
     /// The server is told this.
     Known(Value),
     /// The one who is present is asked.
     Now(InputRequest),
-    /// Nobody is asked.
+    /// No person is asked.
     Unasked,
 }
 
-/// The call in whose midst the server asks: the one with whose answer the question came; the only one of which it is not
-/// known yet under which id it was sent; the only one there is.
+/// The call in the midst of which the server asks: the one with whose answer the question came; the only one of which
+/// it is not known yet under which id it was sent; the only one there is.
 fn asking<'c>(calls: &'c mut [InFlight], origin: Option<&InboundStreamOrigin>) -> Option<&'c mut InFlight> {
     if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin
         && let Some(at) = calls.iter().position(|call| call.request.as_ref() == Some(id))

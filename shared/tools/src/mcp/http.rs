@@ -32,10 +32,10 @@ pub(super) const TOO_LARGE: ErrorCode = ErrorCode(-32099);
 const MOST_SHOWN: usize = 2 * 1024;
 /// Bytes of an answer beside its one large message.
 const OVERHEAD: usize = 1 << 20;
-/// How long the connection may be open on which a server tells of changes.
+/// Longest time for which the connection may be open on which a server tells of changes.
 const LISTENING: Duration = Duration::from_secs(24 * 3600);
 
-/// Why a request to a server has no answer of the protocol.
+/// Reason why a request to a server has no answer of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpFailure {
     #[error(transparent)]
@@ -73,7 +73,7 @@ struct Parts {
     listen: bool,
 }
 
-/// Where a server is, and what it is allowed.
+/// Address of a server, and what it is allowed.
 pub(super) struct Reach<'r> {
     pub(super) url: &'r Template,
     pub(super) headers: &'r [(String, Template)],
@@ -148,7 +148,7 @@ impl FetchClient {
         FetchLimits { total: timeout, idle: timeout, most_bytes: most_bytes.saturating_add(OVERHEAD) }
     }
 
-    /// What stands in the place of an answer to `id` that is too large.
+    /// Message in the place of an answer to `id` that is too large.
     fn too_large(&self, id: &RequestId) -> ServerJsonRpcMessage {
         let message = format!("the answer is larger than {} bytes, or nested too deeply", self.0.most_bytes);
         ServerJsonRpcMessage::error(ErrorData::new(TOO_LARGE, message, None), Some(id.clone()))

@@ -3,18 +3,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// What a server says beside its answers, and what was made of it.
+/// Notice of a server beside its answers, and what was made of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum McpNotice {
     /// A call goes on (`notifications/progress`).
     Progress {
         /// [`ToolCall::id`](dormouse_ports::tool::ToolCall::id) of the call.
         call: String,
-        /// How far it is; it grows.
+        /// Progress so far; it grows.
         progress: f64,
-        /// Where it ends, if that is known.
+        /// Progress at the end, if that is known.
         total: Option<f64>,
-        /// What it does now.
+        /// Message that says what it does now.
         message: Option<String>,
     },
     /// A line of the server's log (`notifications/message`).
@@ -23,7 +23,7 @@ pub enum McpNotice {
         level: String,
         /// Part of the server that wrote it.
         logger: Option<String>,
-        /// What it wrote.
+        /// Data that it wrote.
         data: Value,
     },
     /// The list of tools has changed; the next one is asked for.
@@ -32,7 +32,7 @@ pub enum McpNotice {
     ToolLeftOut {
         /// Its name.
         tool: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// A question of the server to a person was declined, for the call is one that must not be made twice.
@@ -44,7 +44,7 @@ pub enum McpNotice {
     BrokenPromise {
         /// Its name.
         tool: String,
-        /// What is wrong.
+        /// Problem with the answer.
         message: String,
     },
 }
@@ -68,7 +68,7 @@ impl Listener {
 }
 
 impl Default for Listener {
-    /// Nobody listens; notices are only logged.
+    /// Without a listener; notices are only logged.
     fn default() -> Self {
         Self::new(|_, _| ())
     }

@@ -34,11 +34,11 @@ pub(super) struct Tokens {
 #[derive(Default)]
 struct Held {
     access: Option<(Secret, Option<Instant>)>,
-    /// What the server gave in the place of the configured refresh token.
+    /// Refresh token that the server gave in the place of the configured one.
     refresh: Option<Secret>,
 }
 
-/// What a token endpoint answers (RFC 6749, section 5.1).
+/// Answer of a token endpoint (RFC 6749, section 5.1).
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
@@ -46,7 +46,7 @@ struct Granted {
     refresh_token: Option<String>,
 }
 
-/// What it answers otherwise (section 5.2).
+/// Answer of a token endpoint that refuses (section 5.2).
 #[derive(Default, Deserialize)]
 struct NotGranted {
     #[serde(default)]

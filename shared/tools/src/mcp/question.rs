@@ -12,19 +12,19 @@ use rmcp::model::{ElicitRequestParams, InputRequest as Request, InputRequiredRes
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What is kept between a question and the call that is made again with its answer.
+/// State that is kept between a question and the call that is made again with its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// What each question of the last answer wants, by the server's key.
+    /// Wants of each question of the last answer, by the server's key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     wants: BTreeMap<String, Want>,
     /// Values of the fields that a person leaves out, by the server's key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     defaults: BTreeMap<String, Map>,
-    /// What the server wants back verbatim.
+    /// State that the server wants back verbatim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_state: Option<String>,
-    /// What the server asked in the midst of an attempt.
+    /// Question of the server in the midst of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     in_call: Option<InCall>,
 }
@@ -38,7 +38,7 @@ struct InCall {
     answers: Vec<Value>,
 }
 
-/// What a question wants.
+/// Kind of answer that a question wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Want {
@@ -50,7 +50,7 @@ enum Want {
     Roots,
 }
 
-/// What a call that is made again takes along.
+/// Answers that a call that is made again takes along.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Along {
     pub(super) responses: Option<InputResponses>,
@@ -59,17 +59,17 @@ pub(super) struct Along {
     pub(super) in_call: Vec<Value>,
 }
 
-/// What follows from an answer of a server.
+/// Next step after an answer of a server.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<R> {
     /// The call ends for now.
     End(R),
-    /// Nobody needs to be asked: the call goes on with these.
+    /// No person needs to be asked: the call goes on with these.
     Again(Along),
 }
 
 impl Along {
-    /// What the answer of a person means to the server.
+    /// The answer of a person, in the form for the server.
     ///
     /// # Errors
     /// The answer does not belong to a question of this source.
@@ -107,7 +107,7 @@ fn result(want: Want, content: Option<Map>, defaults: Option<&Map>) -> Value {
     }
 }
 
-/// What the answer of the one who is present means to the server.
+/// The answer of the person who is present, in the form for the server.
 pub(super) fn answered_now(answer: &InputAnswer) -> Value {
     let along = Along::from_answer(Some(answer)).unwrap_or_default();
     along.in_call.last().cloned().unwrap_or_else(|| json!({ "action": "decline" }))
@@ -145,7 +145,7 @@ fn nothing() -> Map {
     Map::from_iter([("type".to_owned(), Value::from("object"))])
 }
 
-/// What follows from `result`.
+/// Next step after `result`.
 ///
 /// # Errors
 /// The server asks for what this client did not offer.

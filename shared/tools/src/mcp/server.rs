@@ -85,13 +85,13 @@ impl McpServer {
         }
     }
 
-    /// The same server, whose questions in the midst of calls are put to `asker`.
+    /// The same server; its questions in the midst of calls are put to `asker`.
     #[must_use]
     pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
         Self { handler: self.handler.with_asker(asker), ..self }
     }
 
-    /// How it is reached.
+    /// Configuration by which it is reached.
     pub fn config(&self) -> &McpConfig {
         &self.config
     }
@@ -111,7 +111,7 @@ impl McpServer {
             return Ok(connection.clone());
         }
         if held.take().is_some() {
-            // Nobody knows what changed while nobody listened.
+            // Changes of the time without a listener are not known.
             self.handler.doubted();
         }
         let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler);
@@ -215,7 +215,7 @@ impl McpServer {
         }
     }
 
-    /// How the work of an earlier attempt stands.
+    /// Status of the work of an earlier attempt.
     async fn looked_at(&self, call: &ToolCall, spec: &ToolSpec, known: KnownTask) -> Result<ToolReply, ToolError> {
         let connection = match self.connection().await {
             Ok(connection) => connection,

@@ -10,7 +10,7 @@ use super::notice::Listener;
 use super::server::McpServer;
 use crate::Values;
 
-/// Servers that nobody uses are dropped when there are more than that many.
+/// Servers that no run uses are dropped when there are more than that many.
 const MOST_KEPT: usize = 64;
 
 /// The servers of this process, one for each configuration: runs that name the same one share its conversation and its
@@ -36,7 +36,7 @@ impl McpServers {
         Self { fetch, values, listener, asker: None, servers: Mutex::default() }
     }
 
-    /// The same, whose questions in the midst of calls are put to `asker`.
+    /// The same; questions of servers in the midst of calls are put to `asker`.
     #[must_use]
     pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
         Self { asker: Some(asker), ..self }

@@ -11,7 +11,7 @@ use sse_stream::{Sse, SseStream};
 /// Bounds of a message: a list of tools with their schemas, or what a tool returns.
 pub(super) const MESSAGE: Bounds = STATE;
 
-/// Why a stream of events ended before its time.
+/// Reason why a stream of events ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenStream {
     #[error("an event is larger than {0} bytes")]

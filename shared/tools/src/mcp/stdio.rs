@@ -20,7 +20,7 @@ const INHERITED: &[&str] = &["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM",
 /// Bytes of what a process writes to its error output that are kept.
 const KEPT: usize = 2 * 1024;
 
-/// How long the error output of a process that has ended is waited for.
+/// Time for which the error output of a process that has ended is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The end of what a process wrote to its error output.
@@ -70,7 +70,7 @@ async fn keep(into: Arc<Mutex<Vec<u8>>>, mut stderr: impl AsyncRead + Unpin) {
 }
 
 impl Complaints {
-    /// What a process that does not go on wrote last, if anything.
+    /// Last output of a process that does not go on, if there is any.
     pub(super) async fn last(self) -> Option<String> {
         if let Some(reader) = self.reader {
             // What is late is not waited for: it only explains.

@@ -18,7 +18,7 @@ use super::question::{Along, Next, next};
 const PAUSES: [u64; 7] = [1, 2, 5, 10, 20, 30, 60];
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// Questions after which nobody waits any more; more than a week, at the longest of the pauses above.
+/// Questions after which no run waits any more; more than a week, at the longest of the pauses above.
 const MOST_POLLS: usize = 11_000;
 /// Times in a row that the server may not tell how the work stands.
 const MOST_FAILURES: u32 = 20;
@@ -31,7 +31,7 @@ pub(super) struct KnownTask {
     failures: u32,
 }
 
-/// What follows from the state of a task.
+/// Next step after the state of a task.
 pub(super) enum Followed {
     /// The call goes on, or asks a person something.
     Reply(ToolReply),
@@ -53,7 +53,7 @@ impl KnownTask {
         Self::deserialize(state).map_err(|error| ToolError::permanent(format!("this is no task of it: {error}")))
     }
 
-    /// What a person answered to a question of the task, for the server.
+    /// Answers of a person to a question of the task, for the server.
     ///
     /// # Errors
     /// The answer does not belong to a question of this source.
@@ -103,7 +103,7 @@ impl KnownTask {
         ToolReply::Pending(Pending { reference, timeout: None, poll_after, state: json!(self) })
     }
 
-    /// What follows from what the server tells of the task.
+    /// Next step after what the server tells of the task.
     ///
     /// # Errors
     /// It tells what the protocol does not know, or asks for what it was not offered.

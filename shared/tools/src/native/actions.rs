@@ -32,9 +32,9 @@ const LONGEST_REFERENCE: usize = 500;
 /// output is the outcome.
 ///
 /// Status 75 says that the outcome comes later, at that address, and so does an output that is `{"pending": …}` and nothing
-/// else. There stands `true`, a reference for people, or an object with `reference`, `timeout_seconds` (after which nobody
-/// waits any more; a day where it is left out) and `poll_after_seconds` (after which the command runs again, with the same key
-/// and the reference in `DORMOUSE_ACTION_PENDING`, to say how the work stands).
+/// else. There stands `true`, a reference for people, or an object with `reference`, `timeout_seconds` (after which no
+/// run waits any more; a day where it is left out) and `poll_after_seconds` (after which the command runs again, with
+/// the same key and the reference in `DORMOUSE_ACTION_PENDING`, to say how the work stands).
 pub struct ActionTools {
     backend: Arc<dyn ExecutionBackend>,
     values: Values,
@@ -160,7 +160,7 @@ fn of_reference(reference: Option<&str>) -> Pending {
 /// The outcome comes later.
 ///
 /// # Errors
-/// Nobody could be told of it.
+/// The call has no address to call back, and the action no interval after which it runs again.
 fn later(call: &ToolCall, pending: Pending) -> Result<ToolReply, ToolError> {
     if call.callback.is_none() && pending.poll_after.is_none() {
         let message = "the action says that its outcome comes later, and there is nobody to wait for that here: where it \

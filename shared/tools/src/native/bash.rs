@@ -12,7 +12,7 @@ use super::{refused, tool, wrong};
 const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
-/// Time between the end of a command and the moment at which nobody waits for it any more.
+/// Time between the end of a command and the moment at which no run waits for it any more.
 pub(super) const IN_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn spec() -> ToolSpec {
@@ -46,7 +46,7 @@ pub(super) async fn call(
     Ok(if outcome.end.is_success() { ToolOutput::text(shown) } else { ToolOutput::error(shown) })
 }
 
-/// The time until nobody waits for `call` any more: a command that ends before tells what it did.
+/// The time until no run waits for `call` any more: a command that ends before tells what it did.
 pub(crate) fn left(clock: &dyn Clock, call: &ToolCall) -> Result<Duration, ToolError> {
     let Some(deadline) = call.deadline else { return Ok(Duration::from_secs(LONGEST)) };
     let left = Duration::try_from(deadline.duration_since(clock.now())).unwrap_or_default();

@@ -71,7 +71,7 @@ fn lines_of(content: &str, places: &[usize]) -> String {
     if places.len() > MOST_LINES { format!("lines {shown} and more") } else { format!("lines {shown}") }
 }
 
-/// Why the text may not have been found.
+/// Reason why the text may not have been found.
 fn advice(content: &str, old: &str) -> &'static str {
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     if content.contains("\r\n") && content.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {

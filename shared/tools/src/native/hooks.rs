@@ -15,7 +15,7 @@ use crate::Values;
 
 /// The status by which a command blocks.
 const BLOCKS: i32 = 2;
-/// Time after which a handler is ended that nobody waits for any more.
+/// Time after which a handler is ended that no run waits for any more.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Bytes of an answer.
 const MOST_BYTES: usize = 256 << 10;

@@ -44,7 +44,7 @@ pub(super) async fn call(web: &dyn Fetch, call: &ToolCall) -> Result<ToolOutput,
     Err(ToolError::permanent(format!("the page leads on more than {MOST_HOPS} times, at last to {}", shown(&url))))
 }
 
-/// The error of a page that did not come: reading it has no effect, whatever happened.
+/// The error of a page that did not come: reading it has no effect in any case.
 fn unread(url: &str, error: &dormouse_ports::FetchError) -> ToolError {
     let error = crate::failure::unanswered(error);
     let kind = if error.kind == ToolErrorKind::Denied { ToolErrorKind::Permanent } else { error.kind };

@@ -136,7 +136,7 @@ impl RustTool {
 }
 
 impl RunnableTool {
-    /// What is offered.
+    /// Specification of the tool that is offered.
     pub fn spec(&self) -> &ToolSpec {
         &self.spec
     }

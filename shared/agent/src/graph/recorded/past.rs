@@ -30,13 +30,13 @@ pub(super) struct Past {
     before: usize,
     /// Answers of the model, by step from 1.
     answers: Vec<PastModelAnswer>,
-    /// What came of calls of tools, by the id of the call, in order.
+    /// Outcomes of calls of tools, by the id of the call, in order.
     outcomes: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
     /// Number of answers that were given again.
     asked: AtomicUsize,
-    /// What the model said when it was asked for summaries, in order.
+    /// Summaries of the model, in order.
     summaries: Mutex<VecDeque<PastEntry>>,
-    /// What hooks answered, by their names, in order.
+    /// Answers of hooks, by their names, in order.
     hooks: Mutex<BTreeMap<String, VecDeque<PastEntry>>>,
 }
 
@@ -48,12 +48,12 @@ pub(super) struct PastModelAnswer {
     pub(super) message: Option<AssistantMessage>,
 }
 
-/// What came of one call.
+/// Outcome of one call.
 #[derive(Clone, Debug)]
 pub(super) enum PastOutcome {
     /// It ended.
     Answered {
-        /// What the model was shown; `None` where that is not known.
+        /// Text that the model was shown; `None` where that is not known.
         text: Option<String>,
         is_error: bool,
         /// Its whole output, where that was longer.
@@ -96,7 +96,7 @@ impl Past {
         self.material.entries.iter().filter(move |entry| entry.kind.strip_prefix("vendor.") == Some(kind))
     }
 
-    /// What the conversation says when the run has ended.
+    /// Messages of the conversation when the run has ended.
     pub(super) fn messages_at_end(&self) -> &[Value] {
         messages_of(&self.material.state)
     }
@@ -141,7 +141,7 @@ impl Past {
         ends.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
     }
 
-    /// What came next of the call `id`.
+    /// Next outcome of the call `id`.
     pub(super) fn take_outcome(&self, id: &str) -> Option<PastOutcome> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
     }
@@ -204,7 +204,7 @@ fn assistant(message: &Value) -> Option<AssistantMessage> {
     }
 }
 
-/// What the model had said before the hooks behind `entry` changed it.
+/// Words of the model before the hooks behind `entry` changed them.
 fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
     let behind = entries.iter().skip_while(|other| other.event_id != entry.event_id).skip(1);
     let mut hooks = behind.take_while(|other| other.kind == HOOK_RUN);

@@ -79,8 +79,8 @@ fn replaced(value: &Value) -> ToolOutput {
     }
 }
 
-/// The output of which the model was shown `text`. Of one that was cut, what nobody kept is made up of blanks: only its
-/// length shows.
+/// The output of which the model was shown `text`. Of one that was cut, the part that was not kept is made up of
+/// blanks: only its length shows.
 fn repeated(text: &str, is_error: bool, whole: Option<String>) -> ToolOutput {
     let text = match cut_from(text) {
         Some((shown, length)) => {
