@@ -340,8 +340,13 @@ async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) ->
             }
             json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated })
         }
-        TurnOutcome::Suspended(turn) => json!({ "status": "suspended", "invocation_id": turn.invocation_id,
-            "waits_for": turn.descriptor.signal_id, "repeated": turn.repeated }),
+        TurnOutcome::Suspended(turn) => {
+            if let Some(overruled @ (Overruled::Answered(_) | Overruled::Time)) = turn.overruled {
+                return Err(InspectError::Overruled(overruled));
+            }
+            json!({ "status": "suspended", "invocation_id": turn.invocation_id,
+                "waits_for": turn.descriptor.signal_id, "repeated": turn.repeated })
+        }
         TurnOutcome::Buffered { signal_id, expires_at } => {
             json!({ "status": "parked", "signal_id": signal_id, "until": expires_at })
         }

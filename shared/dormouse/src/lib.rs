@@ -75,6 +75,7 @@ pub use dormouse_ports::{
 };
 pub use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 pub use dormouse_tools::schemars;
+pub use jiff::Timestamp;
 pub use serde;
 pub use serde_json::{Value, json};
 

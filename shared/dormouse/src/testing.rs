@@ -325,7 +325,10 @@ impl TestBed {
                 Some(overruled) => refuse("conflict", overruled.message()),
                 None => Ok(()),
             },
-            TurnOutcome::Suspended(_) => Ok(()),
+            TurnOutcome::Suspended(pause) => match pause.overruled {
+                Some(overruled) => refuse("conflict", overruled.message()),
+                None => Ok(()),
+            },
             TurnOutcome::Errored(error) => Err((*error).into()),
             TurnOutcome::Buffered { .. } => refuse("not_found", "nothing waits for this signal"),
             TurnOutcome::Stale { .. } => refuse("conflict", "the pause is over"),

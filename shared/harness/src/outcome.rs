@@ -69,7 +69,7 @@ pub enum Overruled {
     Answered(Option<Map>),
     /// The decision that time made.
     Time,
-    /// The resolution of a pause before the last one.
+    /// The resolution of an earlier pause, of which it is not known any more what ended it.
     Earlier,
 }
 
@@ -79,7 +79,7 @@ impl Overruled {
         match self {
             Self::Answered(_) => "the pause was answered before, and otherwise; that answer stands",
             Self::Time => "the time for an answer was over; what was decided then stands",
-            Self::Earlier => "that pause is over; the invocation slept again after it, and has ended",
+            Self::Earlier => "that pause is over; the invocation slept again after it",
         }
     }
 }
@@ -109,6 +109,9 @@ pub struct SuspendedTurn {
     pub tally: Option<Tally>,
     /// The part of its wake-up that is not registered yet, and will be by a sweep.
     pub late: Option<String>,
+    /// Reason for which the delivery that gets this answer changed nothing: it was for a pause before this one, which
+    /// had ended by another cause.
+    pub overruled: Option<Overruled>,
     /// True if this answer was given before, to another delivery.
     pub repeated: bool,
 }
@@ -162,6 +165,7 @@ impl SuspendedTurn {
             state: pause.state.to_map(),
             carried: pause.carried,
             late: None,
+            overruled: None,
             repeated: false,
         }
     }
@@ -180,6 +184,7 @@ impl SuspendedTurn {
             wake: paused.wake,
             carried: paused.carried,
             late: None,
+            overruled: None,
             repeated: true,
         }
     }

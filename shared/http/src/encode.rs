@@ -80,14 +80,18 @@ impl AnsweredCaller {
     }
 }
 
+/// Answer for a delivery that was taken before, by an invocation that has gone on since.
+pub(crate) fn stale(invocation_id: &InvocationId) -> TurnReply {
+    let told = TurnStale { status: Stale::Stale, invocation_id: invocation_id.as_str(), repeated: true };
+    TurnReply::new(200, json!(told))
+}
+
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` means that the outcome of the invocation is
     /// kept, even if it never slept.
     pub(crate) fn encode(&self, turn: &Turn, caller: &AnsweredCaller, kept: bool) -> TurnReply {
-        if let TurnOutcome::Completed(done) = &turn.outcome
-            && let Some(overruled) = &done.overruled
-        {
-            return RequestRefusal::overruled(&done.invocation_id, overruled).into();
+        if let Some(refusal) = RequestRefusal::of_overruled(&turn.outcome) {
+            return refusal.into();
         }
         log::turn(turn);
         match &turn.outcome {
@@ -103,11 +107,7 @@ impl App {
                 let expires_at = expires_at.to_string();
                 TurnReply::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
             }
-            TurnOutcome::Stale { invocation_id } => {
-                let status = Stale::Stale;
-                let invocation_id = invocation_id.as_str();
-                TurnReply::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
-            }
+            TurnOutcome::Stale { invocation_id } => stale(invocation_id),
         }
     }
 

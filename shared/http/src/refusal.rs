@@ -1,6 +1,6 @@
 use dormouse_engine::EngineError;
-use dormouse_harness::{Overruled, TurnError};
-use dormouse_ports::{Category, InvocationId, Map};
+use dormouse_harness::{Overruled, TurnError, TurnOutcome};
+use dormouse_ports::{Category, Map};
 use serde_json::{Value, json};
 
 use crate::reply::TurnReply;
@@ -50,15 +50,22 @@ impl RequestRefusal {
         Self::new(Category::SuspensionRecordInvalid, message).status(410)
     }
 
-    /// The answer of who asks changed nothing.
-    pub(crate) fn overruled(invocation_id: &InvocationId, overruled: &Overruled) -> Self {
+    /// The answer that led to `outcome` changed nothing, because another resolution of its pause counts.
+    pub(crate) fn of_overruled(outcome: &TurnOutcome) -> Option<Self> {
+        let (invocation_id, overruled, has_ended) = match outcome {
+            TurnOutcome::Completed(done) => (&done.invocation_id, done.overruled.as_ref()?, true),
+            TurnOutcome::Suspended(pause) => (&pause.invocation_id, pause.overruled.as_ref()?, false),
+            TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => return None,
+        };
         let decided = match overruled {
             Overruled::Answered(decided) => decided.clone(),
             Overruled::Time => None,
-            Overruled::Earlier => return Self::pause_over(),
+            // What counts is not known: who asks is told where the invocation is.
+            Overruled::Earlier if !has_ended => return None,
+            Overruled::Earlier => return Some(Self::pause_over()),
         };
         let error = TurnError::new(Category::SuspensionRecordInvalid, overruled.message()).of(invocation_id);
-        Self { decided: decided.map(Box::new), ..error.into() }
+        Some(Self { decided: decided.map(Box::new), ..error.into() })
     }
 
     /// Replaces the status, where HTTP has a more precise one than the category.

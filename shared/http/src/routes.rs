@@ -14,7 +14,7 @@ use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{
     ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, SignalDelivered,
-    TurnCanceled, TurnCompleted, TurnErrored, TurnSuspended,
+    TurnCanceled, TurnCompleted, TurnErrored, TurnStale, TurnSuspended,
 };
 use crate::{App, Request};
 
@@ -123,7 +123,14 @@ pub(crate) const LISTED: [DescribedRoute; 7] = [
         query: &[PART],
         takes: Some(schema::<Map>),
         is_repeatable: false,
-        gives: &[COMPLETED, SUSPENDED],
+        gives: &[
+            gives(
+                200,
+                "It has completed; or it had taken this answer before, and sleeps again.",
+                &[schema::<TurnCompleted<'_>>, schema::<TurnStale<'_>>],
+            ),
+            SUSPENDED,
+        ],
         fails: None,
         refuses: &[400, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
     },

@@ -1,14 +1,13 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::{
-    Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoreError, StoredList, WakePlan,
+    Answered, Category, EventShape, FanIn, InvocationId, Map, Owner, PauseEnd, SessionId, SignalId, StoreError,
+    StoredList, WakePlan,
 };
 
 /// Reads of invocations. Their claims and their changes are [`Commits`](crate::Commits).
@@ -234,6 +233,9 @@ pub struct PausedInvocation {
     /// Cause that ended the pause; unknown while it sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
+    /// The pause before this one, as it ended; unknown in the first, and in a record that is older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PauseEnd>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde takes")]
@@ -284,52 +286,6 @@ impl Resolution {
     }
 }
 
-/// An answer that ended a pause, to compare later ones with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
-    /// SHA-256 of the answer, in hexadecimal digits; the order of fields does not matter.
-    pub digest: String,
-    /// The answer itself, where it is small.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<Map>,
-    /// Of a pause that expected several signals: the answer of each part that had answered.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parts: BTreeMap<String, Answered>,
-}
-
-impl Answered {
-    /// The most bytes of JSON of an answer that is kept.
-    const MOST: usize = 2048;
-
-    /// The kept part of `payload`, without the fields that only the harness sets.
-    pub fn with(payload: &Map) -> Self {
-        Self::within(payload, Self::MOST)
-    }
-
-    /// The kept part of `payload`, which holds under the field `into` the answers of several parts, each with its share
-    /// of the bytes.
-    pub fn by_parts(payload: &Map, into: &str) -> Self {
-        let answers = payload.get(into).and_then(|all| all.get("answers")).and_then(serde_json::Value::as_object);
-        let share = Self::MOST / answers.map_or(1, Map::len).max(1);
-        let answers = answers.into_iter().flatten();
-        let answers =
-            answers.filter_map(|(part, answer)| Some((part.clone(), Self::within(answer.as_object()?, share))));
-        let parts = answers.collect();
-        Self { payload: None, parts, ..Self::with(payload) }
-    }
-
-    fn within(payload: &Map, most: usize) -> Self {
-        let mut payload = payload.clone();
-        payload.shift_remove(RESOLUTION);
-        payload.sort_keys();
-        payload.values_mut().for_each(serde_json::Value::sort_all_objects);
-        // A map of JSON can be written.
-        let bytes = serde_json::to_vec(&payload).unwrap_or_default();
-        let digest = hex::encode(Sha256::digest(&bytes));
-        Self { digest, payload: (bytes.len() <= most).then_some(payload), parts: BTreeMap::new() }
-    }
-}
-
 impl PausedInvocation {
     /// Shape of the events it waits for; `None` when it waits for none, or for one that no rule can carry.
     pub fn event_shape(&self) -> Option<EventShape> {
@@ -369,6 +325,7 @@ impl PausedInvocation {
             suspended_at: now,
             answered: None,
             resolution: None,
+            before: None,
         }
     }
 

@@ -57,6 +57,7 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod answered;
 mod attribute;
 mod bus;
 mod category;
@@ -93,6 +94,7 @@ pub mod tool;
 mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
+pub use answered::{Answered, PartEnd, PauseEnd};
 pub use attribute::AttributeValue;
 pub use bus::{BusError, Event, EventBus};
 pub use category::Category;
@@ -113,9 +115,9 @@ pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Answered, BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord,
-    InvocationStage, InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition,
-    PausedInvocation, RESOLUTION, Resolution, SignalDescriptor,
+    BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStage,
+    InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION,
+    Resolution, SignalDescriptor,
 };
 pub use journal::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedPage, FeedRequest, FeedRow,

@@ -4,6 +4,7 @@ mod access;
 mod answers;
 mod cancellations;
 mod document;
+mod late;
 mod long;
 mod parts;
 mod refusals;

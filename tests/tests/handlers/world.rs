@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Update, Wait, state};
+use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Rule, Update, Votes, Wait, record, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
@@ -72,6 +72,8 @@ impl World {
         let agents = dormouse_app::agents()
             .graph(move |_| Ok(approval(continued.clone(), breaks.clone())))
             .graph(|_| Ok(two_questions()))
+            .graph(|_| Ok(three_questions()))
+            .graph(|_| Ok(votes_and_question()))
             .graph(|_| Ok(swell()));
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
         let ids = Arc::new(CountingIds::default());
@@ -242,12 +244,70 @@ fn swell() -> CompiledGraph {
         .expect("a graph")
 }
 
+/// The question `number`: for as long as `timeout` says, if it says so.
+fn question(state: &Approval, number: u8) -> Result<Wait<Approval>, NodeError> {
+    let wait = Wait::signal(format!("{}-{number}", state.order), Answer::anything());
+    let timeout = Some(&state.timeout).filter(|timeout| !timeout.is_empty());
+    Ok(match timeout {
+        Some(timeout) => wait.or_default(timeout.parse::<Delay>()?, Approval::decision.set("nobody")),
+        None => wait,
+    })
+}
+
+/// `first -> second -> third`: three pauses, one after the other.
+fn three_questions() -> CompiledGraph {
+    Graph::<Approval>::new("three-questions")
+        .entry("first")
+        .wait("first", |state| question(state, 1))
+        .wait("second", |state| question(state, 2))
+        .wait("third", |state| question(state, 3))
+        .edge("first", "second")
+        .edge("second", "third")
+        .edge("third", END)
+        .compile()
+        .expect("a graph")
+}
+
+state! {
+    /// What the graph `votes-and-question` works on.
+    #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+    struct Vote {
+        order: String,
+        votes: Votes<Ballot>,
+    }
+}
+
+record! {
+    /// One answer of several.
+    #[derive(Clone, Debug, Serialize, Deserialize)]
+    struct Ballot {
+        decision: String,
+    }
+}
+
+/// `votes -> question`: a pause for two of three answers, and one for a single answer.
+fn votes_and_question() -> CompiledGraph {
+    Graph::<Vote>::new("votes-and-question")
+        .entry("votes")
+        .wait("votes", |state| {
+            let answer = Answer::new().required(Ballot::decision, Rule::text());
+            let wait = Wait::votes(format!("{}-votes", state.order), Vote::votes, answer);
+            let people = ["ada", "grace", "linus"];
+            Ok(people.into_iter().fold(wait, |wait, one| wait.part(one, format!("{}-{one}", state.order))).at_least(2))
+        })
+        .wait("question", |state| Ok(Wait::signal(format!("{}-question", state.order), Answer::anything())))
+        .edge("votes", "question")
+        .edge("question", END)
+        .compile()
+        .expect("a graph")
+}
+
 /// `first -> second`: two pauses, one after the other.
 fn two_questions() -> CompiledGraph {
     Graph::<Approval>::new("two-questions")
         .entry("first")
-        .wait("first", |state| Ok(Wait::signal(format!("{}-1", state.order), Answer::anything())))
-        .wait("second", |state| Ok(Wait::signal(format!("{}-2", state.order), Answer::anything())))
+        .wait("first", |state| question(state, 1))
+        .wait("second", |state| question(state, 2))
         .edge("first", "second")
         .edge("second", END)
         .compile()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_ports::{
     AnswerRule, Category, Claim, Commit, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits,
-    InvocationRecord, InvocationStatus, InvocationWrite, Journal, Map, PausedInvocation, SignalDescriptor, SuspendFrom,
-    limits,
+    InvocationRecord, InvocationStatus, InvocationWrite, Journal, Map, PauseEnd, PausedInvocation, SignalDescriptor,
+    SuspendFrom, limits,
 };
 use jiff::Timestamp;
 
@@ -85,7 +85,9 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
     let RunContext { engine, graph, run } = at;
     let now = engine.ports().clock.now();
     let unfit = |reason| {
-        let message = format!("the wait for signal `{}` cannot be arranged: {reason}", pause.descriptor.signal_id);
+        let of = format!("node `{}` of graph `{}`", pause.asked_by.join("."), graph.name());
+        let message =
+            format!("{of}: the wait for signal `{}` cannot be arranged: {reason}", pause.descriptor.signal_id);
         EngineError::new(Category::HarnessSignalSubscriptionFailed, message)
     };
     let wake = engine.ports().planner.plan(&pause.descriptor, now).map_err(unfit)?;
@@ -126,6 +128,7 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
         suspended_at: now,
         answered: None,
         resolution: None,
+        before: previous.and_then(PauseEnd::of),
     })
 }
 

@@ -317,6 +317,10 @@ impl<'r> Walk<'r> {
                 let failed = EngineError::new(Category::ParallelBranchesBranchFailed, error.message());
                 (failed.detail("branch_name", &*branch), error)
             }
+            Err(error) if error.category() == Some(&Category::HarnessSignalSubscriptionFailed) => {
+                let message = format!("node `{name}` of graph `{}`: {}", self.graph.name(), error.message());
+                (EngineError::new(Category::NodeException, message), error)
+            }
             Err(error) => (EngineError::new(Category::NodeException, error.message()), error),
         };
         failed.caused_by(error).at(name, state)

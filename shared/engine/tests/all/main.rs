@@ -7,3 +7,4 @@ mod middleware;
 mod properties;
 mod recorded;
 mod stage;
+mod waits;

@@ -6,8 +6,8 @@
 
 use dormouse_engine::admit_answer;
 use dormouse_ports::{
-    Answered, Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation,
-    RESOLUTION, Resolution,
+    Answered, Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PauseEnd,
+    PausedInvocation, RESOLUTION, Resolution,
 };
 
 use super::delivery::{FoundDelivery, SignalTarget};
@@ -137,10 +137,8 @@ pub(super) fn answer_to(
     let overruled = overruled(&record.paused, generation, addressee, sent);
     match TurnOutcome::stored(record) {
         TurnOutcome::Completed(done) => TurnOutcome::Completed(Box::new(CompletedTurn { overruled, ..*done })),
-        other @ (TurnOutcome::Suspended(_)
-        | TurnOutcome::Errored(_)
-        | TurnOutcome::Buffered { .. }
-        | TurnOutcome::Stale { .. }) => other,
+        TurnOutcome::Suspended(pause) => TurnOutcome::Suspended(Box::new(SuspendedTurn { overruled, ..*pause })),
+        other @ (TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. }) => other,
     }
 }
 
@@ -157,8 +155,9 @@ fn overruled(
     addressee: &SignalTarget,
     sent: &Map,
 ) -> Option<Overruled> {
-    if generation.is_some_and(|generation| generation < paused.generation) {
-        return Some(Overruled::Earlier);
+    if let Some(generation) = generation.filter(|generation| *generation < paused.generation) {
+        let known = paused.before.as_ref().filter(|before| before.generation == generation);
+        return known.map_or(Some(Overruled::Earlier), |before| overruled_before(before, addressee, sent));
     }
     let by_time = matches!(paused.resolution, Some(Resolution::TimedOut | Resolution::Woken));
     let part = paused.fan_in.as_ref().and_then(|fan_in| part_of(fan_in, addressee).ok());
@@ -175,6 +174,20 @@ fn overruled(
         None if by_time => Some(Overruled::Time),
         // This part had not answered when others had decided.
         None => part.and(paused.answered.as_ref()).map(|_| Overruled::Answered(None)),
+    }
+}
+
+/// The same for the pause before the last one.
+fn overruled_before(before: &PauseEnd, addressee: &SignalTarget, sent: &Map) -> Option<Overruled> {
+    let part = before.parts.iter().find(|one| match addressee {
+        SignalTarget::Part(part) => one.part == *part,
+        SignalTarget::Signal(id) => one.signal_id == *id,
+        SignalTarget::Pause => false,
+    });
+    match part.map_or(&before.answer, |part| &part.answer) {
+        Some(standing) => (Answered::with(sent).digest != *standing).then_some(Overruled::Answered(None)),
+        None if before.resolution != Resolution::Signalled => Some(Overruled::Time),
+        None => Some(part.map_or(Overruled::Earlier, |_| Overruled::Answered(None))),
     }
 }
 

@@ -2,13 +2,13 @@
 //! for the holder of the address of a pause; canceling also for the holder of the signal key.
 
 use dormouse_api::Proof;
-use dormouse_harness::{Callback, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Callback, Overruled, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::encode::{AnsweredCaller, CANCEL, STATUS};
+use crate::encode::{AnsweredCaller, CANCEL, STATUS, stale};
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{Canceled, TurnCanceled};
@@ -49,10 +49,12 @@ impl App {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
                 Err(RequestRefusal::no_invocation())
             }
-            // It sleeps again, and this delivery did not bring it there.
-            TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => {
-                Err(RequestRefusal::pause_over())
-            }
+            // It sleeps again, and this delivery did not bring it there. Its pauses of today are not for this caller.
+            TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => match pause.overruled {
+                None => Ok(stale(&pause.invocation_id)),
+                Some(Overruled::Earlier) => Err(RequestRefusal::pause_over()),
+                Some(Overruled::Answered(_) | Overruled::Time) => Ok(self.encode(&turn, &caller, true)),
+            },
             TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)

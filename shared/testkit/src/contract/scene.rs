@@ -69,6 +69,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         suspended_at: at(0),
         answered: None,
         resolution: None,
+        before: None,
     }
 }
 
