@@ -47,7 +47,7 @@ pub use asking::ModelHook;
 pub use compact::Compaction;
 pub use hooks::HookPart;
 use parts::Markers;
-pub use parts::{AgentLimits, AgentParts, DeltaSink, ModelPart, ToolPart};
+pub use parts::{AgentLimits, AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 pub use run::{
     ActionProgress, AgentRun, AskedAction, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply,
     RunUsage, TerminalReason, Thinking,

@@ -12,7 +12,7 @@ use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
 use crate::recorded_outside::{recording, replaying};
-use crate::{PersonaSpec, Personas};
+use crate::{LiveText, PersonaSpec, Personas};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
@@ -143,6 +143,7 @@ pub struct Agents {
     agents: Vec<Agent>,
     source: Option<MakesSource>,
     tour: Option<String>,
+    live: LiveText,
     catalog: Vec<CatalogLine>,
 }
 
@@ -205,6 +206,17 @@ impl Agents {
     #[must_use]
     pub fn of_source(self, make: impl Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync + 'static) -> Self {
         Self { source: Some(MakesSource(Arc::new(make))), ..self }
+    }
+
+    /// The text of answers of their models is in `live` while it comes. A server shows it to streams that ask for it.
+    #[must_use]
+    pub fn with_live(self, live: LiveText) -> Self {
+        Self { live, ..self }
+    }
+
+    /// The text of answers of their models while it comes.
+    pub fn live(&self) -> &LiveText {
+        &self.live
     }
 
     /// Also a guided tour of them, which local mode prints in place of its own greeting: lines with four spaces in front

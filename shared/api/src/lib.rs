@@ -79,5 +79,5 @@ pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
 pub use runtime::ToolInfo;
 pub use signature::{SignatureScheme, SignedBody, standard_signature};
-pub use stream::{AppendNotifier, AppendSignal, StreamItem, StreamLimits, StreamOptions, Streams};
+pub use stream::{AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, Streams, TextDelta};
 pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, webhook_graph};

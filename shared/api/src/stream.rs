@@ -9,9 +9,13 @@
 //! has, and comes back with it. Nothing is made that no client takes: a client that reads slowly slows down its own
 //! reads of the store only.
 //!
+//! A client that asks for it (`deltas=true`) is also shown the text of answers while it comes from a model ([`LiveText`]),
+//! where the run and the stream are in one process.
+//!
 //! A key that is revoked while a stream runs ends it with the stream's life at the latest.
 
 mod limiter;
+mod live;
 mod notifier;
 mod reading;
 mod source;
@@ -28,6 +32,7 @@ use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
 
+pub use live::{LiveText, TextDelta};
 pub use notifier::{AppendNotifier, AppendSignal};
 
 use crate::{Call, Operations};
@@ -35,11 +40,17 @@ use limiter::StreamLimiter;
 use reading::{StreamReading, StreamRequest};
 use source::EventSource;
 
+/// Name of the parameter by which a client asks for the text of answers while it comes.
+const DELTAS: &str = "deltas";
+
 /// Item of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// The next events, at least one.
     Events(Vec<Event>),
+    /// Pieces of answers under way, at least one, for a client that asked for them. They are no events: no cursor stands
+    /// for one, and a client that comes back is not shown them again.
+    Text(Vec<TextDelta>),
     /// Nothing happened for as long as a connection may be silent. Never before the first events.
     Heartbeat,
     /// The stream cannot go on; nothing follows.
@@ -107,6 +118,7 @@ struct StreamShared {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
+    live: LiveText,
     limits: StreamLimits,
     limiter: Arc<StreamLimiter>,
 }
@@ -118,15 +130,16 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Streams of what `records` hold. Committers in the same process may ring `notifier`.
+    /// Streams of what `records` hold. Committers in the same process may ring `notifier`; answers that come in it are in
+    /// `live`.
     pub fn new(
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
-        notifier: AppendNotifier,
+        (notifier, live): (AppendNotifier, LiveText),
         limits: StreamLimits,
     ) -> Self {
         let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each, limits.of_tenant));
-        Self(Arc::new(StreamShared { records, clock, notifier, limits, limiter }))
+        Self(Arc::new(StreamShared { records, clock, notifier, live, limits, limiter }))
     }
 
     /// The stream that `call` asks for; `time_left` is how long the worker lives.
@@ -146,13 +159,14 @@ impl Streams {
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let request_id = resume.request_id.to_owned();
         let time_left = resume.time_left;
+        let deltas = call.query.get(DELTAS) == Some("true");
         let opened = match after {
             Ok(after) => EventSource::open(&self.0.records, operations, call, after).await?,
             Err(error) => Err(error),
         };
         match opened {
             Ok(source) => {
-                let asked = StreamRequest { cursor, request_id, time_left };
+                let asked = StreamRequest { cursor, request_id, time_left, deltas };
                 Ok(stream::unfold(StreamReading::new(self.0.clone(), source, permit, asked), StreamReading::next)
                     .boxed())
             }

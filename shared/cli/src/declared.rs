@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dormouse_agent::bundle::BundleStore;
-use dormouse_agent::graph::DeltaSink;
+use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
-use dormouse_api::{Agents, CatalogLine};
+use dormouse_api::{Agents, CatalogLine, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom, agents};
 use dormouse_fetch::NetworkFetch;
 use dormouse_local::{FolderObjects, program};
+use dormouse_ports::model::DeltaKind;
 use dormouse_ports::tool::ToolSources;
 use dormouse_ports::{Clock, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
@@ -44,7 +45,7 @@ pub(crate) struct DeclaredAgents {
 }
 
 /// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
-/// standard error stream.
+/// standard error stream. Text of answers goes to `deltas` while it comes, or else to the streams of whoever serves them.
 pub(crate) async fn declared(
     folder: &Path,
     data: &Path,
@@ -53,7 +54,9 @@ pub(crate) async fn declared(
     let workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
-    let ports = ports(Arc::new(tools(folder)?), deltas);
+    let live = LiveText::default();
+    let deltas = deltas.unwrap_or_else(|| Arc::new(ShownLive(live.clone())));
+    let ports = ports(Arc::new(tools(folder)?), Some(deltas));
     let found = agents(&workspace, &ports).await;
     for sentence in &found.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;
@@ -62,17 +65,38 @@ pub(crate) async fn declared(
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
     let listed = lines(&catalog(&workspace, &platform()));
-    let source = Agents::new().with_tour(tour(first, data)).with_catalog(listed).of_source(move |outside| {
-        Arc::new(PublishedAgents::new(PublishedFrom {
-            store: store.clone(),
-            workspaces: vec![NAME.to_owned()],
-            platform: platform(),
-            ports: ports.clone(),
-            outside: outside.clone(),
-            refresh: Some(refresh.clone()),
-        }))
-    });
+    let source =
+        Agents::new().with_tour(tour(first, data)).with_live(live).with_catalog(listed).of_source(move |outside| {
+            Arc::new(PublishedAgents::new(PublishedFrom {
+                store: store.clone(),
+                workspaces: vec![NAME.to_owned()],
+                platform: platform(),
+                ports: ports.clone(),
+                outside: outside.clone(),
+                refresh: Some(refresh.clone()),
+            }))
+        });
     Ok(DeclaredAgents { agents: source, names: found.names, mirrored: workspace.settings.mirrors_history() })
+}
+
+/// Shows the text of answers to the streams of this process. Only runs of sessions have any, and what a model thinks is
+/// not shown.
+struct ShownLive(LiveText);
+
+impl DeltaSink for ShownLive {
+    /// The next piece says that the answer begins again.
+    fn began(&self, _: &AnswerUnderWay) {}
+
+    fn delta(&self, answer: &AnswerUnderWay, kind: DeltaKind, from: u64, text: &str) {
+        let Some(session) = answer.session.as_ref().filter(|_| kind == DeltaKind::Content) else { return };
+        self.0.show(&TextDelta {
+            session_id: session.as_str().into(),
+            task_id: answer.invocation.as_str().into(),
+            step: answer.step,
+            from,
+            text: text.to_owned(),
+        });
+    }
 }
 
 /// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests.

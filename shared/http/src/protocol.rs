@@ -109,10 +109,14 @@ impl Protocol {
     }
 }
 
+/// The name of the event that shows a piece of an answer under way. It is no event of the protocol.
+pub(crate) const DELTA: &str = "message.delta";
+
 /// `item` as blocks of server-sent events.
 fn blocks(item: &StreamItem) -> Vec<u8> {
     match item {
         StreamItem::Events(events) => events.iter().map(sse::event).collect::<String>(),
+        StreamItem::Text(pieces) => pieces.iter().map(|piece| sse::passing(DELTA, piece)).collect(),
         StreamItem::Heartbeat => sse::HEARTBEAT.to_owned(),
         StreamItem::Failed { cursor, error } => sse::error(cursor, error),
     }

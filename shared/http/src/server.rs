@@ -4,7 +4,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Operations, StreamItem, StreamLimits, Streams, WebhookKeys};
+use dormouse_api::{
+    Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
+};
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
 use dormouse_protocol::cursor::Cursors;
@@ -42,6 +44,8 @@ pub struct ProtocolConfig {
     pub stream_url: Option<String>,
     /// Rung by commits of this process.
     pub notifier: AppendNotifier,
+    /// Text of answers that come from models in this process.
+    pub live: LiveText,
     /// Limits of streams.
     pub streams: StreamLimits,
     /// Origins of the pages of browsers that may ask.
@@ -71,6 +75,7 @@ impl ProtocolConfig {
             base_url: None,
             stream_url: None,
             notifier: AppendNotifier::default(),
+            live: LiveText::default(),
             streams: StreamLimits::default(),
             origins: Origins::default(),
             reads_only: false,
@@ -157,7 +162,7 @@ impl Server {
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
             keys: app.doorkeeper().keys.clone(),
-            streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
+            streams: Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams),
             about,
             clock,
             described: LazyLock::new(describe),

@@ -35,6 +35,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::protocol::DELTA;
 use crate::{Content, Findings, Request, Response, Server};
 
 /// The largest frame that a client may send, in bytes.
@@ -238,6 +239,9 @@ fn frames(items: BoxStream<'static, StreamItem>, since: Timestamp) -> impl futur
     items.flat_map(move |item| {
         let frames: Vec<String> = match item {
             StreamItem::Events(events) => events.iter().map(shown).collect(),
+            StreamItem::Text(pieces) => {
+                pieces.iter().map(|piece| json!({ "type": DELTA, "delta": piece }).to_string()).collect()
+            }
             StreamItem::Heartbeat => vec![json!({ "type": "ping" }).to_string()],
             StreamItem::Failed { cursor, error } => {
                 vec![json!({ "type": "error", "id": null, "cursor": cursor, "error": error.error }).to_string()]

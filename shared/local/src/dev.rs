@@ -254,6 +254,7 @@ async fn run(
     let wire = ProtocolConfig {
         base_url: Some(address.clone()),
         notifier,
+        live: agents.live().clone(),
         origins: Origins::loopback(),
         may_repair: true,
         sockets: true,

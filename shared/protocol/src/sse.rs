@@ -1,6 +1,7 @@
 //! Server-sent events: blocks of a stream as a server writes them, and a reader for clients.
 //!
-//! Lines end with LF alone. Every block has `id`, `event` and `data`, in this order. Between blocks, never before the
+//! Lines end with LF alone. Every block has `id`, `event` and `data`, in this order; one of [what passes](passing) has no
+//! `id`. Between blocks, never before the
 //! first, comments keep the connection alive. A stream that cannot go on ends with a block of the event [`ERROR`].
 
 mod read;
@@ -32,10 +33,15 @@ pub fn error(last_event_id: &str, error: &ErrorResponse) -> String {
     block(last_event_id, ERROR, error)
 }
 
-fn block(id: &str, event: &str, data: &impl Serialize) -> String {
+/// The block of something that is shown and not kept: the cursor of the client stays where it is.
+pub fn passing(event: &str, data: &impl Serialize) -> String {
     // JSON without line breaks: in strings they are escaped. The types of this crate always are JSON.
     let data = serde_json::to_string(data).unwrap_or_default();
-    format!("id: {}\nevent: {}\ndata: {data}\n\n", line(id), line(event))
+    format!("event: {}\ndata: {data}\n\n", line(event))
+}
+
+fn block(id: &str, event: &str, data: &impl Serialize) -> String {
+    format!("id: {}\n{}", line(id), passing(event, data))
 }
 
 /// `text` up to what would end its line, or make a reader ignore it.

@@ -43,6 +43,8 @@ impl Answering<'_> {
         let mut assembler = self.wire.assembler();
         let mut frames = Frames::new(self.wire.framing());
         let mut bytes = 0;
+        // What came before the first event; all of it, where the answer is no stream.
+        let mut unframed = Some(Vec::new());
         while let Some(portion) = answer.body.next().await {
             let portion = portion.map_err(|error| of_fetch(&error))?;
             bytes += portion.len();
@@ -50,7 +52,9 @@ impl Answering<'_> {
                 return Err(of_fetch(&FetchError::TooLarge(most)));
             }
             frames.feed(&portion);
+            unframed.iter_mut().for_each(|begun| begun.extend_from_slice(&portion));
             while let Some(frame) = frames.next().map_err(|malformed| of_malformed(malformed, None))? {
+                unframed = None;
                 match self.take(&mut *assembler, frame) {
                     Ok(Progress::More) => {}
                     Ok(Progress::Done) => return Ok(assembler.whole(None)),
@@ -59,6 +63,9 @@ impl Answering<'_> {
             }
         }
         let last = frames.last().map_err(|malformed| of_malformed(malformed, None))?;
+        if let (None, Some(answer)) = (&last, unframed.as_deref().and_then(unstreamed)) {
+            return answer.map_err(|malformed| of_malformed(malformed, None));
+        }
         if let Some(Err(fault)) = last.map(|frame| self.take(&mut *assembler, frame)) {
             return self.broken_off(assembler, fault);
         }
@@ -95,6 +102,15 @@ impl Answering<'_> {
             }
         }
     }
+}
+
+/// What a server answers that streams nothing: the answer whole. `None` for what is no answer at all.
+fn unstreamed(body: &[u8]) -> Option<Result<Value, Malformed>> {
+    let body = body.trim_ascii_start();
+    matches!(body.first()?, b'{' | b'[' | b'<').then(|| {
+        dormouse_json::read(body, dormouse_json::STATE)
+            .map_err(|error| Malformed(format!("it is neither a stream of events nor JSON: {error}")))
+    })
 }
 
 /// The status that an error within a stream of status 200 stands for.

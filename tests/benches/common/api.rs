@@ -126,12 +126,22 @@ impl Deployment {
 
     /// The same, with `key` for repetitions.
     pub(crate) async fn ask(&self, path: &str, body: &Value, key: Option<String>) -> Value {
-        let found = Operation::find("POST", path).expect("an operation");
-        let body = Body::read(found.operation, Some("application/json"), body.to_string().as_bytes());
-        let call = Call {
+        let call = self.call(("POST", path), "", body, key);
+        match self.api.serve(call).await {
+            Ok(CallAnswer::Json(_, value)) => value,
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    /// The call of the operation at `path`.
+    pub(crate) fn call(&self, (method, path): (&str, &str), query: &str, body: &Value, key: Option<String>) -> Call {
+        let found = Operation::find(method, path).expect("an operation");
+        let read = |body: &Value| Body::read(found.operation, Some("application/json"), body.to_string().as_bytes());
+        let body = if body.is_null() { Ok(Body::default()) } else { read(body) };
+        Call {
             operation: found.operation,
             params: found.params,
-            query: Query::parse("").expect("no query"),
+            query: Query::parse(query).expect("a query"),
             body: body.expect("a body"),
             actor: Actor {
                 name: "ada".to_owned(),
@@ -144,10 +154,6 @@ impl Deployment {
             idempotency_key: IdempotencyKey::read(key.as_deref()).expect("a key"),
             target: found.target,
             now: SystemClock::default().now(),
-        };
-        match self.api.serve(call).await {
-            Ok(CallAnswer::Json(_, value)) => value,
-            other => panic!("{path}: {other:?}"),
         }
     }
 

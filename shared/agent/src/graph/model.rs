@@ -1,9 +1,10 @@
 //! The node that asks the model: one call, and what follows from its answer, in one commit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, Update, record};
+use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
     ModelErrorCategory, Response, RetryPolicy,
@@ -19,7 +20,7 @@ use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call, tools_missing};
 use super::gates::{self, at_end};
-use super::parts::{AgentParts, DeltaSink, Markers};
+use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::toolset::Toolset;
@@ -283,12 +284,14 @@ pub(crate) fn cost(parts: &AgentParts, response: &Response) -> f64 {
     parts.model.prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
 }
 
-fn options(parts: &AgentParts, invocation: &InvocationId, step: u64) -> CallOptions {
+fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOptions {
+    // What a hook may change is shown when it has.
+    let is_final = !parts.hooks.iter().any(|hook| hook.definition.events.contains(&HookEvent::AfterModelCall));
     let observer: Arc<dyn CallObserver> = match &parts.deltas {
-        Some(sink) => Arc::new(Forwarding { sink: sink.clone(), invocation: invocation.clone(), step }),
-        None => Arc::new(()),
+        Some(sink) if is_final => Arc::new(Forwarding::to(sink.clone(), invocation.clone(), steps + 1)),
+        Some(_) | None => Arc::new(()),
     };
-    let seed = of_value(&(invocation.as_str(), step));
+    let seed = of_value(&(invocation.as_str(), steps));
     let retry = RetryPolicy::new(Arc::new(move || spread(&seed))).heeding_retry_after(HEEDED);
     CallOptions { observer, retry: Some(retry), timeout: Some(parts.model.timeout) }
 }
@@ -302,23 +305,32 @@ fn spread(seed: &str) -> f64 {
 /// Hands pieces of the answer on.
 struct Forwarding {
     sink: Arc<dyn DeltaSink>,
-    invocation: InvocationId,
-    step: u64,
+    answer: AnswerUnderWay,
+    /// Characters of what the user is told, and of what the model thinks.
+    shown: [AtomicU64; 2],
 }
 
 impl CallObserver for Forwarding {
     fn observe(&self, event: CallEvent<'_>) {
         match event {
-            CallEvent::AttemptStarted { .. } => self.sink.began(&self.invocation, self.step),
-            CallEvent::Token { kind, text } => self.delta(kind, text),
+            CallEvent::AttemptStarted { .. } => {
+                self.shown.iter().for_each(|shown| shown.store(0, Ordering::Relaxed));
+                self.sink.began(&self.answer);
+            }
+            CallEvent::Token { kind, text } => {
+                let shown = &self.shown[usize::from(kind != DeltaKind::Content)];
+                let from = shown.fetch_add(text.chars().count() as u64, Ordering::Relaxed);
+                self.sink.delta(&self.answer, kind, from, text);
+            }
             CallEvent::AttemptSucceeded { .. } | CallEvent::AttemptFailed { .. } => {}
         }
     }
 }
 
 impl Forwarding {
-    fn delta(&self, kind: DeltaKind, text: &str) {
-        self.sink.delta(&self.invocation, kind, text);
+    fn to(sink: Arc<dyn DeltaSink>, invocation: InvocationId, step: u64) -> Self {
+        let session = current().and_then(|identity| identity.session_id.clone());
+        Self { sink, answer: AnswerUnderWay { invocation, session, step }, shown: Default::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
-use dormouse_ports::{Clock, IdSource, InvocationId};
+use dormouse_ports::{Clock, IdSource, InvocationId, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
 use super::hooks::HookPart;
@@ -143,13 +143,24 @@ impl Default for AgentLimits {
     }
 }
 
+/// An answer of a model that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerUnderWay {
+    /// The run that it is for.
+    pub invocation: InvocationId,
+    /// Its session, if it has one.
+    pub session: Option<SessionId>,
+    /// Which call of the model by that run it answers, from 1.
+    pub step: u64,
+}
+
 /// Receives pieces of answers in the process in which they arrive. They are for the eye: what counts is recorded.
 pub trait DeltaSink: Send + Sync {
-    /// A new attempt at model call `step` of `invocation` begins: pieces of an earlier one are void.
-    fn began(&self, invocation: &InvocationId, step: u64);
+    /// A new attempt at a model call begins: pieces of an earlier one are void.
+    fn began(&self, answer: &AnswerUnderWay);
 
-    /// A piece of the answer has arrived. It must return at once.
-    fn delta(&self, invocation: &InvocationId, kind: DeltaKind, text: &str);
+    /// A piece has arrived, behind so many characters of its kind. It must return at once.
+    fn delta(&self, answer: &AnswerUnderWay, kind: DeltaKind, from: u64, text: &str);
 }
 
 /// Calls that this process has marked as begun, and not yet started: only here they may start. What another worker

@@ -14,14 +14,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{EngineError, Twin};
 use dormouse_ports::model::DeltaKind;
-use dormouse_ports::{Clock, IdSource, InvocationId, Map, PARENT, ReplayMaterial};
+use dormouse_ports::{Clock, IdSource, Map, PARENT, ReplayMaterial};
 use jiff::Timestamp;
 
 use self::hooks::RecordedHook;
 use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
-use super::parts::{AgentParts, DeltaSink, ModelPart, ToolPart};
+use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 use super::{HookPart, graph};
 use crate::workspace::AgentMode;
 
@@ -125,7 +125,7 @@ impl IdSource for Numbers {
 struct Nobody;
 
 impl DeltaSink for Nobody {
-    fn began(&self, _: &InvocationId, _: u64) {}
+    fn began(&self, _: &AnswerUnderWay) {}
 
-    fn delta(&self, _: &InvocationId, _: DeltaKind, _: &str) {}
+    fn delta(&self, _: &AnswerUnderWay, _: DeltaKind, _: u64, _: &str) {}
 }

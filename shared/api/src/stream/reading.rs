@@ -1,12 +1,14 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_protocol::{Event, ProtocolError};
-use futures::future::{Either, select};
+use futures::future::{Either, pending, select};
 
 use super::limiter::StreamPermit;
-use super::source::EventSource;
-use super::{AppendSignal, StreamItem, StreamShared};
+use super::live::LiveListener;
+use super::source::{Batch, EventSource};
+use super::{AppendSignal, StreamItem, StreamShared, TextDelta};
 
 /// Kept back from the life of the worker, to end the response in order.
 const TO_END: Duration = Duration::from_secs(2);
@@ -20,12 +22,21 @@ pub(super) struct StreamRequest {
     pub(super) request_id: String,
     /// Time that the worker has left.
     pub(super) time_left: Option<Duration>,
+    /// True if the client asks for the text of answers while it comes.
+    pub(super) deltas: bool,
 }
 
 /// A stream that is being taken: its source and its position.
 pub(super) struct StreamReading {
     shared: Arc<StreamShared>,
     source: EventSource,
+    /// Text of answers under way, where the client asks for it.
+    live: Option<LiveListener>,
+    /// Events that follow the pieces that were yielded before them.
+    held: Option<Batch>,
+    /// Notifies of what is appended behind the last look, where that found nothing.
+    appended: Option<AppendSignal>,
+    looked_at: Duration,
     /// Given back with the stream.
     _permit: StreamPermit,
     /// By which id its request goes in the log.
@@ -54,13 +65,26 @@ impl StreamReading {
         let limits = &shared.limits;
         let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
         let pause = limits.poll_soonest;
-        let StreamRequest { cursor, request_id, .. } = asked;
-        let begun = false;
-        let bytes = 0;
-        let over = false;
-        let told_at = now;
-        let ends_at = now + left;
-        Self { source, _permit: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
+        let StreamRequest { cursor, request_id, deltas, .. } = asked;
+        let place = source.place().filter(|_| deltas);
+        let live = place.map(|(session, task)| shared.live.listen(session, task));
+        Self {
+            source,
+            live,
+            held: None,
+            appended: None,
+            looked_at: now,
+            _permit: permit,
+            request_id,
+            cursor,
+            begun: false,
+            bytes: 0,
+            told_at: now,
+            ends_at: now + left,
+            pause,
+            over: false,
+            shared,
+        }
     }
 
     /// The next item of the stream, and what goes on behind it.
@@ -69,22 +93,46 @@ impl StreamReading {
             if self.over || self.shared.clock.monotonic() >= self.ends_at {
                 return None;
             }
-            // Listens before it looks, so that what is appended in between completes the signal.
-            let appended = self.shared.notifier.listen(self.source.name());
-            let item = match self.source.look(self.shared.limits.page).await {
-                Ok(batch) if batch.events.is_empty() && batch.more => continue,
-                Ok(batch) => self.emit(batch.events, batch.more),
-                Err(error) => Some(self.fail(error)),
+            let item = match self.appended.take() {
+                Some(appended) => self.wait(appended).await,
+                None => self.look().await,
             };
             if let Some(item) = item {
                 self.told_at = self.shared.clock.monotonic();
                 return Some((item, self));
             }
-            if let Some(heartbeat) = self.wait(appended).await {
-                self.told_at = self.shared.clock.monotonic();
-                return Some((heartbeat, self));
-            }
         }
+    }
+
+    /// What has been appended, behind the text that came before that.
+    async fn look(&mut self) -> Option<StreamItem> {
+        // Listens before it looks, so that what is appended in between completes the signal.
+        let appended = self.shared.notifier.listen(self.source.name());
+        self.looked_at = self.shared.clock.monotonic();
+        let looked = match self.held.take() {
+            Some(batch) => Ok(batch),
+            None => self.source.look(self.shared.limits.page).await,
+        };
+        let batch = match looked {
+            Ok(batch) if batch.events.is_empty() && batch.more => return None,
+            Ok(batch) => batch,
+            Err(error) => return Some(self.fail(error)),
+        };
+        let pieces = self.pieces();
+        if !pieces.is_empty() {
+            self.held = Some(batch).filter(|batch| !batch.events.is_empty());
+            return Some(StreamItem::Text(pieces));
+        }
+        let item = self.emit(batch.events, batch.more);
+        if item.is_none() {
+            self.appended = Some(appended);
+        }
+        item
+    }
+
+    /// Pieces of answers that have come since.
+    fn pieces(&self) -> Vec<TextDelta> {
+        self.live.as_ref().map(LiveListener::take).unwrap_or_default()
     }
 
     /// `events`, or as many of them as the stream may still have; nothing if there are none.
@@ -127,7 +175,7 @@ impl StreamReading {
         StreamItem::Failed { cursor: self.cursor.clone(), error: error.into_response(&*self.request_id) }
     }
 
-    /// Waits until it is worth to look again; a heartbeat if one is due.
+    /// Waits until it is worth to look again; text that comes meanwhile, or a heartbeat if one is due.
     async fn wait(&mut self, appended: AppendSignal) -> Option<StreamItem> {
         if self.over {
             return None;
@@ -136,10 +184,25 @@ impl StreamReading {
         let limits = &self.shared.limits;
         let now = clock.monotonic();
         let silent_until = self.told_at + limits.heartbeat;
-        let until = (now + self.pause).min(self.ends_at);
+        let until = (self.looked_at + self.pause).min(self.ends_at);
         let until = if self.begun { until.min(silent_until) } else { until };
-        match select(appended, clock.sleep(until.saturating_sub(now))).await {
-            Either::Left(_) => self.pause = limits.poll_soonest,
+        let live = self.live.as_ref();
+        let text = pin!(async {
+            match live {
+                // It ends with its listener, which is here.
+                Some(live) => drop(live.signal().await),
+                None => pending().await,
+            }
+        });
+        let happens = select(appended, text);
+        match select(happens, clock.sleep(until.saturating_sub(now))).await {
+            Either::Left((Either::Left(_), _)) => self.pause = limits.poll_soonest,
+            Either::Left((Either::Right((_, appended)), _)) => {
+                // Nothing was appended: the store is not asked for the sake of a word.
+                self.appended = Some(appended);
+                let pieces = self.pieces();
+                return (!pieces.is_empty()).then_some(StreamItem::Text(pieces));
+            }
             Either::Right(_) => self.pause = (self.pause * 2).min(limits.poll_latest),
         }
         let due = self.begun && self.shared.clock.monotonic() >= silent_until;

@@ -87,6 +87,14 @@ impl EventSource {
         }
     }
 
+    /// Its session, and the task that it is of if it is of one; `None` for all sessions.
+    pub(super) fn place(&self) -> Option<(SessionId, Option<TaskId>)> {
+        match self {
+            Self::Session { session_id, task_id, .. } => Some((session_id.as_str().into(), task_id.clone())),
+            Self::All { .. } => None,
+        }
+    }
+
     /// True if `event` is the last thing that happens to what the stream is about.
     pub(super) fn ends_with(&self, event: &Event) -> bool {
         let over = matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled);

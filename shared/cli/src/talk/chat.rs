@@ -258,13 +258,14 @@ impl Conversation {
             let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
             let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
         }
+        self.screen.answered();
         Ok(())
     }
 
     async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut Lines) -> Result<Option<Map>, TalkError> {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
-        self.screen.line(&format!("{BOLD}? {}{PLAIN}", plain(question)));
+        self.screen.question(question);
         let calls = request.get("calls").and_then(Value::as_object).into_iter().flatten();
         for (_, call) in calls.filter(|(name, _)| part.is_none_or(|part| part == *name)) {
             let tool = call["tool"].as_str().unwrap_or_default();

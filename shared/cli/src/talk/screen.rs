@@ -3,8 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
-use dormouse_agent::graph::DeltaSink;
-use dormouse_ports::InvocationId;
+use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::DeltaKind;
 use tokio::sync::mpsc;
 
@@ -53,6 +52,8 @@ struct Shown {
     held: Vec<String>,
     /// Pieces of answers that were stopped are not shown.
     stopped: bool,
+    /// The last whole message.
+    said: String,
 }
 
 impl Shown {
@@ -103,11 +104,28 @@ impl Screen {
             let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let seen = shown.live.trim() == text.trim();
             shown.live.clear();
+            text.trim().clone_into(&mut shown.said);
             seen
         };
         if !seen {
             self.line(&screened(text));
         }
+    }
+
+    /// A question, unless it is what was said last.
+    pub(super) fn question(&self, text: &str) {
+        let before = {
+            let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut shown.said, text.trim().to_owned())
+        };
+        if before != text.trim() {
+            self.line(&format!("{BOLD}? {}{PLAIN}", plain(text)));
+        }
+    }
+
+    /// The question was answered: the next one is shown, whatever it says.
+    pub(super) fn answered(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).said.clear();
     }
 
     /// The answer under way is stopped.
@@ -126,7 +144,7 @@ impl Screen {
 }
 
 impl DeltaSink for Screen {
-    fn began(&self, _: &InvocationId, _: u64) {
+    fn began(&self, _: &AnswerUnderWay) {
         self.write(|shown, out| {
             shown.stopped = false;
             let cut = !std::mem::take(&mut shown.live).is_empty();
@@ -137,7 +155,7 @@ impl DeltaSink for Screen {
         });
     }
 
-    fn delta(&self, _: &InvocationId, kind: DeltaKind, text: &str) {
+    fn delta(&self, _: &AnswerUnderWay, kind: DeltaKind, _: u64, text: &str) {
         if kind == DeltaKind::Content {
             self.write(|shown, out| {
                 if shown.stopped {

@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
-use dormouse_api::{AppendNotifier, Call, CallAnswer, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{
+    AppendNotifier, Call, CallAnswer, Keys, LiveText, Operations, RecordingEngine, RecordingStore, StreamLimits,
+};
 use dormouse_engine::{END, Graph, Update, state};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_http::{
@@ -217,6 +219,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         base_url: Some("https://agents.example.com".to_owned()),
         stream_url: None,
         notifier: notifier.clone(),
+        live: LiveText::default(),
         streams,
         origins: Origins::parse("https://app.example.com").unwrap(),
         may_repair: false,

@@ -174,7 +174,7 @@ operations! {
     ListSessionEvents "listSessionEvents" Get "/v1/sessions/{session_id}/events" Events Core Needs(EventsRead), Range []
         (none) -> (json 200 List<Event>);
     /// Streams the events of a session.
-    StreamSessionEvents "streamSessionEvents" Get "/v1/sessions/{session_id}/events/stream" Events Core Needs(EventsRead), Stream []
+    StreamSessionEvents "streamSessionEvents" Get "/v1/sessions/{session_id}/events/stream" Events Core Needs(EventsRead), Stream ["deltas"]
         (none) -> (stream);
     /// Lists tasks.
     ListTasks "listTasks" Get "/v1/tasks" Tasks Core Needs(TasksRead), Page ["workspace_id", "session_id"]
@@ -207,7 +207,7 @@ operations! {
     ListTaskEvents "listTaskEvents" Get "/v1/tasks/{task_id}/events" Events Core Needs(EventsRead), Range []
         (none) -> (json 200 List<Event>);
     /// Streams the events of a task.
-    StreamTaskEvents "streamTaskEvents" Get "/v1/tasks/{task_id}/stream" Events Core Needs(EventsRead), Stream []
+    StreamTaskEvents "streamTaskEvents" Get "/v1/tasks/{task_id}/stream" Events Core Needs(EventsRead), Stream ["deltas"]
         (none) -> (stream);
     /// Lists the receipts of a task.
     ListTaskReceipts "listTaskReceipts" Get "/v1/tasks/{task_id}/receipts" Receipts Receipts Needs(ReceiptsRead), Page []

@@ -199,6 +199,26 @@ async fn a_stream_that_is_cut_is_no_answer() {
     assert_eq!(refused.category, Category::InvalidResponse);
 }
 
+/// Some servers answer in one piece, whatever they are asked for.
+#[tokio::test]
+async fn an_answer_that_is_not_streamed_is_read_whole() {
+    let request = CompletionRequest { stream: true, ..hello() };
+    let whole = completion(json!({ "role": "assistant", "content": "I am here" }), "stop");
+    let stage = Stage::answering(ScriptedAnswer::json(200, &whole));
+    let response = stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+    assert_eq!((response.message.content, response.usage.prompt_tokens), ("I am here".into(), Some(9)));
+    for (body, category) in [
+        ("{\"choices\": [", Category::InvalidResponse),
+        ("<html>a proxy</html>", Category::InvalidResponse),
+        ("", Category::Unavailable),
+        (": a comment, and then no more\n\n", Category::Unavailable),
+    ] {
+        let stage = Stage::answering(ScriptedAnswer::pieces(200, [body.to_owned()]));
+        let refused = stage.ask(&openai(stage.setup()), &request).await.expect_err("no answer");
+        assert_eq!(refused.category, category, "{body:?}: {refused}");
+    }
+}
+
 #[tokio::test]
 async fn an_error_within_a_stream_ends_a_begun_answer_and_fails_one_that_has_not_begun() {
     let begun = json!({ "choices": [{ "index": 0, "delta": { "content": "I am" }, "finish_reason": null }] });

@@ -36,6 +36,8 @@ async fn what_a_provider_refuses_for_good_fails_the_task_after_one_call() {
         ("provider_invalid_response", ScriptedTurn::raw("{\"choices\": [")),
         ("provider_invalid_response", ScriptedTurn::raw("{\"choices\": 7}")),
         ("provider_invalid_response", ScriptedTurn::raw("<html>a proxy</html>")),
+        // The answer is streamed: one of its events is no JSON.
+        ("provider_invalid_response", ScriptedTurn::saying("a b").with_fault(ScriptedFault::Garbage { after: 1 })),
     ];
     for (category, turn) in cases {
         let told = format!("{category}: {turn:?}");
@@ -62,7 +64,10 @@ async fn what_may_pass_is_asked_again_until_it_answers() {
         (ScriptedTurn::failing(429, "slow down").retry_after(1), 1),
         (ScriptedTurn::failing(500, "oops"), 2),
         (ScriptedTurn::failing(503, "away"), 1),
-        (cut(ScriptedFault::HangUp { after: 1 }), 1),
+        // Answers are streamed: before anything of it came, in the midst of its text, and in that of a call.
+        (cut(ScriptedFault::HangUp { after: 0 }), 1),
+        (cut(ScriptedFault::HangUp { after: 2 }), 2),
+        (ScriptedTurn::calling("book", &json!({ "room": "blue" })).with_fault(ScriptedFault::HangUp { after: 2 }), 1),
     ];
     for (turn, times) in cases {
         let told = format!("{turn:?}");
@@ -75,8 +80,11 @@ async fn what_may_pass_is_asked_again_until_it_answers() {
         let task = assistant.send(&dormouse, "hello");
         wire.task(&task, &DONE).await;
         assert_eq!(last_words(&dormouse, &task), "here I am", "{told}");
-        assert_eq!(assistant.model.requests().len() - before, times + 1, "{told}");
+        let asked = &assistant.model.requests()[before..];
+        assert_eq!(asked.len(), times + 1, "{told}");
+        assert!(asked.iter().all(|request| request["stream"] == true), "{told}");
     }
+    assert_eq!(assistant.office.bookings().len(), 0, "half a call is none");
 }
 
 /// The results that the model was shown, of its last request.

@@ -146,7 +146,7 @@ async fn an_agent_that_asks_bedrock_runs_over_the_protocol() {
     let task = assistant.send(&dormouse, "book blue");
     Wire::of(&dormouse).task(&task, &DONE).await;
     assert_eq!(last_words(&dormouse, &task), "It is booked.");
-    check(&assistant, &bedrock, "converse");
+    check(&assistant, &bedrock, "converse-stream");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bedrock;
+mod live;
 mod secrets;
 mod servers;
 mod slow;
@@ -316,7 +317,8 @@ async fn a_conversation_in_the_terminal_is_kept() {
         terminal.shows(&["You said: hello"]);
         terminal.say("book blue");
         let asked = terminal.shows(&["[s]top the run"]);
-        assert!(asked.contains("May `assistant` call `book`?") && asked.contains(r#"{"room":"blue"}"#), "{asked}");
+        assert_eq!(asked.matches("May `assistant` call `book`?").count(), 1, "{asked}");
+        assert!(asked.contains(r#"{"room":"blue"}"#), "{asked}");
         terminal.say("y");
         terminal.shows(&["book completed", "The office says:"]);
         terminal.leave();

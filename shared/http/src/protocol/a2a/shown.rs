@@ -74,6 +74,8 @@ impl About {
 pub(super) fn updates(id: &Value, about: &About, item: &StreamItem, is_over: &mut bool) -> String {
     let events = match item {
         StreamItem::Events(events) => events.as_slice(),
+        // Clients of A2A do not ask for text that is no message yet.
+        StreamItem::Text(_) => return String::new(),
         StreamItem::Heartbeat => return ": \n\n".to_owned(),
         StreamItem::Failed { .. } => {
             *is_over = true;
