@@ -17,7 +17,7 @@ export const browser = await chromium.launch({ executablePath: await packed.exec
 
 /** Everything that no page may do, as it was seen. */
 export const faults = [];
-/** Bytes of code and style by file, as they came. */
+/** Bytes of code and style by file, as they came over the wire. */
 export const sizes = new Map();
 let checks = 0; let failed = 0; let current = "";
 
@@ -65,7 +65,10 @@ async function tab({ server, base = server?.base, key = server?.key, size = WIDE
   page.on("request", (request) => { if (![home, ...also].includes(new URL(request.url()).origin)) fault(`a request to ${request.url()}`); });
   page.on("response", async (response) => {
     const { pathname } = new URL(response.url());
-    if (/^\/console\/.*\.(js|css)$/.test(pathname) && response.status() === 200) sizes.set(pathname, (await response.body().catch(() => "")).length);
+    if (/^\/console\/.*\.(js|css)$/.test(pathname) && response.status() === 200) {
+      const size = await response.request().sizes().catch(() => null);
+      if (size) sizes.set(pathname, size.responseBodySize);
+    }
   });
   page.expects = expects;
   if (process.env.ASSETS) await fromDisk(page);

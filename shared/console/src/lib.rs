@@ -1,18 +1,18 @@
-//! The console as files: a page, its style and its scripts, embedded at build time.
+//! The console as files: a page, its style and its scripts, embedded at build time as they are and compressed.
 //!
 //! It is a client of the protocol under `/v1` and of the addresses of pauses. Its server gives each [`Asset`] with the
 //! [`policy`], under [`PREFIX`]; it asks for nothing else, and no other server.
 //!
 //! # Invariants
 //! - No file names another origin, holds inline script or style, or makes markup of text.
-//! - All files together stay under [`MOST_BYTES`].
+//! - All files together stay under [`MOST_BYTES`], as they are sent.
 
 #![warn(missing_docs)]
 
 /// Prefix of the paths of the console.
 pub const PREFIX: &str = "/console";
 
-/// The most bytes that all files have together, uncompressed.
+/// The most bytes that all files have together, compressed as browsers are sent them.
 pub const MOST_BYTES: usize = 150_000;
 
 /// A file of the console.
@@ -24,6 +24,8 @@ pub struct Asset {
     pub content_type: &'static str,
     /// Its content.
     pub bytes: &'static [u8],
+    /// Its content, compressed with gzip (RFC 1952).
+    pub gzip: &'static [u8],
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -38,6 +40,7 @@ macro_rules! assets {
             path: concat!("/", $file),
             content_type: $kind,
             bytes: include_bytes!(concat!("../assets/", $file)),
+            gzip: include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".gz")),
         },)*];
     };
 }
@@ -90,6 +93,8 @@ pub fn policy(others: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -106,8 +111,17 @@ mod tests {
 
     #[test]
     fn all_of_it_is_small() {
-        let bytes: usize = ASSETS.iter().map(|asset| asset.bytes.len()).sum();
+        let bytes: usize = ASSETS.iter().map(|asset| asset.gzip.len()).sum();
         assert!(bytes < MOST_BYTES, "{bytes} bytes");
+    }
+
+    #[test]
+    fn what_is_compressed_is_the_file() {
+        for asset in ASSETS {
+            let mut bytes = Vec::new();
+            flate2::read::GzDecoder::new(asset.gzip).read_to_end(&mut bytes).expect("gzip");
+            assert!(bytes == asset.bytes, "{}", asset.path);
+        }
     }
 
     #[test]

@@ -38,8 +38,12 @@ impl Console<'_> {
             return Ok(Response::json(200, &self.sign_in()));
         }
         let asset = asset(&request.path).ok_or_else(ProtocolError::no_such_route)?;
-        let response = Response::new(200, asset.content_type, Content::Whole(asset.bytes.to_vec()));
+        let is_compressed = request.header("accept-encoding").is_some_and(takes_gzip);
+        let bytes = if is_compressed { asset.gzip } else { asset.bytes };
+        let response = Response::new(200, asset.content_type, Content::Whole(bytes.to_vec()));
+        let response = if is_compressed { response.header("content-encoding", "gzip") } else { response };
         Ok(response
+            .header("vary", "accept-encoding")
             .header("content-security-policy", policy(&self.others()))
             .header("cross-origin-opener-policy", "same-origin")
             .header("cross-origin-resource-policy", "same-origin")
@@ -73,9 +77,38 @@ impl Console<'_> {
     }
 }
 
+/// True if a client whose header `accept-encoding` is `accepted` takes gzip (RFC 9110 §12.5.3).
+fn takes_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|one| {
+        let (coding, weight) = one.split_once(';').unwrap_or((one, "q=1"));
+        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse::<f32>().ok());
+        coding.trim().eq_ignore_ascii_case("gzip") && weight.is_some_and(|weight| weight > 0.0)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_compressed_for_who_takes_that() {
+        let sent = |accepted: Option<&str>| {
+            let headers = accepted.map(|accepted| ("accept-encoding".to_owned(), accepted.to_owned())).into_iter();
+            let request = Request { headers: headers.collect(), ..asked("GET", "/console/main.js") };
+            let response = Console::default().answer(&request).expect("a file");
+            assert!(response.headers.contains(&("vary".to_owned(), "accept-encoding".to_owned())));
+            let is_compressed = response.headers.contains(&("content-encoding".to_owned(), "gzip".to_owned()));
+            let Content::Whole(bytes) = response.content else { panic!("a file comes whole") };
+            assert_eq!(is_compressed, bytes.starts_with(&[0x1f, 0x8b]), "{accepted:?}");
+            is_compressed
+        };
+        for takes in ["gzip", "gzip, deflate, br, zstd", "br;q=1.0, GZIP ; q=0.5", "deflate,gzip;q=0.001"] {
+            assert!(sent(Some(takes)), "{takes}");
+        }
+        for takes_not in [None, Some(""), Some("br"), Some("gzip;q=0"), Some("gzip; q=x"), Some("*"), Some("xgzip")] {
+            assert!(!sent(takes_not), "{takes_not:?}");
+        }
+    }
 
     fn asked(method: &str, path: &str) -> Request {
         Request { method: method.to_owned(), path: path.to_owned(), ..Request::default() }
