@@ -55,17 +55,17 @@ impl Export {
         let mut export = Self::default();
         match json::value(text) {
             Ok(whole) => export.take(1, whole)?,
-            Err(_) => export.take_lines(text)?,
+            Err(_) if lines(text).next().is_none() || lines(text).any(|(_, line)| is_object(line)) => {
+                export.take_lines(text)?;
+            }
+            // One document over several lines, which is wrong somewhere: its lines are nothing by themselves.
+            Err(flaw) => export.receipts.push(Err(flaw)),
         }
         if export.receipts.is_empty() { Err(ExportError::Empty) } else { Ok(export) }
     }
 
     fn take_lines(&mut self, text: &[u8]) -> Result<(), ExportError> {
-        for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
+        for (at, line) in lines(text) {
             if line.len() > limits::RECEIPT {
                 self.receipts.push(Err(Flaw::TooLarge { bytes: line.len() }));
                 continue;
@@ -135,6 +135,17 @@ impl Export {
     pub fn line_of_keys(keys: &Keys) -> String {
         json!({ "object": KEYS, "data": keys.iter().collect::<Vec<_>>() }).to_string()
     }
+}
+
+/// The lines of `text` that are not blank, with their places from 0.
+fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
+    lines.filter(|(_, line)| !line.is_empty())
+}
+
+/// True if `line` has the form of an object, or the size of more than a receipt.
+fn is_object(line: &[u8]) -> bool {
+    line.len() > limits::RECEIPT || (line.starts_with(b"{") && line.ends_with(b"}") && line.len() > 2)
 }
 
 /// The receipt `object`, unless it is too large.

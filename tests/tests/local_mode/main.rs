@@ -5,6 +5,7 @@
 mod access;
 mod answers;
 mod assistant;
+mod bad_receipts;
 mod doctor;
 mod long;
 mod machine;

@@ -15,12 +15,12 @@ use crate::process::{Dormouse, program, text};
 /// Nobody has said it to anybody but the agent.
 const SECRET: &str = "sk-planted0123456789abcdefghij";
 
-fn run(dormouse: &Dormouse, arguments: &[&str]) -> Output {
+pub(crate) fn run(dormouse: &Dormouse, arguments: &[&str]) -> Output {
     dormouse.command(arguments).output().expect("it runs")
 }
 
 /// A task that has completed: what the command line tells of it.
-fn done(dormouse: &Dormouse, input: &str) -> Value {
+pub(crate) fn done(dormouse: &Dormouse, input: &str) -> Value {
     let sent = run(dormouse, &["send", "--follow", "--json", input]);
     assert_eq!(sent.status.code(), Some(0), "{sent:?}");
     let printed = String::from_utf8(sent.stdout).expect("text");
