@@ -46,6 +46,11 @@
 #   KMS_KEY_ARN    the key of your own that encrypts everything
 #   RECEIPTS       enabled: tasks and approvals leave signed receipts; disabled (the default). The keys that sign are the
 #                  secret receipt-keys, made up where there is none, and never replaced by a deployment
+#   RECEIPTS_KMS_KEY_ARN          the key of AWS KMS that signs them instead, of the spec ECC_NIST_EDWARDS25519
+#   NOTIFICATIONS  enabled: people hear that they are asked, over the channels of the secret notifications; disabled (the
+#                  default)
+#   NOTIFICATIONS_FILE            what that secret holds from now on: a file with the JSON object of the channels
+#   EMAIL_IDENTITY_ARN            the identity of Amazon SES that notifications by e-mail are sent from
 #
 #   Changing versions:
 #   ROLLOUT        how a new version takes over: AtOnce, or in steps that an alarm takes back, LambdaCanary10Percent5Minutes
@@ -167,6 +172,9 @@ deploy() {
         given SecretsChanged "$(secrets_changed)"
         given SecretStore "$store"
         given Receipts "${RECEIPTS:-}"
+        given ReceiptsKmsKeyArn "${RECEIPTS_KMS_KEY_ARN:-}"
+        given Notifications "${NOTIFICATIONS:-}"
+        given EmailIdentityArn "${EMAIL_IDENTITY_ARN:-}"
         given KmsKeyArn "${KMS_KEY_ARN:-}"
         given InboundAuthorization "${AUTHORIZATION:-}"
         given AllowedOrigins "${ALLOWED_ORIGINS:-}"
@@ -232,11 +240,31 @@ export -n CALLBACK_SECRET SIGNAL_KEY
 keep callback-secret DORMOUSE_CALLBACK_SECRET 32 "${CALLBACK_SECRET:-}"
 keep signal-key DORMOUSE_SIGNAL_KEY 16 "${SIGNAL_KEY:-}"
 # What signs receipts. A deployment makes it once: another one is a rotation, of which the keys before are a part.
+receipts_key=${RECEIPTS_KMS_KEY_ARN:-$(standing ReceiptsKmsKeyArn)}
+[ "$receipts_key" != - ] || receipts_key=''
 if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ] && ! secret_value receipt-keys >/dev/null; then
     [ "$(standing Receipts)" != enabled ] || fail "the secret $(secret_name receipt-keys) is gone: put back what it held;" \
         "without the keys before, nobody is told by /v1/keys what verifies the receipts that were issued"
     say "making the secret $(secret_name receipt-keys)"
-    put_secret receipt-keys "$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')"
+    if [ -n "$receipts_key" ]; then
+        # The last 32 bytes of the DER form are the key itself.
+        public=$(aws kms get-public-key --key-id "$receipts_key" --query PublicKey --output text | base64 -d | tail -c 32 | base64)
+        put_secret receipt-keys "$(printf '{"kms_key":"%s","public_key":"base64:%s"}' "$receipts_key" "$public")"
+    else
+        put_secret receipt-keys "$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')"
+    fi
+fi
+if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ]; then
+    named=$(secret_value receipt-keys | sed -n 's/.*"kms_key":"\([^"]*\)".*/\1/p')
+    [ "$named" = "$receipts_key" ] || fail "the secret $(secret_name receipt-keys) is of ${named:-a key of its own}, and not of" \
+        "${receipts_key:-one}: put what it holds into the file receipt-keys of a folder, let \`dormouse receipts rotate\` make" \
+        "the next one there, with the keys before, and put that back"
+fi
+if [ -n "${NOTIFICATIONS_FILE:-}" ]; then
+    put_secret notifications "$(tr '\n\t' '  ' <"$NOTIFICATIONS_FILE")"
+fi
+if [ "${NOTIFICATIONS:-$(standing Notifications)}" = enabled ] && ! secret_value notifications >/dev/null; then
+    fail "there is no secret $(secret_name notifications): NOTIFICATIONS_FILE=channels.json makes it (guide: Notifications)"
 fi
 secret=$(next callback-secret "${CALLBACK_SECRET:-}")
 signal_key=$(next signal-key "${SIGNAL_KEY:-}")

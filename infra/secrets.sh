@@ -54,7 +54,7 @@ put_secret() {
 # secrets_changed: when any of them was changed, as one line.
 secrets_changed() {
     local names=()
-    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys; do
+    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications; do
         names+=("$(secret_name "$name")")
     done
     if [ "$store" = secrets-manager ]; then
@@ -79,7 +79,7 @@ agent_secrets() {
 # remove_secrets: all of them, wherever they are. A name of Secrets Manager is free again at once.
 remove_secrets() {
     local name
-    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys $(agent_secrets); do
+    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications $(agent_secrets); do
         if [ "$store" = secrets-manager ]; then
             aws secretsmanager delete-secret --secret-id "$(secret_name "$name")" --force-delete-without-recovery >/dev/null 2>&1 || true
         else

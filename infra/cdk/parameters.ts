@@ -33,6 +33,23 @@ export interface DormouseParameters {
   readonly receipts?: "enabled" | "disabled";
 
   /**
+   * The key of AWS KMS that signs the receipts, of the key spec ECC_NIST_EDWARDS25519. The secret receipt-keys
+   * names it then, and has its public half. A key in that secret signs when empty.
+   */
+  readonly receiptsKmsKeyArn?: string;
+
+  /**
+   * Whether people hear that they are asked. The channels are the secret notifications beside the others, which
+   * has to be there before. Default: "disabled".
+   */
+  readonly notifications?: "enabled" | "disabled";
+
+  /**
+   * The identity of Amazon SES that notifications by e-mail are sent from. Without it none is.
+   */
+  readonly emailIdentityArn?: string;
+
+  /**
    * The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages
    * when empty.
    */
@@ -249,6 +266,9 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   secretsChanged: "SecretsChanged",
   secretStore: "SecretStore",
   receipts: "Receipts",
+  receiptsKmsKeyArn: "ReceiptsKmsKeyArn",
+  notifications: "Notifications",
+  emailIdentityArn: "EmailIdentityArn",
   kmsKeyArn: "KmsKeyArn",
   inboundAuthorization: "InboundAuthorization",
   allowedOrigins: "AllowedOrigins",

@@ -7,6 +7,9 @@ locals {
     SecretsChanged       = var.secrets_changed
     SecretStore          = var.secret_store
     Receipts             = var.receipts
+    ReceiptsKmsKeyArn    = var.receipts_kms_key_arn
+    Notifications        = var.notifications
+    EmailIdentityArn     = var.email_identity_arn
     KmsKeyArn            = var.kms_key_arn
     InboundAuthorization = var.inbound_authorization
     AllowedOrigins       = var.allowed_origins

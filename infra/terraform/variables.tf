@@ -50,6 +50,39 @@ variable "receipts" {
   }
 }
 
+variable "receipts_kms_key_arn" {
+  description = "The key of AWS KMS that signs the receipts, of the key spec ECC_NIST_EDWARDS25519. The secret receipt-keys names it then, and has its public half. A key in that secret signs when empty."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.receipts_kms_key_arn == null ? true : can(regex("^(arn:.+:kms:.+:key/.+)?$", var.receipts_kms_key_arn))
+    error_message = "It has to match (arn:.+:kms:.+:key/.+)?"
+  }
+}
+
+variable "notifications" {
+  description = "Whether people hear that they are asked. The channels are the secret notifications beside the others, which has to be there before. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.notifications == null ? true : contains(["enabled", "disabled"], var.notifications)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
+variable "email_identity_arn" {
+  description = "The identity of Amazon SES that notifications by e-mail are sent from. Without it none is."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.email_identity_arn == null ? true : can(regex("^(arn:.+:ses:.+:identity/.+)?$", var.email_identity_arn))
+    error_message = "It has to match (arn:.+:ses:.+:identity/.+)?"
+  }
+}
+
 variable "kms_key_arn" {
   description = "The key of your own that encrypts table, queues, logs, alarms, environments and secrets; keys that AWS manages when empty."
   type        = string

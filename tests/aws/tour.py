@@ -30,7 +30,9 @@ What the emulator does not do as AWS does, and which step is narrower for it:
 
 import concurrent.futures
 import json
+import os
 import pathlib
+import subprocess
 import time
 import uuid
 
@@ -649,6 +651,68 @@ def tools_of_a_published_agent(stack):
     same([line for line in found.splitlines() if "SECRET" in line or "TOKEN" in line], [], "secrets in its environment")
 
 
+def receipts_issued(stack):
+    """answers and ends leave receipts, which prove themselves without the server; their keys stay through a deployment"""
+    said = stack.deploy(RECEIPTS="enabled")
+    same("making the secret" in said and stack.secret("receipt-keys") not in said, True, "the keys are made, and not told")
+    headers = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"} | stack.bearer
+
+    def get(path):
+        answer = patiently(lambda: stack.door.get(path, headers=headers))
+        same(answer.status, 200, f"{path}: {answer}")
+        return answer.json
+
+    def ask(path, body):
+        answer = patiently(lambda: stack.door.post(path, body, headers=headers | {"idempotency-key": str(uuid.uuid4())}))
+        same(answer.status in (200, 201, 202), True, f"{path}: {answer}")
+        return answer.json
+
+    def task_is(status):
+        found = get(f"/v1/tasks/{task['id']}")
+        return found if found["status"] == status else None
+
+    keys = get("/v1/keys")
+    same((len(keys["data"]), get("/v1")["capabilities"]["receipts"]), (1, True), f"the keys: {keys}")
+    workspace = ask("/v1/workspaces", {"name": "desk", "root": "/"})
+    session = ask("/v1/sessions", {"workspace_id": workspace["id"]})
+    task = ask(f"/v1/sessions/{session['id']}/tasks", {"persona_id": "persona_expense-approval", "input": EXPENSE["state"]})
+    until(lambda: task_is("AUTH_REQUIRED"), 60, "the task waits for an approval")
+    stack.emulator.kill_functions()
+    approved = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}}]}
+    ask(f"/v1/tasks/{task['id']}/messages", {"kind": "tool_confirmation", "message": approved})
+    ended = until(lambda: task_is("COMPLETED"), 60, "the task ends")
+    stack.deploy()
+    same(get("/v1/keys"), keys, "the keys after another deployment")
+    events = get(f"/v1/sessions/{session['id']}/events?limit=200")["data"]
+    receipts = [one["payload"]["receipt"] for one in events if one["event"] == "receipt.issued"]
+    same([one["subject"]["object"] for one in receipts], ["approval", "task"], "the receipts")
+    same(receipts[1]["receipt_id"], ended["receipt_id"], "the receipt of the end")
+    folder = pathlib.Path(stack.emulator.folder) / "receipts"
+    folder.mkdir()
+    (folder / "keys.txt").write_text(json.dumps(keys))
+    (folder / "receipts.jsonl").write_text("\n".join(json.dumps(one) for one in receipts))
+    verify = [os.environ["DORMOUSE_BIN"], "receipts", "verify", str(folder), "--anchor", str(folder / "keys.txt")]
+    done = subprocess.run(verify, capture_output=True, text=True)
+    same(done.returncode, 0, f"{done.stdout}{done.stderr}")
+    replay = ask(f"/v1/tasks/{task['id']}/replay", {})
+    same(replay["status"], "COMPLETED", f"the replay: {replay}")
+
+
+def channels_of_notifications(stack):
+    """the channels of notifications are a secret of wakeup, which runs with them"""
+    file = pathlib.Path(stack.emulator.folder) / "channels.json"
+    file.write_text('{\n  "ops": {"slack": "https://hooks.slack.com/services/T0/B0/planted"}\n}\n')
+    said = stack.deploy(NOTIFICATIONS="enabled", NOTIFICATIONS_FILE=str(file))
+    same("planted" in said, False, "the channels are not told")
+    same("planted" in stack.secret("notifications"), True, "the secret")
+    told = stack.functions.get_function_configuration(FunctionName=stack.wakeup)["Environment"]["Variables"]
+    same(told["DORMOUSE_NOTIFICATIONS"], f"{stack.secrets}/notifications", "what wakeup is told")
+    stack.emulator.kill_functions()
+    same(wake(stack, {"dormouse_sweep": "everything"})["status"], "swept", "a sweep with them")
+    stack.deploy(NOTIFICATIONS="disabled")
+    stack.parameters.delete_parameters(Names=[f"{stack.secrets}/notifications"])
+
+
 def nothing_was_denied(stack):
     """no function asked for anything that its role does not grant"""
     same(stack.gate.denied, [], "denied requests")
@@ -682,5 +746,7 @@ STEPS = [
     signed_callers,
     published_agent,
     tools_of_a_published_agent,
+    receipts_issued,
+    channels_of_notifications,
     nothing_was_denied,
 ]

@@ -171,6 +171,7 @@ impl Api {
         if decides || confides || approves {
             change.put_task(&task)?;
         }
+        change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 201, &message)?;
         Ok(Change { invocation: Some(write), work: decides.then_some(id), ..change })
     }

@@ -13,13 +13,14 @@ use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::replay::ReplayEventMetadata;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
+use dormouse_receipts::Unsigned;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
-use crate::receipts::Receipts;
-use crate::refusal::internal;
+use crate::receipts::{RECEIPT, Receipts};
+use crate::refusal::{UnsignedError, internal};
 use crate::{feed, transcript, webhooks};
 
 /// The most open tasks with their progress in the document of their session.
@@ -40,6 +41,8 @@ pub(crate) struct SessionChange {
     material: BTreeMap<usize, Map>,
     journal: Journal,
     receipts: Option<Receipts>,
+    /// Receipts that are not signed yet, with the positions of their events among `events`.
+    unsigned: Vec<(usize, Unsigned)>,
     replay: Option<ReplayEventMetadata>,
 }
 
@@ -87,6 +90,7 @@ impl SessionChange {
             material: BTreeMap::new(),
             journal: Journal::default(),
             receipts: None,
+            unsigned: Vec::new(),
             replay: None,
         }
     }
@@ -177,14 +181,33 @@ impl SessionChange {
         self.emit(draft, 1);
     }
 
-    /// Publishes the issue of the receipt `id` by what `draft` makes; `payload` holds the receipt, of which no byte may
-    /// change any more.
-    pub(crate) fn emit_receipt(&mut self, draft: Draft, id: &ReceiptId, payload: Map) {
+    /// Publishes the issue of the receipt `id` by what `draft` makes. `payload` gets the receipt when it is
+    /// [signed](Self::sign_receipts); of its hash nothing may change any more.
+    pub(crate) fn emit_receipt(&mut self, draft: Draft, id: &ReceiptId, payload: Map, unsigned: Unsigned) {
         self.emit(draft, 1);
         if let Some(event) = self.events.last_mut() {
             event.receipt_id = Some(id.clone());
             event.payload = payload;
         }
+        self.unsigned.push((self.events.len() - 1, unsigned));
+    }
+
+    /// Signs the receipts that were issued. Nothing of the change is written yet: where the process ends here, or the key
+    /// does not answer, it is made anew.
+    ///
+    /// # Errors
+    /// [`UnsignedError`] when a receipt cannot be signed.
+    pub(crate) async fn sign_receipts(&mut self) -> Result<(), UnsignedError> {
+        for (at, unsigned) in std::mem::take(&mut self.unsigned) {
+            let Some(receipts) = &self.receipts else { return Err(internal(&"a receipt without an issuer").into()) };
+            let signature = receipts.sign(unsigned.hash().as_bytes()).await?;
+            let sealed = unsigned.signed(&signature).map_err(|flaw| internal(&flaw))?;
+            let receipt = serde_json::from_str(&sealed.text).map_err(|error| internal(&error))?;
+            if let Some(event) = self.events.get_mut(at) {
+                event.payload.insert(RECEIPT.to_owned(), receipt);
+            }
+        }
+        Ok(())
     }
 
     /// Publishes an event about `task`.
@@ -308,8 +331,11 @@ impl SessionChange {
     /// session.
     ///
     /// # Errors
-    /// `internal_error` when it cannot be written.
+    /// `internal_error` when it cannot be written, or holds a receipt that is [not signed](Self::sign_receipts).
     pub(crate) fn close(mut self) -> Result<(Stored<Session>, Journal), ProtocolError> {
+        if !self.unsigned.is_empty() {
+            return Err(internal(&"a receipt is not signed"));
+        }
         let Some(last) = self.events.last() else { return Ok((self.session, self.journal)) };
         self.session.kept.resource.last_event_id = Some(last.envelope.id.clone());
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;

@@ -17,15 +17,16 @@ mod tally;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::Signer;
+use async_trait::async_trait;
+use dormouse_ports::{Signer, SignerError};
 use dormouse_protocol::Map;
 use dormouse_protocol::resource::AutonomyTier;
-use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, Sealed, SigningKey};
+use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, KmsRing, Ring, SigningKey, Unsigned};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use approval::{Answered, note_approval};
-pub(crate) use issue::{Ended, end_receipt};
+pub(crate) use issue::{Ended, RECEIPT, end_receipt};
 pub(crate) use tally::{RecentTallies, Recorded, Tally};
 
 /// Issues receipts: a key that signs, and the public keys that its receipts can be verified by. Cheap to clone.
@@ -54,6 +55,14 @@ impl Receipts {
         Self::new(Arc::new(HeldKey::new(ring.active().clone())), ring.keys())
     }
 
+    /// Receipts that the key of `ring` signs; `kms` gives the signer for one that is in AWS KMS.
+    pub fn by(ring: &Ring, kms: impl FnOnce(&KmsRing) -> Arc<dyn Signer>) -> Self {
+        match ring {
+            Ring::Held(ring) => Self::of(ring),
+            Ring::Kms(ring) => Self::new(kms(ring), ring.keys()),
+        }
+    }
+
     /// The public keys.
     pub fn keys(&self) -> &Keys {
         &self.0.keys
@@ -64,13 +73,24 @@ impl Receipts {
         self.0.signer.key_id()
     }
 
-    /// The signature over `message`: `base64:` and its bytes.
-    pub fn sign(&self, message: &[u8]) -> String {
-        self.0.signer.sign(message)
+    /// The signature over `message`: `base64:` and its bytes. It is verified before it is given out: a key service may hold
+    /// another key than the one that is published.
+    ///
+    /// # Errors
+    /// [`SignerError`], also for a signature that the published key did not make.
+    pub async fn sign(&self, message: &[u8]) -> Result<String, SignerError> {
+        let signature = self.0.signer.sign(message).await?;
+        match self.0.keys.get(self.key_id()) {
+            Some(key) if key.has_signed(message, &signature) => Ok(signature),
+            Some(_) | None => {
+                let id = self.key_id();
+                Err(SignerError::Refused(format!("what it signed is not by the published key {id}; publish its own")))
+            }
+        }
     }
 
-    fn seal(&self, body: Map, previous: Option<&str>) -> Result<Sealed, Flaw> {
-        Draft::new(body).seal_by(previous, self.key_id(), |message| self.sign(message))
+    fn hashed(&self, body: Map, previous: Option<&str>) -> Result<Unsigned, Flaw> {
+        Draft::new(body).hashed(previous, self.key_id())
     }
 }
 
@@ -88,13 +108,14 @@ impl HeldKey {
     }
 }
 
+#[async_trait]
 impl Signer for HeldKey {
     fn key_id(&self) -> &str {
         &self.id
     }
 
-    fn sign(&self, message: &[u8]) -> String {
-        self.key.sign(message)
+    async fn sign(&self, message: &[u8]) -> Result<String, SignerError> {
+        Ok(self.key.sign(message))
     }
 }
 

@@ -29,6 +29,7 @@ use crate::ending::{TaskEnd, end, say};
 use crate::quotas::{self, Verdict};
 use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
 use crate::recent::{RecentTask, RecentTasks};
+use crate::refusal::unsigned;
 use crate::{AppendNotifier, Receipts};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
@@ -268,6 +269,7 @@ impl RecordingStore {
         };
         told.map_err(corrupt)?;
         let freed = change.freed();
+        change.sign_receipts().await.map_err(unsigned)?;
         let (session, journal) = change.close().map_err(corrupt)?;
         let recorded = task.kept.own.receipts.recorded;
         Ok(Some(Emitted { journal, as_stored, session, freed, recorded, tally }))
@@ -349,7 +351,9 @@ impl RecordingStore {
         if let Some(payload) = &request.payload {
             change.note_answer(&woken.paused, payload);
         }
-        let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
+        change.put_task(&task).map_err(corrupt)?;
+        change.sign_receipts().await.map_err(unsigned)?;
+        let journal = change.close().map_err(corrupt)?.1;
         let invocation_id = request.invocation_id.clone();
         let owner = request.owner.clone();
         let commit = Commit {

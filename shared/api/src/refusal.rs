@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use dormouse_harness::{Bucket, TurnError};
-use dormouse_ports::StoreError;
+use dormouse_ports::{SignerError, StoreError};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 
 /// Number of seconds after which a request that found the store busy may come again.
@@ -26,6 +26,50 @@ pub(crate) fn store(error: StoreError) -> ProtocolError {
         StoreError::TooComplex { excess, .. } => ProtocolError::too_complex(excess),
         StoreError::LeaseHeld { .. } => busy(),
         StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => internal(&error),
+    }
+}
+
+/// A receipt was not signed, so what it belongs to is not written.
+#[derive(Debug)]
+pub(crate) enum UnsignedError {
+    /// The key did not sign.
+    Key(SignerError),
+    /// The receipt could not be made.
+    Receipt(ProtocolError),
+}
+
+impl From<SignerError> for UnsignedError {
+    fn from(error: SignerError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<ProtocolError> for UnsignedError {
+    fn from(error: ProtocolError) -> Self {
+        Self::Receipt(error)
+    }
+}
+
+impl From<UnsignedError> for ProtocolError {
+    fn from(error: UnsignedError) -> Self {
+        match error {
+            UnsignedError::Key(SignerError::Unavailable(reason)) => {
+                tracing::warn!(%reason, "the key that signs receipts does not answer");
+                let message = "the key that signs receipts does not answer; nothing was written";
+                Self::new(ErrorCode::ServiceUnavailable, message).retry_after(SOON)
+            }
+            UnsignedError::Key(error @ SignerError::Refused(_)) => internal(&error),
+            UnsignedError::Receipt(error) => error,
+        }
+    }
+}
+
+/// The same for who writes a commit: the key counts as a part of what keeps it.
+pub(crate) fn unsigned(error: UnsignedError) -> StoreError {
+    match error {
+        UnsignedError::Key(error @ SignerError::Unavailable(_)) => StoreError::Unavailable(error.to_string()),
+        UnsignedError::Key(error @ SignerError::Refused(_)) => StoreError::Denied(error.to_string()),
+        UnsignedError::Receipt(error) => StoreError::Corrupt(error.to_string()),
     }
 }
 

@@ -246,6 +246,7 @@ impl Api {
         let cancellation = Cancellation { reason, at: call.now };
         let invocation = Some(InvocationWrite::Cancel { paused: Box::new(paused), cancellation });
         let work = change.freed().map(|next| InvocationId::from(next.as_str()));
+        change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 200, &task.kept.resource)?;
         Ok(Change { invocation, ended, work, ..change })
     }

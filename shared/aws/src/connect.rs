@@ -42,6 +42,8 @@ pub struct Endpoints {
     pub s3: Option<String>,
     /// Of Lambda.
     pub lambda: Option<String>,
+    /// Of KMS.
+    pub kms: Option<String>,
 }
 
 impl Endpoints {
@@ -72,6 +74,11 @@ pub(crate) fn s3_address(access: &AwsAccess) -> String {
 /// The address of Lambda for `access`, without a slash at its end.
 pub(crate) fn lambda_address(access: &AwsAccess) -> String {
     address_of("lambda", access.endpoints.lambda.as_ref(), access)
+}
+
+/// The address of KMS for `access`, without a slash at its end.
+pub(crate) fn kms_address(access: &AwsAccess) -> String {
+    address_of("kms", access.endpoints.kms.as_ref(), access)
 }
 
 /// The address of Amazon SES for `access`, without a slash at its end.

@@ -1,5 +1,5 @@
 //! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; objects of S3; functions of Lambda;
-//! signatures for requests to other services.
+//! keys of KMS; signatures for requests to other services.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by the code that composes the process.
@@ -14,6 +14,7 @@ mod connect;
 mod dynamodb;
 mod eventbridge;
 mod function;
+mod kms;
 mod metering;
 mod naming;
 mod parameters;
@@ -31,6 +32,7 @@ pub use dynamodb::{
 };
 pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use function::{Function, FunctionError};
+pub use kms::{KmsKey, KmsSigner};
 pub use metering::{Meter, Usage};
 pub use parameters::{ParameterError, ParameterSecrets, Parameters, SecretText};
 pub use s3::S3Objects;

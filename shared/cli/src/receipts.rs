@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_local::FOLDER;
+use dormouse_local::{FOLDER, RECEIPT_RING};
+use dormouse_ports::SignerError;
 use dormouse_receipts::chain::Report;
-use dormouse_receipts::{Export, ExportError, KeyRing, Keys, PublicKey, limits};
+use dormouse_receipts::{Export, ExportError, KeyRing, Keys, KmsRing, PublicKey, Ring, limits};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
+use crate::target::{TargetError, access, kms_key};
 
 /// Number of elements of a page that is asked for.
 const PAGE: usize = 200;
@@ -84,6 +86,10 @@ pub(crate) struct RotateArgs {
     /// Data folder of local mode.
     #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
     data: PathBuf,
+    /// Let this key of AWS KMS sign, of the key spec ECC_NIST_EDWARDS25519. Only functions on AWS sign with such a key: the
+    /// folder must be one that nobody serves, and may be empty. Credentials are read as with --table of other commands.
+    #[arg(long, value_name = "ARN")]
+    kms_key: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +122,12 @@ pub(crate) enum ReceiptsError {
     NoFile(PathBuf),
     #[error("there is no former key {0}; the one that signs has to be rotated first")]
     NoKey(String),
+    #[error("{0:?} is no ARN of a key of AWS KMS: arn:aws:kms:REGION:ACCOUNT:key/ID")]
+    NoArn(String),
+    #[error(transparent)]
+    Access(#[from] TargetError),
+    #[error(transparent)]
+    Kms(#[from] SignerError),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -126,7 +138,13 @@ impl ReceiptsError {
         match self {
             Self::Talk(error) => error.exit_code(),
             Self::NoKey(_) | Self::NoFile(_) => ExitCode::from(4),
-            Self::File { .. } | Self::Export { .. } | Self::Anchor(_) | Self::Io(_) => ExitCode::FAILURE,
+            Self::File { .. }
+            | Self::Export { .. }
+            | Self::Anchor(_)
+            | Self::NoArn(_)
+            | Self::Access(_)
+            | Self::Kms(_)
+            | Self::Io(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -137,7 +155,7 @@ pub(crate) async fn receipts(command: ReceiptsCommand) -> Result<bool, ReceiptsE
         ReceiptsCommand::List(asked) => list(&asked).await.map(|()| true),
         ReceiptsCommand::Export(asked) => export(&asked).await.map(|()| true),
         ReceiptsCommand::Verify(asked) => verify(&asked),
-        ReceiptsCommand::Rotate(asked) => rotate(&asked).map(|()| true),
+        ReceiptsCommand::Rotate(asked) => rotate(&asked).await.map(|()| true),
         ReceiptsCommand::Revoke(asked) => revoke(&asked).map(|()| true),
     }
 }
@@ -203,15 +221,26 @@ fn verify(asked: &VerifyArgs) -> Result<bool, ReceiptsError> {
         let keys = if anchors.is_empty() { &export.keys } else { &anchors };
         all.push((place.clone(), export.receipts.len(), export.verify(keys, at).expecting(&heads)));
     }
-    let sound = all.iter().all(|(_, _, report)| report.is_sound());
+    // A session whose receipts are all gone has no end that could be compared.
+    let seen =
+        |session: &str| all.iter().any(|(_, _, report)| report.chains.iter().any(|chain| chain.session_id == session));
+    let missing: Vec<&String> = heads.keys().filter(|session| !seen(session)).collect();
+    let sound = missing.is_empty() && all.iter().all(|(_, _, report)| report.is_sound());
     let mut out = io::stdout().lock();
     if asked.json {
         let files: Vec<Value> = all.iter().map(|(place, count, report)| as_json(place, *count, report)).collect();
-        writeln!(out, "{}", json!({ "valid": sound, "anchored": !anchors.is_empty(), "files": files }))?;
+        writeln!(
+            out,
+            "{}",
+            json!({ "valid": sound, "anchored": !anchors.is_empty(), "missing": missing, "files": files })
+        )?;
         return Ok(sound);
     }
     for (place, count, report) in &all {
         print(&mut out, place, *count, report)?;
+    }
+    for session in missing {
+        writeln!(out, "NOT VALID: there is no receipt of {session}, whose chain --head says to be there")?;
     }
     if anchors.is_empty() {
         writeln!(
@@ -301,16 +330,43 @@ fn as_json(place: &Path, count: usize, report: &Report) -> Value {
     })
 }
 
-fn rotate(asked: &RotateArgs) -> Result<(), ReceiptsError> {
-    let ring = dormouse_local::receipt_ring(&asked.data)?;
-    let ring = ring.rotated(dormouse_local::seed()?, Timestamp::now());
+async fn rotate(asked: &RotateArgs) -> Result<(), ReceiptsError> {
+    let now = Timestamp::now();
+    let next = match &asked.kms_key {
+        Some(key) => in_kms(key, now).await?,
+        None => Ring::Held(KeyRing::new(dormouse_local::seed()?, Some(now))),
+    };
+    // The first key of a ring for functions is made in an empty folder.
+    let is_first = asked.kms_key.is_some() && !asked.data.join(RECEIPT_RING).exists();
+    let ring = if is_first { next } else { dormouse_local::receipt_ring(&asked.data)?.replaced(next, now) };
     keep(&asked.data, &ring)?;
-    let id = ring.active().public().id;
-    writeln!(
-        io::stdout(),
-        "{id} signs from the next start of `dormouse dev` on; `/v1/keys` goes on to show the keys before"
-    )?;
+    let mut out = io::stdout();
+    match &ring {
+        Ring::Held(ring) => {
+            let id = ring.active().public().id;
+            writeln!(
+                out,
+                "{id} signs from the next start of `dormouse dev` on; `/v1/keys` goes on to show the keys before"
+            )?;
+        }
+        Ring::Kms(ring) => {
+            let file = asked.data.join(RECEIPT_RING);
+            writeln!(
+                out,
+                "{} signs where the functions are given what is in {}: make it the secret receipt-keys, and deploy",
+                ring.public().id,
+                file.display()
+            )?;
+        }
+    }
     Ok(())
+}
+
+/// The ring of the key of AWS KMS with the ARN `key`, which is asked for its public half.
+async fn in_kms(key: &str, now: Timestamp) -> Result<Ring, ReceiptsError> {
+    let public = kms_key(&access(None)?, key).public_key().await?;
+    let public = PublicKey::parse(&public).map_err(|error| ReceiptsError::Anchor(error.0))?;
+    KmsRing::new(key, public, Some(now)).map(Ring::Kms).ok_or_else(|| ReceiptsError::NoArn(key.to_owned()))
 }
 
 fn revoke(asked: &RevokeArgs) -> Result<(), ReceiptsError> {
@@ -321,6 +377,6 @@ fn revoke(asked: &RevokeArgs) -> Result<(), ReceiptsError> {
     Ok(())
 }
 
-fn keep(data: &Path, ring: &KeyRing) -> Result<(), ReceiptsError> {
+fn keep(data: &Path, ring: &Ring) -> Result<(), ReceiptsError> {
     Ok(dormouse_local::keep_receipt_ring(data, ring)?)
 }

@@ -8,7 +8,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
-use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, ParameterError, Parameters, StoreConfig};
+use dormouse_aws::{
+    AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, KmsKey, KmsSigner, ParameterError, Parameters,
+    StoreConfig,
+};
+use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, ServedBus, TABLE, engine, receipt_ring};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
@@ -16,7 +20,7 @@ use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, MaintenanceStore, Records, Registration,
     RuleName, SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
-use dormouse_receipts::{InvalidRing, KeyRing};
+use dormouse_receipts::{InvalidRing, Ring};
 use dormouse_system::SystemClock;
 
 pub(crate) use dormouse_local::Purpose;
@@ -187,7 +191,8 @@ impl StoreTarget {
         let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
-                let clients = access(self.endpoint_url.clone())?.clients();
+                let access = access(self.endpoint_url.clone())?;
+                let clients = access.clone().clients();
                 let (bus, rules): (Arc<dyn EventBus>, _) = match std::env::var("DORMOUSE_BUS") {
                     Ok(bus) => {
                         let bus = EventBridgeBus::new(clients.eventbridge, bus);
@@ -196,7 +201,7 @@ impl StoreTarget {
                     Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                let receipts = receipts_of(&clients.parameters).await?;
+                let receipts = receipts_of(&clients.parameters, &access).await?;
                 opened(agents, store, bus, Arc::new(LeftToTheSweep), (rules, receipts))
             }
             None => self.open_folder(agents, purpose, config).await,
@@ -216,7 +221,11 @@ impl StoreTarget {
         let bus = folder.bus.clone().unwrap_or_else(|| Arc::new(NoBus));
         let subscriptions = folder.subscriptions.clone().unwrap_or_else(|| Arc::new(LeftToTheSweep));
         // A folder of an earlier version has no key yet.
-        let receipts = receipt_ring(&self.data).ok().map(|ring| Receipts::of(&ring));
+        let receipts = receipt_ring(&self.data).ok().and_then(|ring| match ring {
+            Ring::Held(ring) => Some(Receipts::of(&ring)),
+            // No process serves such a folder.
+            Ring::Kms(_) => None,
+        });
         opened(agents, store, bus, subscriptions, (RuleSource::Folder(folder), receipts))
     }
 }
@@ -239,10 +248,16 @@ fn opened(
 }
 
 /// Issuer of the receipts of a table's tasks.
-async fn receipts_of(parameters: &Parameters) -> Result<Option<Receipts>, TargetError> {
+async fn receipts_of(parameters: &Parameters, access: &AwsAccess) -> Result<Option<Receipts>, TargetError> {
     let Ok(text) = std::env::var(RECEIPT_KEYS) else { return Ok(None) };
     let text = if text.starts_with('/') { kept(parameters, text).await? } else { text };
-    KeyRing::parse(text.trim()).map(|ring| Some(Receipts::of(&ring))).map_err(TargetError::ReceiptKeys)
+    let ring = Ring::parse(&text).map_err(TargetError::ReceiptKeys)?;
+    Ok(Some(Receipts::by(&ring, |ring| Arc::new(KmsSigner::new(kms_key(access, ring.key()), &ring.public().id)))))
+}
+
+/// The key of AWS KMS with the ARN `key`.
+pub(crate) fn kms_key(access: &AwsAccess, key: &str) -> KmsKey {
+    KmsKey::new(access, key, Arc::new(NetworkFetch::new()), Arc::new(SystemClock::default()))
 }
 
 /// Value of the parameter `name`.
@@ -276,6 +291,7 @@ pub(crate) fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError>
         ssm: None,
         s3: variable("AWS_ENDPOINT_URL_S3"),
         lambda: variable("AWS_ENDPOINT_URL_LAMBDA"),
+        kms: variable("AWS_ENDPOINT_URL_KMS"),
     };
     Ok(AwsAccess { region, credentials, endpoints })
 }

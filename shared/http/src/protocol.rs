@@ -24,6 +24,7 @@ use futures::stream::BoxStream;
 
 use crate::{Content, Request, Response};
 
+pub(crate) use card::CardSignatures;
 pub(crate) use public::{Beside, Describe, Described, ServerInfo};
 
 /// Server of the protocol.
@@ -38,6 +39,8 @@ pub(crate) struct Protocol {
     pub(crate) personas: Personas,
     /// Issuer of receipts, which also signs the card.
     pub(crate) receipts: Option<Receipts>,
+    /// The signature over the card.
+    pub(crate) card_signatures: CardSignatures,
     /// Information that the server gives about itself.
     pub(crate) about: ServerInfo,
     /// Clock of the server.

@@ -20,7 +20,7 @@ use crate::conditional::ConditionalRead;
 use crate::console::Console;
 use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
-use crate::protocol::{Describe, Described, Protocol, ServerInfo};
+use crate::protocol::{CardSignatures, Describe, Described, Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, Origins, Request, Response, log};
 
@@ -163,6 +163,7 @@ impl Server {
             receipts: app.receipts().cloned(),
             keys: app.doorkeeper().keys.clone(),
             streams: Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams),
+            card_signatures: CardSignatures::default(),
             about,
             clock,
             described: LazyLock::new(describe),

@@ -8,8 +8,8 @@ use dormouse_api::{
     Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, Writes,
 };
 use dormouse_aws::{
-    AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RequestSigner, RuleConfig, SchedulerConfig,
-    StoreConfig,
+    AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner, RequestSigner, RuleConfig,
+    SchedulerConfig, StoreConfig,
 };
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
@@ -96,6 +96,7 @@ pub(crate) async fn joined(
 ) -> Result<(Server, Arc<dyn Sleepers>), BootError> {
     let access = config.workspaces.is_some().then(|| config.access.clone());
     let ses = config.access.clone();
+    let kms = config.access.clone();
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let outside = Outside::new(bus.clone(), clock.clone());
@@ -126,7 +127,12 @@ pub(crate) async fn joined(
     // Where the scheduler is not told of a wake-up, the table has to be able to tell.
     let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
-    let receipts = secrets.receipt_keys.as_ref().map(Receipts::of);
+    let receipts = secrets.receipt_keys.as_ref().map(|ring| {
+        Receipts::by(ring, |ring| {
+            let key = KmsKey::new(&kms, ring.key(), fetch.clone(), clock.clone());
+            Arc::new(KmsSigner::new(key, &ring.public().id))
+        })
+    });
     let recording =
         RecordingStore::new(store.clone(), store.clone(), clock.clone()).with_receipts(receipts).calling(bus.clone());
     let ids = Arc::new(RandomIds);
@@ -149,13 +155,13 @@ pub(crate) async fn joined(
         }
         false => Arc::new(LookedFor::default()),
     };
-    let bus: Arc<dyn EventBus> = match (&config.base_url, signs && !config.notifications.is_empty()) {
+    let bus: Arc<dyn EventBus> = match (&config.base_url, signs && !secrets.notifications.is_empty()) {
         (Some(base_url), true) => {
-            let email = config.notifications.has_email().then(|| email(&ses, &clock));
+            let email = secrets.notifications.has_email().then(|| email(&ses, &clock));
             Arc::new(NotifyingBus::new(
                 bus,
                 NotifierParts {
-                    channels: config.notifications,
+                    channels: secrets.notifications,
                     invocations: store.clone(),
                     fetch: fetch.clone(),
                     email,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::identity::IssuerConfig;
 use dormouse_aws::{AwsAccess, Endpoints};
-use dormouse_http::{Authorization, ConfigError, Notifications, Origins, Quotas, Variables};
+use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
 pub use workspaces::WorkspaceConfig;
@@ -36,7 +36,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
 /// | `DORMOUSE_ISSUERS` | issuers of accepted tokens, a JSON array of [`IssuerConfig`]; optional, none without it |
-/// | `DORMOUSE_NOTIFICATIONS` | channels of notifications, a JSON object ([`Notifications`]); optional, none without it; read by `wakeup` |
+/// | `DORMOUSE_NOTIFICATIONS` | channels of notifications: the name of the parameter that holds them (`/dormouse/dev/notifications`), or a JSON object ([`Notifications`](dormouse_http::Notifications)); optional, none without it; for `wakeup` |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -58,7 +58,7 @@ const ON_MACHINE: u64 = 60;
 /// | `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | the same |
 ///
 /// The variables of the role hold for the life of the sandbox. `AWS_ENDPOINT_URL` is also read with `_DYNAMODB`,
-/// `_EVENTBRIDGE`, `_SCHEDULER`, `_SSM` or `_S3` behind it.
+/// `_EVENTBRIDGE`, `_SCHEDULER`, `_SSM`, `_S3`, `_LAMBDA` or `_KMS` behind it.
 ///
 /// [`Quotas`] has the variables that change limits, those of rates and of the audit log among them. Nothing else is looked at: no profile, no metadata service.
 /// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are
@@ -79,8 +79,6 @@ pub struct Config {
     pub origins: Origins,
     /// Issuers of accepted tokens.
     pub issuers: Vec<IssuerConfig>,
-    /// Channels of notifications.
-    pub notifications: Notifications,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -153,7 +151,6 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
-            notifications: reader.notifications("DORMOUSE_NOTIFICATIONS"),
             bus: reader.text("DORMOUSE_BUS", registers),
             scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
             scheduler_role_arn: reader.arn_where("DORMOUSE_SCHEDULER_ROLE_ARN", registers),
@@ -207,17 +204,6 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         })
     }
 
-    fn notifications(&mut self, name: &str) -> Notifications {
-        let read = self
-            .0
-            .optional(name)
-            .map_or_else(|| Ok(Notifications::default()), |text| Notifications::read(&text, false));
-        read.unwrap_or_else(|reason| {
-            self.0.fault(format!("{name}: {reason}"));
-            Notifications::default()
-        })
-    }
-
     fn arn(&mut self, name: &str) -> String {
         let arn = self.0.needed(name);
         if !arn.is_empty() {
@@ -264,6 +250,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             ssm: self.url("AWS_ENDPOINT_URL_SSM"),
             s3: self.url("AWS_ENDPOINT_URL_S3"),
             lambda: self.url("AWS_ENDPOINT_URL_LAMBDA"),
+            kms: self.url("AWS_ENDPOINT_URL_KMS"),
         };
         AwsAccess { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_receipts::KeyRing;
 use uuid::Uuid;
 
-use crate::receipts::RING;
+use crate::receipts::RECEIPT_RING;
 use crate::store;
 
 /// File with the address at which the process listens that has the folder; empty while it starts. It is there from when
@@ -228,7 +228,7 @@ impl DataFolder {
     /// [`FolderError::Damaged`] when they cannot be read: others would sign in their place, and no reader could verify
     /// what these signed.
     pub(crate) fn receipt_ring(&self, made: &KeyRing) -> Result<KeyRing, FolderError> {
-        let path = self.path.join(RING);
+        let path = self.path.join(RECEIPT_RING);
         if self.was_complete && !path.exists() {
             tracing::warn!(
                 file = %path.display(),
@@ -236,7 +236,7 @@ impl DataFolder {
                  again with a copy of the former file"
             );
         }
-        let text = self.kept(RING, || made.text())?;
+        let text = self.kept(RECEIPT_RING, || made.text())?;
         KeyRing::parse(&text).map_err(|error| FolderError::Damaged { path, reason: error.to_string() })
     }
 

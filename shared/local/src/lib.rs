@@ -51,7 +51,7 @@ pub use hosts::is_loopback;
 pub use machine::{MachineError, MachineOptions, Role, serve_machine};
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use program::program;
-pub use receipts::{keep_receipt_ring, receipt_ring, seed};
+pub use receipts::{RECEIPT_RING, keep_receipt_ring, receipt_ring, seed};
 pub use scripted_model::{Respond, ScriptedFault, ScriptedJob, ScriptedModel, ScriptedReply, ScriptedTurn};
 pub use served::ServedBus;
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};

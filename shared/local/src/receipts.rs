@@ -3,25 +3,25 @@
 use std::io;
 use std::path::Path;
 
-use dormouse_receipts::KeyRing;
+use dormouse_receipts::{KeyRing, Ring};
 use jiff::Timestamp;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use crate::folder::keep_secret;
 
-/// The file with the private key and the public halves of those before it.
-pub(crate) const RING: &str = "receipt-keys";
+/// The file of a data folder with the key that signs receipts, and the public halves of those before it.
+pub const RECEIPT_RING: &str = "receipt-keys";
 
-/// The keys of the data folder at `path`.
+/// The keys of the data folder at `path`. A key of AWS KMS may be among them only in a folder that nobody serves.
 ///
 /// # Errors
 /// If there are none, or the file is damaged.
-pub fn receipt_ring(path: &Path) -> io::Result<KeyRing> {
-    let file = path.join(RING);
+pub fn receipt_ring(path: &Path) -> io::Result<Ring> {
+    let file = path.join(RECEIPT_RING);
     let about = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|error| about(&error))?;
-    KeyRing::parse(&text).map_err(|error| about(&error))
+    Ring::parse(&text).map_err(|error| about(&error))
 }
 
 /// Keeps `ring` in the data folder at `path`, for this user alone. The server of the folder signs with it from its next
@@ -29,8 +29,8 @@ pub fn receipt_ring(path: &Path) -> io::Result<KeyRing> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn keep_receipt_ring(path: &Path, ring: &KeyRing) -> io::Result<()> {
-    keep_secret(&path.join(RING), ring.text()).map(|_| ())
+pub fn keep_receipt_ring(path: &Path, ring: &Ring) -> io::Result<()> {
+    keep_secret(&path.join(RECEIPT_RING), ring.text()).map(|_| ())
 }
 
 /// 32 bytes by the random source of the operating system.

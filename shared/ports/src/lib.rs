@@ -134,7 +134,7 @@ pub use runtime::{Clock, IdSource, Spawner};
 pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
-pub use signer::Signer;
+pub use signer::{Signer, SignerError};
 pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
 pub use store::{MaintenanceStore, Page, StateStore, StoreError, TurnStore};
 pub use subscription::{

@@ -9,6 +9,14 @@ use crate::{Flaw, Map, Receipt, SigningKey, canonical};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft(Map);
 
+/// A receipt with its place in a chain and its hash, which is not signed yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsigned {
+    hash: String,
+    key_id: String,
+    body: Map,
+}
+
 /// A receipt that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
@@ -29,20 +37,17 @@ impl Draft {
     /// # Errors
     /// A [`Flaw`] when it would not be a receipt.
     pub fn seal(self, previous: Option<&str>, key: &SigningKey) -> Result<Sealed, Flaw> {
-        self.seal_by(previous, &key.public().id, |message| key.sign(message))
+        let unsigned = self.hashed(previous, &key.public().id)?;
+        let signature = key.sign(unsigned.hash.as_bytes());
+        unsigned.signed(&signature)
     }
 
-    /// The same with the key called `key_id`, of which `sign` has the private half: it gives the signature over a message
-    /// as [`SigningKey::sign`] does.
+    /// Puts it behind the receipt with the hash `previous`, or at the beginning of a chain, for the key called `key_id` to
+    /// sign it.
     ///
     /// # Errors
-    /// As [`seal`](Self::seal).
-    pub fn seal_by(
-        self,
-        previous: Option<&str>,
-        key_id: &str,
-        sign: impl FnOnce(&[u8]) -> String,
-    ) -> Result<Sealed, Flaw> {
+    /// A [`Flaw`] when it has no canonical form.
+    pub fn hashed(self, previous: Option<&str>, key_id: &str) -> Result<Unsigned, Flaw> {
         let mut body = self.0;
         if let Some(issuer) = body.get_mut("issuer").and_then(Value::as_object_mut) {
             issuer.insert("public_key_id".to_owned(), key_id.into());
@@ -50,7 +55,22 @@ impl Draft {
         body.insert("chain".to_owned(), json!({ "previous_receipt_hash": previous }));
         let hash = canonical::hash(&body)?;
         body.insert("chain".to_owned(), json!({ "previous_receipt_hash": previous, "receipt_hash": hash }));
-        let signature = sign(hash.as_bytes());
+        Ok(Unsigned { hash, key_id: key_id.to_owned(), body })
+    }
+}
+
+impl Unsigned {
+    /// Its hash, whose text is what is signed.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The receipt with `signature`, as [`SigningKey::sign`] gives it over the hash. Whether it is one is not checked.
+    ///
+    /// # Errors
+    /// A [`Flaw`] when it would not be a receipt.
+    pub fn signed(self, signature: &str) -> Result<Sealed, Flaw> {
+        let Self { hash, key_id, mut body } = self;
         let signature = json!({ "key_id": key_id, "algorithm": ALGORITHM, "signature": signature });
         body.insert("signatures".to_owned(), json!([signature]));
         let receipt = Receipt::new(body)?;

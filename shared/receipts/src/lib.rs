@@ -43,13 +43,13 @@ mod ring;
 mod schema;
 mod shape;
 
-pub use draft::{Draft, Sealed, example};
+pub use draft::{Draft, Sealed, Unsigned, example};
 pub use export::{Export, ExportError};
 pub use flaw::Flaw;
 pub use keys::{InvalidKey, Keys, PublicKey, SigningKey};
 pub use projection::{projection, projection_hash};
 pub use receipt::Receipt;
-pub use ring::{InvalidRing, KeyRing};
+pub use ring::{InvalidRing, KeyRing, KmsRing, Ring};
 
 /// A JSON object.
 pub type Map = serde_json::Map<String, serde_json::Value>;

@@ -7,7 +7,7 @@ use crate::{Keys, PublicKey, SigningKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the text is no ring of keys: it is 64 hexadecimal digits of chance (`openssl rand -hex 32`), or what the rotation of \
-     keys wrote"
+     keys wrote; only functions on AWS sign with a key of AWS KMS"
 )]
 pub struct InvalidRing;
 
@@ -31,14 +31,150 @@ impl std::fmt::Debug for Seed {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    seed: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seed: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kms_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     created_at: Option<Timestamp>,
     #[serde(default)]
     former: Vec<PublicKey>,
+}
+
+impl Written {
+    fn text(&self) -> String {
+        // What was made of texts and times can be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// A ring of either kind.
+#[derive(Clone, Debug)]
+pub enum Ring {
+    /// The key that signs is in it.
+    Held(KeyRing),
+    /// The key that signs is in AWS KMS.
+    Kms(KmsRing),
+}
+
+impl Ring {
+    /// Reads what [`text`](Self::text) wrote, or 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`InvalidRing`] when it is neither.
+    pub fn parse(text: &str) -> Result<Self, InvalidRing> {
+        let text = text.trim();
+        let written = match text.starts_with('{') {
+            true => serde_json::from_str(text).map_err(|_| InvalidRing)?,
+            false => Written { seed: Some(text.to_owned()), ..Written::default() },
+        };
+        let Written { seed, kms_key, public_key, created_at, former } = written;
+        match (seed, kms_key, public_key) {
+            (Some(seed), None, None) => {
+                let seed = hex::decode(&seed).ok().and_then(|bytes| bytes.try_into().ok()).ok_or(InvalidRing)?;
+                Ok(Self::Held(KeyRing { former, ..KeyRing::new(seed, created_at) }))
+            }
+            (None, Some(key), Some(public)) => {
+                let public = PublicKey::parse(&public).map_err(|_| InvalidRing)?;
+                Ok(Self::Kms(KmsRing { former, ..KmsRing::new(&key, public, created_at).ok_or(InvalidRing)? }))
+            }
+            (_, _, _) => Err(InvalidRing),
+        }
+    }
+
+    /// The ring as text, with its private key where it has one.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Held(ring) => ring.text(),
+            Self::Kms(ring) => ring.text(),
+        }
+    }
+
+    /// All keys, as they are published.
+    pub fn keys(&self) -> Keys {
+        match self {
+            Self::Held(ring) => ring.keys(),
+            Self::Kms(ring) => ring.keys(),
+        }
+    }
+
+    /// The same, in which the key of `next` signs from `now` on. What it held of the private key before is gone.
+    #[must_use]
+    pub fn replaced(self, next: Self, now: Timestamp) -> Self {
+        let (mut retired, mut former) = match self {
+            Self::Held(ring) => (ring.public(), ring.former),
+            Self::Kms(ring) => (ring.public, ring.former),
+        };
+        retired.retired_at = Some(now);
+        former.push(retired);
+        match next {
+            Self::Held(ring) => Self::Held(KeyRing { former, ..ring }),
+            Self::Kms(ring) => Self::Kms(KmsRing { former, ..ring }),
+        }
+    }
+
+    /// The same, in which the former key `id` is revoked from `at` on; `None` if there is none of that id. The active key
+    /// has to be rotated first.
+    #[must_use]
+    pub fn revoked(mut self, id: &str, at: Timestamp) -> Option<Self> {
+        let former = match &mut self {
+            Self::Held(ring) => &mut ring.former,
+            Self::Kms(ring) => &mut ring.former,
+        };
+        former.iter_mut().find(|key| key.id == id)?.revoked_at = Some(at);
+        Some(self)
+    }
+}
+
+/// A ring whose key that signs is in AWS KMS, which never gives it out: its ARN and its public half, and the public halves of
+/// those that signed before it. Nothing of it is secret; whoever could change it could publish another key.
+#[derive(Clone, Debug)]
+pub struct KmsRing {
+    key: String,
+    public: PublicKey,
+    former: Vec<PublicKey>,
+}
+
+impl KmsRing {
+    /// The ring of the key with the ARN `key`, whose public half is `public`; `None` if that is no ARN of a key.
+    pub fn new(key: &str, mut public: PublicKey, created_at: Option<Timestamp>) -> Option<Self> {
+        let parts: Vec<&str> = key.split(':').collect();
+        let is_key = matches!(parts.as_slice(), ["arn", _, "kms", region, _, name] if !region.is_empty() && name.starts_with("key/"));
+        public.created_at = created_at;
+        is_key.then(|| Self { key: key.to_owned(), public, former: Vec::new() })
+    }
+
+    /// The ARN of the key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The public half of the key.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// All keys, as they are published.
+    pub fn keys(&self) -> Keys {
+        Keys::from(self.former.iter().cloned().chain([self.public.clone()]))
+    }
+
+    /// The ring as text.
+    pub fn text(&self) -> String {
+        let written = Written {
+            kms_key: Some(self.key.clone()),
+            public_key: Some(self.public.text()),
+            created_at: self.public.created_at,
+            former: self.former.clone(),
+            ..Written::default()
+        };
+        written.text()
+    }
 }
 
 impl KeyRing {
@@ -50,23 +186,23 @@ impl KeyRing {
     /// Reads what [`text`](Self::text) wrote, or 64 hexadecimal digits.
     ///
     /// # Errors
-    /// [`InvalidRing`] when it is neither.
+    /// [`InvalidRing`] when it is neither, also for a ring whose key is elsewhere.
     pub fn parse(text: &str) -> Result<Self, InvalidRing> {
-        let text = text.trim();
-        let written = match text.starts_with('{') {
-            true => serde_json::from_str(text).map_err(|_| InvalidRing)?,
-            false => Written { seed: text.to_owned(), created_at: None, former: Vec::new() },
-        };
-        let seed = hex::decode(&written.seed).ok().and_then(|bytes| bytes.try_into().ok()).ok_or(InvalidRing)?;
-        Ok(Self { former: written.former, ..Self::new(seed, written.created_at) })
+        match Ring::parse(text)? {
+            Ring::Held(ring) => Ok(ring),
+            Ring::Kms(_) => Err(InvalidRing),
+        }
     }
 
     /// The ring as text, with its private key.
     pub fn text(&self) -> String {
-        let written =
-            Written { seed: hex::encode(self.seed.0), created_at: self.created_at, former: self.former.clone() };
-        // What was made of texts and times can be written.
-        serde_json::to_string(&written).unwrap_or_default()
+        let written = Written {
+            seed: Some(hex::encode(self.seed.0)),
+            created_at: self.created_at,
+            former: self.former.clone(),
+            ..Written::default()
+        };
+        written.text()
     }
 
     /// The key that signs.
@@ -84,22 +220,5 @@ impl KeyRing {
         let mut public = self.active.public();
         public.created_at = self.created_at;
         public
-    }
-
-    /// The same, in which a new key signs from `now` on. The private half of the one before is gone.
-    #[must_use]
-    pub fn rotated(self, seed: [u8; 32], now: Timestamp) -> Self {
-        let mut retired = self.public();
-        retired.retired_at = Some(now);
-        let former = self.former.into_iter().chain([retired]).collect();
-        Self { former, ..Self::new(seed, Some(now)) }
-    }
-
-    /// The same, in which the former key `id` is revoked from `at` on; `None` if there is none of that id. The active key
-    /// has to be rotated first.
-    #[must_use]
-    pub fn revoked(mut self, id: &str, at: Timestamp) -> Option<Self> {
-        self.former.iter_mut().find(|key| key.id == id)?.revoked_at = Some(at);
-        Some(self)
     }
 }

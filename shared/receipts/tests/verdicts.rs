@@ -1,7 +1,8 @@
 //! What was done to a receipt or to a chain, and the verdict on it.
 
 use dormouse_receipts::{
-    Draft, Export, ExportError, Flaw, KeyRing, Keys, Map, PublicKey, Receipt, Sealed, SigningKey, example,
+    Draft, Export, ExportError, Flaw, KeyRing, Keys, KmsRing, Map, PublicKey, Receipt, Ring, Sealed, SigningKey,
+    example,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -253,6 +254,11 @@ fn what_is_too_large_or_no_receipt_is_said_to_be() {
     assert_eq!(Export::parse(b" \n").expect_err("an error"), ExportError::Empty);
     assert_eq!(flaws(&["nonsense".to_owned()]), ["0 malformed"]);
     assert_eq!(flaws(&["[".repeat(100_000)]), ["0 malformed"]);
+    let pretty = |text: &str| {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        serde_json::to_string_pretty(&value).expect("JSON").replacen('{', "{ \"schema\": 1,", 1)
+    };
+    assert_eq!(flaws(&[pretty(&texts(1)[0])]), ["0 malformed"], "one document, over several lines");
     let huge = vec![b' '; dormouse_receipts::limits::FILE + 1];
     assert!(matches!(Export::parse(&huge), Err(ExportError::TooLarge { .. })));
 }
@@ -277,17 +283,22 @@ fn a_private_key_does_not_show_itself() {
     assert!(shown.contains(&ours().public().id) && !shown.contains("07"), "{shown}");
 }
 
+/// The ring that `ring` is, as text and back.
+fn again(ring: &Ring) -> Ring {
+    Ring::parse(&ring.text()).expect("a ring")
+}
+
 #[test]
 fn a_ring_rotates_revokes_and_comes_back_from_its_text() {
     let t1 = at("2026-05-01T00:00:00Z");
     let t2 = at("2026-06-01T00:00:00Z");
-    let first = KeyRing::parse(&hex::encode([7; 32])).expect("a ring");
+    let first = Ring::parse(&hex::encode([7; 32])).expect("a ring");
     assert_eq!(first.keys(), keys());
-    let second = first.clone().rotated([8; 32], t1);
-    let second = KeyRing::parse(&second.text()).expect("a ring");
+    let next = KeyRing::new([8; 32], Some(t1));
+    let second = again(&first.clone().replaced(Ring::Held(next.clone()), t1));
     assert!(!second.text().contains(&hex::encode([7; 32])), "the former private key is gone");
-    let old = first.active().public().id;
-    let new = second.active().public().id;
+    let old = ours().public().id;
+    let new = next.active().public().id;
     assert_eq!(second.keys().get(&old).and_then(|key| key.retired_at), Some(t1));
     assert_eq!(second.keys().get(&new).and_then(|key| key.created_at), Some(t1));
     assert_eq!(flaws_by(&texts(2), &second.keys(), now()), [""; 0], "what the former key signed stays valid");
@@ -297,7 +308,36 @@ fn a_ring_rotates_revokes_and_comes_back_from_its_text() {
     assert_eq!(flaws_by(&texts(1), &revoked.keys(), t1), [""; 0]);
     let shown = format!("{revoked:?}");
     assert!(!shown.contains(&hex::encode([8; 32])) && !shown.contains("8, 8"), "{shown}");
-    for wrong in ["", "x", "{}", r#"{"seed":"00"}"#, &"0".repeat(63)] {
-        assert!(KeyRing::parse(wrong).is_err(), "{wrong}");
+    let public = ours().public().text();
+    let kms = json!({ "kms_key": KMS_KEY, "public_key": public });
+    let both = json!({ "kms_key": KMS_KEY, "public_key": public, "seed": "0".repeat(64) });
+    for wrong in ["", "x", "{}", r#"{"seed":"00"}"#, &"0".repeat(63), &both.to_string()] {
+        assert!(Ring::parse(wrong).is_err(), "{wrong}");
     }
+    assert!(KeyRing::parse(&kms.to_string()).is_err(), "the private key is not in it");
+    for (name, wrong) in [("kms_key", "alias/receipts"), ("kms_key", "arn:aws:s3:::b"), ("public_key", "base64:AA==")] {
+        let mut kms = kms.clone();
+        kms[name] = wrong.into();
+        assert!(Ring::parse(&kms.to_string()).is_err(), "{wrong}");
+    }
+}
+
+const KMS_KEY: &str = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab";
+
+#[test]
+fn a_ring_goes_to_a_key_of_kms_and_back_with_all_keys_before() {
+    let t1 = at("2026-05-01T00:00:00Z");
+    let t2 = at("2026-06-01T00:00:00Z");
+    let held = Ring::parse(&hex::encode([7; 32])).expect("a ring");
+    let theirs = SigningKey::from_seed([8; 32]).public();
+    let in_kms = KmsRing::new(KMS_KEY, theirs.clone(), Some(t1)).expect("an ARN");
+    let moved = again(&held.replaced(Ring::Kms(in_kms), t1));
+    let Ring::Kms(ring) = &moved else { panic!("{moved:?}") };
+    assert_eq!((ring.key(), &ring.public().id), (KMS_KEY, &theirs.id));
+    assert!(!moved.text().contains("seed"), "nothing private is left in it");
+    assert_eq!(flaws_by(&texts(2), &moved.keys(), now()), [""; 0], "what was signed before stays valid");
+    let back = again(&moved.replaced(Ring::Held(KeyRing::new([9; 32], Some(t2))), t2));
+    assert_eq!(back.keys().iter().count(), 3);
+    assert_eq!(back.keys().get(&theirs.id).and_then(|key| key.retired_at), Some(t2));
+    assert!(back.revoked(&theirs.id, t2).is_some());
 }

@@ -17,6 +17,7 @@ mod open;
 mod parts;
 mod quotas;
 mod receipts;
+mod receipts_kms;
 mod recorded;
 mod refusals;
 mod replayed_agents;

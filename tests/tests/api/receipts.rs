@@ -71,27 +71,27 @@ async fn issuing() -> (Arc<World>, String) {
 }
 
 /// A task that has gone as far as it goes: its path.
-async fn done(world: &World, session: &str, body: Value) -> String {
+pub(crate) async fn done(world: &World, session: &str, body: Value) -> String {
     let task = world.post(&format!("{session}/tasks"), body).await;
     world.work().await;
     format!("/v1/tasks/{}", text(&task["id"]))
 }
 
-fn work(persona: &str, fails: &str) -> Value {
+pub(crate) fn work(persona: &str, fails: &str) -> Value {
     json!({"persona_id": format!("persona_{persona}"), "input": {"fails": fails}})
 }
 
-fn expense() -> Value {
+pub(crate) fn expense() -> Value {
     json!({"persona_id": "persona_expense-approval", "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}})
 }
 
-fn approves() -> Value {
+pub(crate) fn approves() -> Value {
     let parts = json!([{"type": "json", "value": {"approved": true}}]);
     json!({"kind": "tool_confirmation", "message": {"role": "user", "parts": parts}})
 }
 
 /// The receipts that the events of a session issue, in order, as an export has them.
-async fn exported(world: &World, session: &str) -> Vec<Value> {
+pub(crate) async fn exported(world: &World, session: &str) -> Vec<Value> {
     let events = world.get(&format!("{session}/events?limit=200")).await;
     let events = events["data"].as_array().unwrap().iter();
     events.filter(|event| event["event"] == "receipt.issued").map(|event| event["payload"]["receipt"].clone()).collect()

@@ -504,6 +504,65 @@ fn who_ends_tasks_may_read_the_keys_of_receipts_and_nobody_else() {
     }));
 }
 
+#[test]
+fn who_ends_tasks_may_sign_with_the_key_of_kms_that_is_named_and_do_nothing_else_with_it() {
+    let key = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab";
+    let template = Template::with(&[("Receipts", "enabled"), ("SecretStore", "stack"), ("ReceiptsKmsKeyArn", key)]);
+    let policy = template.decided("ReceiptSignatures")["Properties"].clone();
+    let role = |name: &str| json!({ "Ref": format!("{name}Role") });
+    assert_eq!(policy["Roles"], json!([role("Inbound"), role("Signal"), role("Wakeup")]));
+    let grants = json!([{
+        "Effect": "Allow",
+        "Action": "kms:Sign",
+        "Resource": { "Ref": "ReceiptsKmsKeyArn" },
+        "Condition": { "StringEquals": { "kms:SigningAlgorithm": "ED25519_SHA_512" } },
+    }]);
+    assert_eq!(policy["PolicyDocument"]["Statement"], grants);
+    assert!(!template.made().contains(&"ReceiptKeysSecret"), "no key is made up beside it");
+    for without in [&[("Receipts", "enabled")][..], &[("ReceiptsKmsKeyArn", key)]] {
+        assert!(!Template::with(without).made().contains(&"ReceiptSignatures"), "{without:?}");
+    }
+}
+
+#[test]
+fn wakeup_alone_may_tell_people_that_they_are_asked_and_send_only_as_who_is_named() {
+    let identity = "arn:aws:ses:eu-central-1:111122223333:identity/example.com";
+    for (store, path) in
+        [("parameter-store", "/dormouse/dev"), ("secrets-manager", "/aws/reference/secretsmanager/dormouse/dev")]
+    {
+        let asked = [("SecretStore", store), ("Notifications", "enabled"), ("EmailIdentityArn", identity)];
+        let template = Template::with(&asked);
+        let told = template.environment("WakeupFunction");
+        assert_eq!(told["DORMOUSE_NOTIFICATIONS"], json!(format!("{path}/notifications")));
+        assert_eq!(told["DORMOUSE_SECRETS"], json!(path), "it signs the links");
+        assert!(told.contains_key("DORMOUSE_SECRETS_CHANGED") && told.contains_key("DORMOUSE_BASE_URL"));
+        for other in ["Inbound", "Signal", "Stream"] {
+            let told = template.environment(&format!("{other}Function"));
+            assert!(!told.contains_key("DORMOUSE_NOTIFICATIONS"), "{other}");
+        }
+        let wakeup = json!([{ "Ref": "WakeupRole" }]);
+        let read = template.decided("NotificationChannels")["Properties"].clone();
+        assert_eq!(read["Roles"], wakeup);
+        let granted = read["PolicyDocument"]["Statement"][0]["Resource"].to_string();
+        for secret in ["notifications", "callback-secret", "callback-secret-second"] {
+            assert!(granted.contains(&format!("{}/{secret}\"", path.replace("dev", "${Stage}"))), "{granted}");
+        }
+        assert_eq!(template.made().contains(&"NotificationChannelsOfSecretsManager"), store == "secrets-manager");
+        let send = template.decided("NotificationsByEmail")["Properties"].clone();
+        let grants =
+            json!([{ "Effect": "Allow", "Action": "ses:SendEmail", "Resource": { "Ref": "EmailIdentityArn" } }]);
+        assert_eq!((&send["Roles"], &send["PolicyDocument"]["Statement"]), (&wakeup, &grants));
+    }
+    let by_slack = Template::with(&[("Notifications", "enabled")]);
+    assert!(!by_slack.made().contains(&"NotificationsByEmail"));
+    for without in [&[][..], &[("EmailIdentityArn", identity)]] {
+        let template = Template::with(without);
+        assert!(!template.made().iter().any(|name| name.starts_with("Notification")), "{without:?}");
+        let told = template.environment("WakeupFunction");
+        assert!(!told.contains_key("DORMOUSE_NOTIFICATIONS") && !told.contains_key("DORMOUSE_SECRETS"));
+    }
+}
+
 /// Whoever keeps calling a function itself would run code that a deployment has not let on yet, or has taken back.
 #[test]
 fn everybody_calls_the_version_that_is_live() {

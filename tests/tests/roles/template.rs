@@ -105,6 +105,7 @@ impl Template {
         match function.as_str() {
             "Fn::Condition" => self.holds(self.condition(text(argument))),
             "Fn::Not" => !self.holds(&argument[0]),
+            "Fn::Or" => argument.as_array().expect("conditions").iter().any(|one| self.holds(one)),
             "Fn::And" => argument.as_array().expect("conditions").iter().all(|one| self.holds(one)),
             "Fn::Equals" => self.plain(&argument[0]) == self.plain(&argument[1]),
             other => panic!("{other} is not understood"),

@@ -13,7 +13,7 @@ use crate::documents::{Kept, Stored};
 use crate::refusal::internal;
 
 /// Field of the payload of `receipt.issued` with the whole receipt.
-pub(super) const RECEIPT: &str = "receipt";
+pub(crate) const RECEIPT: &str = "receipt";
 /// Field with the id of the receipt before it in the chain.
 pub(super) const PREVIOUS: &str = "previous_receipt_id";
 
@@ -103,7 +103,7 @@ pub(super) fn issue(
     let id = ReceiptId::at(change.stream(), position);
     let head = change.thread_mut().receipts.take();
     let previous = head.as_ref().map(|head| head.hash.as_str());
-    let sealed = receipts.seal(contents(id.as_str(), &task.kept), previous).map_err(|flaw| internal(&flaw))?;
+    let unsigned = receipts.hashed(contents(id.as_str(), &task.kept), previous).map_err(|flaw| internal(&flaw))?;
     let of = &task.kept.resource;
     let draft = Draft::new(EventKind::ReceiptIssued, id.pointer(), json!({}));
     let draft = draft.within(Some(&of.workspace_id), Some(&of.session_id), Some(&of.envelope.id));
@@ -111,10 +111,8 @@ pub(super) fn issue(
     if let Some(head) = head {
         payload.insert(PREVIOUS.to_owned(), ReceiptId::at(change.stream(), head.at).as_str().into());
     }
-    let receipt = serde_json::from_str(&sealed.text).map_err(|error| internal(&error))?;
-    payload.insert(RECEIPT.to_owned(), receipt);
-    change.emit_receipt(draft, &id, payload);
-    change.thread_mut().receipts = Some(ChainHead { hash: sealed.hash, at: position });
+    change.thread_mut().receipts = Some(ChainHead { hash: unsigned.hash().to_owned(), at: position });
+    change.emit_receipt(draft, &id, payload, unsigned);
     task.kept.own.receipts.at.push(position);
     Ok(Some(id))
 }

@@ -61,6 +61,7 @@ impl Api {
         let said = repeating.repeat(&mut change, &mut task)?;
         let tally = tally_of(&ran);
         let invocation = self.close_replay(&mut change, &mut task, (&ran, &repeating), (said, &tally))?;
+        change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation, ..change })
     }

@@ -1,6 +1,7 @@
 //! The cards: what the server offers, for clients of the protocol and for those of A2A.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use dormouse_protocol::envelope::{Envelope, Map};
 use dormouse_protocol::id::{AgentCardId, SkillId};
@@ -11,7 +12,8 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
 use super::ServerInfo;
-use dormouse_api::PersonaSpec;
+use dormouse_api::{PersonaSpec, Receipts};
+use dormouse_ports::SignerError;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
@@ -56,6 +58,31 @@ fn capabilities(about: &ServerInfo) -> Vec<String> {
     let sockets = about.sockets.then_some("websocket");
     let with_receipts = if about.issues { &["receipts", "replay"][..] } else { &[] };
     ["rest", "sse"].into_iter().chain(sockets).chain(with_receipts.iter().copied()).map(str::to_owned).collect()
+}
+
+/// The last card that was signed, and its signature. Anybody may read the card, and it is nearly always the same one: a key
+/// service is not asked for each reader.
+#[derive(Debug, Default)]
+pub(crate) struct CardSignatures(Mutex<Option<(Vec<u8>, String)>>);
+
+impl CardSignatures {
+    /// The signature of `receipts` over `form`, the canonical form of a card.
+    ///
+    /// # Errors
+    /// [`SignerError`] when the key does not sign.
+    pub(super) async fn of(&self, receipts: &Receipts, form: Vec<u8>) -> Result<String, SignerError> {
+        if let Some(signature) = self.known(&form) {
+            return Ok(signature);
+        }
+        let signature = receipts.sign(&form).await?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((form, signature.clone()));
+        Ok(signature)
+    }
+
+    fn known(&self, form: &[u8]) -> Option<String> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|(signed, _)| signed == form).map(|(_, signature)| signature.clone())
+    }
 }
 
 /// The card for clients of A2A, with the names of both generations.

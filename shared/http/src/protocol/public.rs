@@ -211,7 +211,7 @@ impl Protocol {
     }
 
     /// `card` with the signature over its canonical form without one, where there is a key.
-    fn signed(&self, card: HarnAgentCard) -> Result<HarnAgentCard, ProtocolError> {
+    async fn signed(&self, card: HarnAgentCard) -> Result<HarnAgentCard, ProtocolError> {
         let Some(receipts) = &self.receipts else { return Ok(card) };
         let mut form = json!(card);
         if let Some(fields) = form.as_object_mut() {
@@ -221,8 +221,12 @@ impl Protocol {
             tracing::error!(%flaw, "the agent card has no canonical form, so it cannot be signed");
             ProtocolError::new(ErrorCode::InternalError, "the agent card cannot be signed")
         })?;
+        let value = self.card_signatures.of(receipts, form).await.map_err(|error| {
+            tracing::error!(%error, "the agent card cannot be signed");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the agent card cannot be signed now")
+        })?;
         let key_id = receipts.key_id().to_owned();
-        let signature = CardSignature { algorithm: "ed25519".to_owned(), key_id, value: receipts.sign(&form) };
+        let signature = CardSignature { algorithm: "ed25519".to_owned(), key_id, value };
         Ok(HarnAgentCard { signature: Some(signature), ..card })
     }
 
@@ -245,7 +249,7 @@ impl Protocol {
                 replay: about.issues,
                 websocket: about.sockets,
             }))),
-            Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).map(|card| json!(card)),
+            Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).await.map(|card| json!(card)),
             other => Err(ProtocolError::not_implemented(other)),
         }
     }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_aws::{ParameterError, Parameters, SecretText};
-use dormouse_http::{BearerKey, CallbackSecret};
-use dormouse_receipts::KeyRing;
+use dormouse_http::{BearerKey, CallbackSecret, Notifications};
+use dormouse_receipts::Ring;
 
 use super::VariableReader;
 use crate::Function;
@@ -11,6 +11,8 @@ use crate::Function;
 const PATH: &str = "DORMOUSE_SECRETS";
 /// The keys that receipts are signed with, or the parameter that holds them.
 const RECEIPT_KEYS: &str = "DORMOUSE_RECEIPT_KEYS";
+/// The channels of notifications, or the parameter that holds them.
+const NOTIFICATIONS: &str = "DORMOUSE_NOTIFICATIONS";
 /// Fewest bytes of a secret that signs.
 const SECRET: usize = 32;
 /// Fewest bytes of a key that a sender presents.
@@ -123,7 +125,8 @@ impl SourcePair {
 /// replaced while processes run that do not know the new one yet.
 ///
 /// The keys of receipts are where `DORMOUSE_RECEIPT_KEYS` says: it holds them, or the name of the parameter that does, which
-/// begins with `/`. Without it there are no receipts.
+/// begins with `/`. Without it there are no receipts. The channels of notifications are in the same way where
+/// `DORMOUSE_NOTIFICATIONS` says, because addresses of webhooks are secrets.
 ///
 /// Where both are set the variable counts, and the log reports that at the start. A function loads what it needs, and
 /// nothing else.
@@ -132,6 +135,7 @@ pub struct SecretSources {
     callback_secret: SourcePair,
     signal_key: SourcePair,
     receipt_keys: SecretSource,
+    notifications: SecretSource,
     /// Variables that count although there is a path.
     overruling: Vec<&'static str>,
 }
@@ -149,7 +153,9 @@ pub struct Secrets {
     /// has.
     pub signal_key: BearerKey,
     /// Keys that receipts are signed with; without them there are none.
-    pub receipt_keys: Option<KeyRing>,
+    pub receipt_keys: Option<Ring>,
+    /// Where notifications go.
+    pub notifications: Notifications,
 }
 
 /// Reason for which a function cannot have its secrets. Names the parameters, and the remedy; never what they hold.
@@ -172,6 +178,9 @@ pub enum SecretsError {
     /// The keys of receipts are none.
     #[error("DORMOUSE_RECEIPT_KEYS, or the parameter that it names: {0}")]
     ReceiptKeys(String),
+    /// The channels of notifications are none.
+    #[error("DORMOUSE_NOTIFICATIONS, or the parameter that it names: {0}")]
+    Notifications(String),
     /// The role may not do it.
     #[error("the role of the function must be allowed to read its parameters: {0}")]
     Denied(String),
@@ -209,8 +218,11 @@ impl SecretSources {
         let kept = self.kept(parameters).await?;
         let callback_secret = self.callback_secret.found(&kept, &CALLBACK_SECRET)?;
         let signal_key = self.signal_key.found(&kept, &SIGNAL_KEY)?;
-        let receipt_keys = self.receipt_keys.found(&kept, 1)?.map(|text| KeyRing::parse(text.reveal().trim()));
+        let receipt_keys = self.receipt_keys.found(&kept, 1)?.map(|text| Ring::parse(text.reveal().trim()));
         let receipt_keys = receipt_keys.transpose().map_err(|error| SecretsError::ReceiptKeys(error.to_string()))?;
+        let notifications = self.notifications.found(&kept, 1)?;
+        let notifications = notifications.map(|text| Notifications::read(text.reveal(), false)).transpose();
+        let notifications = notifications.map_err(|error| SecretsError::Notifications(error.to_string()))?;
         let secret = |text: &SecretText| CallbackSecret::new(text.reveal());
         let own = || CallbackSecret::new(dormouse_system::random_secret());
         Ok(Secrets {
@@ -219,21 +231,22 @@ impl SecretSources {
             second_callback_secret: callback_secret.second.as_ref().map(secret),
             signal_key: bearer_key(&signal_key),
             receipt_keys,
+            notifications: notifications.unwrap_or_default(),
         })
     }
 
     /// Values of the parameters; those of first secrets have to exist.
     async fn kept(&self, parameters: &Parameters) -> Result<KeptSecrets<'_>, SecretsError> {
         let pairs = [&self.callback_secret, &self.signal_key];
-        let receipt_keys = self.receipt_keys.parameter();
-        let names: Vec<&str> = pairs.into_iter().flat_map(SourcePair::parameters).chain(receipt_keys).collect();
+        let named = || [&self.receipt_keys, &self.notifications].into_iter().filter_map(SecretSource::parameter);
+        let names: Vec<&str> = pairs.into_iter().flat_map(SourcePair::parameters).chain(named()).collect();
         if names.is_empty() {
             return Ok(KeptSecrets::new());
         }
         let found = parameters.secure(&names).await?;
         let kept: KeptSecrets<'_> =
             names.into_iter().zip(found).filter_map(|(name, text)| Some((name, text?))).collect();
-        let needed = pairs.into_iter().filter_map(|pair| pair.first.parameter()).chain(receipt_keys);
+        let needed = pairs.into_iter().filter_map(|pair| pair.first.parameter()).chain(named());
         let missing: Vec<String> = needed.filter(|name| !kept.contains_key(name)).map(str::to_owned).collect();
         if missing.is_empty() { Ok(kept) } else { Err(SecretsError::Missing(missing)) }
     }
@@ -263,18 +276,21 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
         };
         let callback_secret = pair(&CALLBACK_SECRET);
         let signal_key = pair(&SIGNAL_KEY);
-        let receipt_keys = self.receipt_keys();
-        SecretSources { callback_secret, signal_key, receipt_keys, overruling }
+        let receipt_keys = self.named_secret(RECEIPT_KEYS, |text| Ring::parse(text).map_err(|error| error.to_string()));
+        let notifications = self
+            .named_secret(NOTIFICATIONS, |text| Notifications::read(text, false).map_err(|error| error.to_string()));
+        SecretSources { callback_secret, signal_key, receipt_keys, notifications, overruling }
     }
 
-    /// What is given is checked at once; what a parameter holds, when it is read.
-    fn receipt_keys(&mut self) -> SecretSource {
-        let Some(text) = self.0.optional(RECEIPT_KEYS) else { return SecretSource::Nowhere };
+    /// What the variable `name` holds, or the parameter that it names. What is given is read at once; what a parameter holds,
+    /// when it is there.
+    fn named_secret<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> SecretSource {
+        let Some(text) = self.0.optional(name) else { return SecretSource::Nowhere };
         if text.starts_with('/') {
-            return self.parameter_path(RECEIPT_KEYS).map_or(SecretSource::Nowhere, SecretSource::Kept);
+            return self.parameter_path(name).map_or(SecretSource::Nowhere, SecretSource::Kept);
         }
-        if let Err(error) = KeyRing::parse(&text) {
-            self.0.fault(format!("{RECEIPT_KEYS}: {error}"));
+        if let Err(error) = read(&text) {
+            self.0.fault(format!("{name}: {error}"));
         }
         SecretSource::Given(SecretText::new(text))
     }
@@ -415,6 +431,22 @@ mod tests {
         for wrong in ["77", "dormouse/dev/receipt-keys", "/dormouse//keys"] {
             assert_eq!(found(wrong).1.len(), 1, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_channels_of_notifications_are_given_or_in_the_parameter_that_is_named() {
+        let found = |value: &str| {
+            let (sources, faults) = sources(Function::Wakeup, &[(NOTIFICATIONS, value)]);
+            (sources.notifications, faults)
+        };
+        let channels = r#"{"ops": {"slack": "https://hooks.slack.com/services/T0/B0/hush"}}"#;
+        assert_eq!(found(channels), (SecretSource::Given(SecretText::new(channels)), Vec::new()));
+        let name = "/dormouse/dev/notifications";
+        assert_eq!(found(name), (SecretSource::Kept(name.to_owned()), Vec::new()));
+        assert_eq!(found(""), (SecretSource::Nowhere, Vec::new()));
+        let (_, faults) = found(r#"{"ops": {"slack": "http://hush.example"}}"#);
+        assert!(faults.len() == 1 && faults[0].starts_with("DORMOUSE_NOTIFICATIONS: channel `ops`"), "{faults:?}");
+        assert!(!faults[0].contains("hush"));
     }
 
     #[test]
