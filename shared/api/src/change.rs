@@ -14,6 +14,7 @@ use dormouse_protocol::replay::ReplayEventMetadata;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
 use dormouse_receipts::Unsigned;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -197,17 +198,22 @@ impl SessionChange {
     ///
     /// # Errors
     /// [`UnsignedError`] when a receipt cannot be signed.
-    pub(crate) async fn sign_receipts(&mut self) -> Result<(), UnsignedError> {
-        for (at, unsigned) in std::mem::take(&mut self.unsigned) {
-            let Some(receipts) = &self.receipts else { return Err(internal(&"a receipt without an issuer").into()) };
-            let signature = receipts.sign(unsigned.hash().as_bytes()).await?;
-            let sealed = unsigned.signed(&signature).map_err(|flaw| internal(&flaw))?;
-            let receipt = serde_json::from_str(&sealed.text).map_err(|error| internal(&error))?;
-            if let Some(event) = self.events.get_mut(at) {
-                event.payload.insert(RECEIPT.to_owned(), receipt);
+    pub(crate) fn sign_receipts(&mut self) -> BoxFuture<'_, Result<(), UnsignedError>> {
+        // Every commit of a task passes here: what waits for a key is not on its stack.
+        Box::pin(async {
+            for (at, unsigned) in std::mem::take(&mut self.unsigned) {
+                let Some(receipts) = &self.receipts else {
+                    return Err(internal(&"a receipt without an issuer").into());
+                };
+                let signature = receipts.sign(unsigned.hash().as_bytes()).await?;
+                let sealed = unsigned.signed(&signature).map_err(|flaw| internal(&flaw))?;
+                let receipt = serde_json::from_str(&sealed.text).map_err(|error| internal(&error))?;
+                if let Some(event) = self.events.get_mut(at) {
+                    event.payload.insert(RECEIPT.to_owned(), receipt);
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Publishes an event about `task`.
