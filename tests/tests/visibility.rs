@@ -64,6 +64,7 @@ const TABLE: &[(Operation, Row)] = &[
     (CreateWorkspace, Writes(&[("/v1/workspaces", r#"{"name": "another", "root": "/"}"#)])),
     (GetWorkspace, Reads(&["/v1/workspaces/{W}"])),
     (UpdateWorkspace, Writes(&[("/v1/workspaces/{W}", r#"{"name": "marker-workspace 2"}"#)])),
+    (DeleteWorkspace, Writes(&[("/v1/workspaces/{DOOMED}", "")])),
     (ListSessions, Lists(&["/v1/sessions", "/v1/sessions?limit=1", "/v1/sessions?workspace_id={W}&limit=1"])),
     (CreateSession, Writes(&[("/v1/sessions", r#"{"workspace_id": "{W}"}"#)])),
     (GetSession, Reads(&["/v1/sessions/{S}", "/v1/sessions/{FORK}"])),
@@ -511,6 +512,7 @@ async fn furnished() -> (World, [String; 3]) {
     let public = |words: &str| json!({ "type": "text", "text": words, "visibility": "public" });
     world.made("V", &ada, "/v1/workspaces", json!({ "name": "elsewhere", "root": "/" })).await;
     world.made("W", &ada, "/v1/workspaces", json!({ "name": "marker-workspace", "root": "/" })).await;
+    world.made("DOOMED", &ada, "/v1/workspaces", json!({ "name": "marker-doomed", "root": "/" })).await;
     let eve = world.key(2, ("ada", "other"), None).await;
     let bob = world.key(3, ("bob", "acme"), Some(&world.names["V"].clone())).await;
     let session = json!({ "workspace_id": "{W}", "metadata": { "note": "marker-session" },

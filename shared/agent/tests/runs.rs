@@ -215,6 +215,7 @@ fn mistakes_of_a_model_go_back_to_it() {
 #[test]
 fn the_end_of_a_run_has_a_reason() {
     for (matter, reason, steps) in [
+        ("policy: {max_steps: 1}", "max_steps", 1),
         ("policy: {max_steps: 3}", "max_steps", 3),
         ("policy: {max_total_tokens: 200}", "budget", 2),
         ("policy: {max_cost: 0.0001}", "budget", 1),
@@ -230,6 +231,7 @@ fn the_end_of_a_run_has_a_reason() {
         assert_eq!((&state["reason"], &state["steps"]), (&json!(reason), &json!(steps)), "{matter}");
         let last = contents(&state, "tool").pop().unwrap();
         assert!(last.contains("the run ended"), "every call has a result: {last}");
+        assert_eq!(model.calls(), steps, "{matter}: the model is asked no more often than that");
     }
 }
 

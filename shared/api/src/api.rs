@@ -127,6 +127,8 @@ impl Api {
             Operation::ListSessionWebhooks => self.list_webhooks(&call).await,
             Operation::GetSessionQueue => self.get_queue(&call).await,
             Operation::EmptySessionQueue => self.empty_queue(&call).await,
+            // Boxed: it is longer than the others, and seldom.
+            Operation::DeleteWorkspace => Box::pin(self.delete_workspace(&call)).await,
             Operation::ListSessions => self.list_sessions(&call).await,
             Operation::GetSession => self.get_session(&call).await,
             Operation::ListSessionMessages => self.list_messages(&call).await,

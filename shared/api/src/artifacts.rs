@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{SessionChange, object};
+use crate::deletion::place_write;
 use crate::documents::{self, ContentLocation, Resource, Stored};
 use crate::page::{Narrowed, PageSource};
 use crate::refusal::store;
@@ -134,7 +135,11 @@ impl Api {
                 change.put(&stored)?;
                 change.close()?.1
             }
-            None => alone(call, &stored, draft)?,
+            None => {
+                let mut journal = alone(call, &stored, draft)?;
+                journal.documents.extend(stored.kept.workspace.as_ref().map(place_write));
+                journal
+            }
         };
         Change::new(journal, 201, &artifact.shown())
     }

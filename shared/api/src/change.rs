@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::deletion::Tombstone;
 use crate::documents::{OpenTask, Resource, SessionEnd, SessionIndex, Stored, TaskProgress, TaskStanding};
 use crate::receipts::{RECEIPT, Receipts};
 use crate::refusal::{UnsignedError, internal};
@@ -34,6 +35,8 @@ pub(crate) struct SessionChange {
     before: Session,
     /// The queued task that might begin before the change.
     ready: Option<TaskId>,
+    /// True if the change deletes the session.
+    is_deletion: bool,
     by: By,
     now: Timestamp,
     first: u64,
@@ -84,6 +87,7 @@ impl SessionChange {
             session,
             before,
             ready,
+            is_deletion: false,
             by,
             now,
             first,
@@ -168,6 +172,12 @@ impl SessionChange {
     /// The position that the next event gets.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.events.len() as u64
+    }
+
+    /// Marks the session as deleted.
+    pub(crate) fn delete(&mut self, tombstone: Tombstone) {
+        self.session.kept.deleted = Some(tombstone);
+        self.is_deletion = true;
     }
 
     /// Publishes an event about the session itself.
@@ -361,7 +371,7 @@ impl SessionChange {
         let first = self.first;
         self.journal.accepts.extend(webhooks::deliveries(&self.session, &self.events, self.now));
         self.journal.appends.push(Append { stream, end: StreamEnd::Append(end), first, entries, fed });
-        if !self.session.is_split || !is_same(&self.before, &self.session.kept.resource) {
+        if !self.session.is_split || self.is_deletion || !is_same(&self.before, &self.session.kept.resource) {
             self.journal.documents.push(self.session.write()?);
             self.session = self.session.written();
         }

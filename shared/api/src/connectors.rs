@@ -30,6 +30,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{ATTEMPTS, Api, Change, found};
 use crate::change::object;
+use crate::deletion::place_write;
 use crate::documents::Stored;
 use crate::page::Narrowed;
 use crate::refusal::{busy, conflict, internal, store};
@@ -188,8 +189,9 @@ impl Api {
             target_session_id: Some(request.target_session_id),
         };
         let index = ConnectorIndex { proof: Some(proof), mapping: Some(mapping), kept_hours };
+        let place = place_write(&request.workspace_id);
         let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), connector, index);
-        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 201, &stored.kept.resource)
+        Change::new(Journal::new(vec![place, stored.write()?], Vec::new()), 201, &stored.kept.resource)
     }
 
     pub(crate) async fn update_connector(&self, call: &Call) -> Result<Change, ProtocolError> {

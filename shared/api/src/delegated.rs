@@ -4,7 +4,10 @@
 //! and is seen by each caller who sees that. What one agent says to the other is the first message of that session.
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{Commit, CommitError, InvocationWrite, Journal, ParentLink, PausedInvocation, StoreError};
+use dormouse_ports::{
+    Commit, CommitError, DocumentKey, InvocationWrite, Journal, JournalConflict, ParentLink, PausedInvocation,
+    StoreError,
+};
 use dormouse_protocol::Envelope;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{MessageId, SessionId, TaskId};
@@ -14,6 +17,7 @@ use serde_json::Value;
 
 use crate::change::{By, NewMessage, SessionChange};
 use crate::conversation::shown;
+use crate::deletion::{KIND as DELETION, place_write};
 use crate::documents::{Segment, SessionIndex, Stored, TaskIndex};
 use crate::receipts::ReceiptNotes;
 use crate::recording::{RecordingStore, corrupt, task_called};
@@ -48,6 +52,12 @@ impl RecordingStore {
             };
             match self.write(&told).await {
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {
+                    if let JournalConflict::Document(DocumentKey { kind, id: workspace }) = &conflict
+                        && kind == DELETION
+                    {
+                        let reason = format!("{workspace} is deleted, and the session of {id} cannot be made in it");
+                        return Err(CommitError::Store(StoreError::Unavailable(reason)));
+                    }
                     // The task is there: an earlier attempt was written.
                     if self.find::<Task>(&id, commit.now).await?.is_some() {
                         return Err(CommitError::InvocationConflict);
@@ -127,7 +137,10 @@ impl Opening<'_> {
         }
         change.advance(&mut task, TaskStatus::Working, None, Map::new());
         change.put_task(&task)?;
-        Ok(change.close()?.1)
+        let (session, mut journal) = change.close()?;
+        // Also where the session is one that a deletion has marked already.
+        journal.documents.push(place_write(&session.kept.resource.workspace_id));
+        Ok(journal)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `quota`, `connector` | theirs | [`QuotaIndex`], [`ConnectorIndex`] |
 //! | `delivery` | a hash of the connector and the id of the delivery | nothing else ([`crate::connectors`]) |
 //! | `memory` | the memory's | [`MemoryIndex`]: a tombstone |
+//! | `workspace_deletion` | the workspace's | all of it ([`crate::deletion`]) |
 //! | `file` | a hash of workspace and path | all of it (`crate::files`) |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
@@ -40,6 +41,7 @@ use serde_json::Value;
 
 use crate::Actor;
 use crate::connectors::ConnectorIndex;
+use crate::deletion::Tombstone;
 use crate::memories::MemoryIndex;
 use crate::quotas::QuotaIndex;
 use crate::receipts::{ChainHead, ReceiptNotes};
@@ -96,6 +98,9 @@ pub(crate) struct Kept<R: Resource> {
     pub(crate) resource: R,
     /// Part that clients do not see.
     pub(crate) own: R::Own,
+    /// Set where it was deleted with its workspace: then nobody sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deleted: Option<Tombstone>,
 }
 
 /// A resource as it was read, or before it is written for the first time.
@@ -115,7 +120,7 @@ pub(crate) struct Stored<R: Resource> {
 impl<R: Resource> Stored<R> {
     /// A resource that is not stored yet.
     pub(crate) fn new(tenant: &str, workspace: Option<WorkspaceId>, resource: R, own: R::Own) -> Self {
-        let kept = Kept { tenant: tenant.to_owned(), workspace, resource, own };
+        let kept = Kept { tenant: tenant.to_owned(), workspace, resource, own, deleted: None };
         Self { version: 0, is_split: false, told_at: None, kept }
     }
 
@@ -228,7 +233,8 @@ impl<R: Resource> Stored<R> {
 
     /// True if `actor` may know that it is there.
     pub(crate) fn is_seen_by(&self, actor: &Actor) -> bool {
-        actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref())
+        let is_theirs = actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref());
+        is_theirs && self.kept.deleted.is_none()
     }
 }
 

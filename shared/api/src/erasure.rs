@@ -1,14 +1,14 @@
-//! What belongs to a session or a tenant, by its documents: what has to go when either is to be forgotten.
+//! What belongs to a session, a workspace or a tenant, by its documents: what has to go when it is to be forgotten.
 //!
 //! With a session go its tasks, artifacts, branches, memories, webhooks and answers to repeated requests, and the sessions
-//! that were forked of it or work for it: they hold the same words. With a tenant goes everything that it has, its keys
-//! among it. The audit log stays until it expires.
+//! that were forked of it or work for it: they hold the same words. With a workspace goes everything in it, deleted or
+//! not, and its files. With a tenant goes everything that it has, its keys among it. The audit log stays until it expires.
 
 use std::collections::BTreeSet;
 
 use dormouse_ports::{Document, DocumentKey, InvocationId, Map};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{QuotaId, SessionId, TaskId};
+use dormouse_protocol::id::{QuotaId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::TaskStatus;
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,6 +24,8 @@ use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
 pub enum Erasure {
     /// A session, and those that were made of it.
     Session(SessionId),
+    /// A workspace with everything in it.
+    Workspace(WorkspaceId),
     /// A tenant.
     Tenant(String),
 }
@@ -46,6 +48,7 @@ impl Erasure {
     pub fn may_take(&self, document: &Document) -> bool {
         match self {
             Self::Session(_) => document.body.contains_key("resource") || document.key.kind == IDEMPOTENCY,
+            Self::Workspace(id) => is_in_workspace(document, id) || document.key.kind == IDEMPOTENCY,
             Self::Tenant(name) => {
                 let is_tenants = text(&document.body, "tenant") == Some(name) && document.key.kind != AUDIT;
                 let is_quota = document.key.kind == OF_TENANT && document.key.id == *name;
@@ -58,7 +61,7 @@ impl Erasure {
     pub fn forgotten(&self, documents: &[Document]) -> Forgotten {
         let roots = match self {
             Self::Session(session) => Some(family(session, documents)),
-            Self::Tenant(_) => None,
+            Self::Workspace(_) | Self::Tenant(_) => None,
         };
         let is_theirs = |document: &&Document| match &roots {
             Some(sessions) => belongs(document, sessions),
@@ -127,6 +130,11 @@ fn belongs(document: &Document, sessions: &BTreeSet<String>) -> bool {
     is_session || names("session_id") || names("owner_id")
 }
 
+/// True if `document` is the workspace `id`, or in it.
+fn is_in_workspace(document: &Document, id: &WorkspaceId) -> bool {
+    text(&document.body, "workspace") == Some(id.as_str())
+}
+
 /// True if what was answered to a request is about one of `ids`.
 fn tells_of(body: &Map, ids: &BTreeSet<String>) -> bool {
     let Some(answer) = body.get("answer").and_then(Value::as_object) else { return false };
@@ -186,6 +194,23 @@ mod tests {
         assert_eq!(forgotten.lists, None);
         let again = erasure.forgotten(&[]);
         assert!(again.documents.is_empty() && again.owners.contains("session_1"), "what a crash left is found again");
+    }
+
+    #[test]
+    fn with_a_workspace_goes_what_is_in_it() {
+        let erasure = Erasure::Workspace("w".into());
+        let mut documents = all();
+        documents.extend([
+            document("workspace_deletion", "w", json!({ "tenant": "acme", "workspace": "w" })),
+            document("file", "f", json!({ "tenant": "acme", "workspace": "w", "path": "a.txt" })),
+            document("file", "g", json!({ "tenant": "acme", "workspace": "v", "path": "a.txt" })),
+        ]);
+        documents.retain(|document| erasure.may_take(document));
+        let forgotten = erasure.forgotten(&documents);
+        let gone =
+            ["f", "i", "j", "memory_1", "session_1", "session_2", "session_3", "session_4", "task_1", "task_4", "w"];
+        assert_eq!(ids(&forgotten).into_iter().collect::<BTreeSet<_>>(), gone.into_iter().collect());
+        assert_eq!(forgotten.lists, None, "the lists of the tenant stay");
     }
 
     #[test]

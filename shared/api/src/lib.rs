@@ -24,6 +24,7 @@ mod change;
 mod connectors;
 mod conversation;
 mod delegated;
+mod deletion;
 mod documents;
 mod ending;
 mod erasure;

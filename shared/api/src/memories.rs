@@ -17,11 +17,11 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use futures::FutureExt;
 use futures::future::ready;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Change, found};
+use crate::deletion::{Tombstone, place_write};
 use crate::documents::Stored;
 use crate::page::{Narrowed, PageSource};
 use crate::{Call, CallAnswer};
@@ -32,15 +32,6 @@ pub(crate) struct MemoryIndex {
     /// Set where it was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tombstone: Option<Tombstone>,
-}
-
-/// Tombstone of something that was deleted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Tombstone {
-    /// The actor that deleted it.
-    pub(crate) by: String,
-    /// Instant of the deletion.
-    pub(crate) at: Timestamp,
 }
 
 impl Api {
@@ -84,13 +75,15 @@ impl Api {
             redaction_policy: Map::new(),
             confidence: None,
         };
+        let place = workspace.as_ref().map(place_write);
         let stored = Stored::new(&call.actor.tenant, workspace, memory, MemoryIndex::default());
-        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 201, &stored.kept.resource)
+        let writes = place.into_iter().chain([stored.write()?]).collect();
+        Change::new(Journal::new(writes, Vec::new()), 201, &stored.kept.resource)
     }
 
     pub(crate) async fn delete_memory(&self, call: &Call) -> Result<Change, ProtocolError> {
         let mut memory = self.remembered(call, &MemoryId::from(call.params.get("memory_id"))).await?;
-        memory.kept.own.tombstone = Some(Tombstone { by: call.actor.name.clone(), at: call.now });
+        memory.kept.own.tombstone = Some(Tombstone::of(call));
         let resource = &mut memory.kept.resource;
         resource.content = MemoryContent::Text(String::new());
         (resource.provenance, resource.envelope.metadata) = (Map::new(), Map::new());

@@ -11,7 +11,7 @@ use dormouse_ports::{
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::{ReorderQueueRequest, Session, SessionQueue, Task, TaskStatus};
-use dormouse_protocol::{List, ProtocolError};
+use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
@@ -173,23 +173,35 @@ impl Api {
         let session = self.named::<Session>(call, "session_id").await?;
         let mut canceled = Vec::new();
         for id in session.kept.own.queue.iter().rev() {
-            canceled.extend(self.cancel_queued(call, id).await?);
+            let is_queued = |session: &Stored<Session>| session.kept.own.queue.contains(id);
+            canceled.extend(self.cancel_while(call, id, "the queue was emptied", is_queued).await?);
         }
         canceled.reverse();
         let answer = self.commit(call, Change::nothing(200, &List::page(canceled, None))?).await?;
         answer.ok_or_else(busy)
     }
 
-    /// Cancels `id` unless it has begun; what it has become.
-    async fn cancel_queued(&self, call: &Call, id: &TaskId) -> Result<Option<Value>, ProtocolError> {
+    /// Cancels the task `id` as long as its session is one of which `may` tells so; what it has become.
+    pub(crate) async fn cancel_while(
+        &self,
+        call: &Call,
+        id: &TaskId,
+        reason: &str,
+        may: impl Fn(&Stored<Session>) -> bool + Send + Sync,
+    ) -> Result<Option<Value>, ProtocolError> {
         let one = Call { idempotency_key: None, ..call.clone() };
         for _ in 0..WRITES {
             let task = self.see::<Task>(call, id).await?;
             let session = self.session_of(&task, call).await?;
-            if !session.kept.own.queue.contains(id) {
+            if !may(&session) {
                 return Ok(None);
             }
-            let change = self.call_off(&one, task, Some("the queue was emptied".to_owned())).await?;
+            let change = match self.call_off(&one, task, Some(reason.to_owned())).await {
+                Ok(change) => change,
+                // It has ended in the meantime.
+                Err(refusal) if refusal.code() == ErrorCode::Conflict => continue,
+                Err(refusal) => return Err(refusal),
+            };
             if let Some(CallAnswer::Json(_, task)) = self.commit(&one, change).await? {
                 return Ok(Some(task));
             }

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
+use crate::deletion::place_write;
 use crate::documents::{Segment, SessionIndex, Stored};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -101,7 +102,8 @@ impl Api {
             let said = NewMessage { message: unplaced(message, None, call), heard: false };
             change.append_message(said, Draft::message_appended)?;
         }
-        let (session, journal) = change.close()?;
+        let (session, mut journal) = change.close()?;
+        journal.documents.push(place_write(&session.kept.resource.workspace_id));
         Change::new(journal, 201, &session.kept.resource)
     }
 
@@ -208,6 +210,7 @@ impl Api {
         let (_, told) = parent.close()?;
         journal.documents.extend(told.documents);
         journal.appends.extend(told.appends);
+        journal.documents.push(place_write(&session.kept.resource.workspace_id));
         Change::new(journal, 201, &session.kept.resource)
     }
 

@@ -9,6 +9,7 @@ use dormouse_protocol::resource::{CreateVaultRequest, Vault};
 use dormouse_protocol::{Envelope, ProtocolError};
 
 use crate::api::{Api, Change, found};
+use crate::deletion::place_write;
 use crate::documents::Stored;
 use crate::page::Narrowed;
 use crate::{Call, CallAnswer};
@@ -40,8 +41,10 @@ impl Api {
             provider: request.provider,
             capabilities: request.capabilities,
         };
+        let place = request.workspace_id.as_ref().map(place_write);
         let stored = Stored::new(&call.actor.tenant, request.workspace_id, vault, ());
-        Change::new(Journal::new(vec![stored.write()?], Vec::new()), 201, &stored.kept.resource)
+        let writes = place.into_iter().chain([stored.write()?]).collect();
+        Change::new(Journal::new(writes, Vec::new()), 201, &stored.kept.resource)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `dormouse erase`: forgets a session or a tenant, and says what it removed.
+//! `dormouse erase`: forgets a session, a workspace or a tenant, and says what it removed.
 
 use std::io;
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ const ROUNDS: usize = 5;
 pub(crate) enum EraseCommand {
     /// Erase a session, and the sessions that were forked of it or work for it.
     Session(EraseArgs),
+    /// Erase a workspace with everything in it; also one that was deleted over /v1.
+    Workspace(EraseArgs),
     /// Erase a tenant with everything that it has under /v1, its keys among it.
     Tenant(EraseArgs),
 }
@@ -36,7 +38,7 @@ pub(crate) enum EraseCommand {
     Reads the whole table twice or more. Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
-    /// Id of the session, or name of the tenant.
+    /// Id of the session or workspace, or name of the tenant.
     #[arg(value_name = "ID")]
     id: String,
     /// Only tell what would be erased.
@@ -87,6 +89,7 @@ impl EraseError {
 pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), EraseError> {
     let (erasure, ask) = match ask {
         EraseCommand::Session(ask) => (Erasure::Session(ask.id.as_str().into()), ask),
+        EraseCommand::Workspace(ask) => (Erasure::Workspace(ask.id.as_str().into()), ask),
         EraseCommand::Tenant(ask) => (Erasure::Tenant(ask.id.clone()), ask),
     };
     let opened = ask.target.open(agents, Purpose::Change, 1).await?;

@@ -30,7 +30,7 @@ pub use card::{
 pub use catalog::{Connector, ConnectorStatus, Quota, QuotaScope, Skill, Tool};
 pub use extension::{
     CreateConnectorRequest, CreateQuotaRequest, CreateWebhookRequest, ReorderQueueRequest, SessionQueue,
-    UpdateConnectorRequest, UpdateQuotaRequest, Webhook, WebhookFormat,
+    UpdateConnectorRequest, UpdateQuotaRequest, Webhook, WebhookFormat, WorkspaceDeletion,
 };
 pub use memory::{CreateMemoryRequest, Memory, MemoryContent, MemoryScope};
 pub use message::{AppendMessageRequest, AppendTaskMessageRequest, Message, MessageInput, Role, TaskMessageKind};

@@ -37,6 +37,7 @@ const EXTENSIONS: &[&str] = &[
     "UpdateQuotaRequest",
     "Webhook",
     "WebhookList",
+    "WorkspaceDeletion",
 ];
 
 /// Schemas of the contract that say nothing by themselves: each is compared inside of the types that use it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 
+use crate::deletion::gone_with_everything;
 use crate::events::writers_at_once;
 use crate::idempotency::twenty_submits;
 use crate::parts::{answers_at_once, two_of_three};
@@ -15,25 +16,36 @@ use crate::world::World;
 
 const TABLE: &str = "dormouse";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_holds_in_memory_holds_there() {
+async fn world() -> (Arc<World>, EmbeddedDynamoDb) {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&embedded.client(), TABLE).await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
-    let world = World::on(store.clone(), store, None);
+    (World::on(store.clone(), store, None), embedded)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_workspace_is_deleted_there() {
+    let (world, embedded) = world().await;
+    world.while_time_passes(gone_with_everything(&world)).await;
+    embedded.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_holds_in_memory_holds_there() {
+    let (world, embedded) = world().await;
     world
         .while_time_passes(async {
-            twenty_submits(&world, &world.session().await).await;
+            Box::pin(twenty_submits(&world, &world.session().await)).await;
             world.work().await;
-            writers_at_once(&world, &world.session().await).await;
-            approval(&world, &world.session().await).await;
-            two_of_three(&world, &world.session().await).await;
-            at_once(&world).await;
-            told_of(&world).await;
-            step_by_step(&world).await;
-            answers_at_once(&world, &world.session().await).await;
+            Box::pin(writers_at_once(&world, &world.session().await)).await;
+            Box::pin(approval(&world, &world.session().await)).await;
+            Box::pin(two_of_three(&world, &world.session().await)).await;
+            Box::pin(at_once(&world)).await;
+            Box::pin(told_of(&world)).await;
+            Box::pin(step_by_step(&world)).await;
+            Box::pin(answers_at_once(&world, &world.session().await)).await;
             for _ in 0..5 {
-                cancel_and_complete(&world, &world.session().await).await;
+                Box::pin(cancel_and_complete(&world, &world.session().await)).await;
             }
         })
         .await;

@@ -7,6 +7,7 @@ mod cast;
 
 mod accepts;
 mod connectors;
+mod deletion;
 mod durable;
 mod events;
 mod extended;

@@ -30,7 +30,7 @@ fn colleague(name: &str) -> Colleague {
 }
 
 /// `helper` asks `scout` twice at once.
-fn family(background: bool) -> (Vec<MakesAgent>, [Arc<ScriptedModel>; 2]) {
+pub(crate) fn family(background: bool) -> (Vec<MakesAgent>, [Arc<ScriptedModel>; 2]) {
     let lead = ScriptedModel::new(move |request| {
         let ask = |at: usize| json!({ "prompt": format!("look {at}"), "run_in_background": background });
         Ok(match results(request).len() {

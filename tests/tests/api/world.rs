@@ -7,7 +7,10 @@ use dormouse_api::{
 };
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
-use dormouse_ports::{Clock, MaintenanceStore, Records, Secret, SecretError, Secrets, StateStore};
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, MaintenanceStore, Records, Secret, SecretError,
+    Secrets, StateStore, StoreError, TurnStore,
+};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::openapi::{DocumentInfo, document};
@@ -16,6 +19,7 @@ use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::webhooks::Posts;
@@ -25,6 +29,47 @@ pub(crate) type MakesAgent = (&'static str, Agent);
 
 /// A store, what reads its journals, and the same store where it is in memory.
 pub(crate) type Stores = (Arc<dyn StateStore>, Arc<dyn Records>, Option<Arc<MemoryStore>>);
+
+/// What is done before a commit, which may be refused instead.
+type Before = Box<dyn FnMut(Commit) -> BoxFuture<'static, Result<(), CommitError>> + Send>;
+
+/// Stands before the commits of a world. A commit that is made meanwhile passes.
+pub(crate) struct Gate {
+    commits: Arc<dyn StateStore>,
+    hold: Mutex<Option<Before>>,
+}
+
+impl Gate {
+    /// Does `before` ahead of each commit from now on.
+    pub(crate) fn hold(
+        &self,
+        before: impl FnMut(Commit) -> BoxFuture<'static, Result<(), CommitError>> + Send + 'static,
+    ) {
+        *self.hold.lock().unwrap() = Some(Box::new(before));
+    }
+
+    /// Lets everything pass from now on.
+    pub(crate) fn open(&self) {
+        *self.hold.lock().unwrap() = None;
+    }
+}
+
+#[async_trait::async_trait]
+impl Commits for Gate {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.commits.claim(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let held = self.hold.lock().unwrap().take();
+        if let Some(mut before) = held {
+            let passes = before(commit.clone()).await;
+            self.hold.lock().unwrap().get_or_insert(before);
+            passes?;
+        }
+        self.commits.commit(commit).await
+    }
+}
 
 /// Everything behind HTTP.
 pub(crate) struct World {
@@ -39,6 +84,8 @@ pub(crate) struct World {
     pub(crate) memory: Option<Arc<MemoryStore>>,
     /// What webhooks were sent.
     pub(crate) posts: Arc<Posts>,
+    /// What happens before a commit.
+    pub(crate) gate: Arc<Gate>,
     /// How many calls for work were taken.
     taken: Mutex<usize>,
 }
@@ -83,7 +130,9 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let recording = RecordingStore::new(store.clone(), records.clone(), clock.clone())
+        let gate = Arc::new(Gate { commits: store.clone(), hold: Mutex::default() });
+        let turns = TurnStore { commits: gate.clone(), ..store.clone().into() };
+        let recording = RecordingStore::new(turns, records.clone(), clock.clone())
             .with_receipts(receipts.clone())
             .calling(bus.clone());
         let posts = Arc::new(Posts::default());
@@ -147,6 +196,7 @@ impl World {
             memory,
             taken: Mutex::default(),
             posts,
+            gate,
         })
     }
 
@@ -179,6 +229,10 @@ impl World {
 
     pub(crate) async fn patch(&self, target: &str, body: Value) -> Value {
         self::body(self.call(ada(), "PATCH", target, &body, None).await.unwrap())
+    }
+
+    pub(crate) async fn delete(&self, target: &str) -> Value {
+        body(self.call(ada(), "DELETE", target, &Value::Null, None).await.unwrap())
     }
 
     pub(crate) async fn keyed(&self, target: &str, body: &Value, key: &str) -> Result<CallAnswer, ProtocolError> {

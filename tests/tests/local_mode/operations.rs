@@ -210,6 +210,7 @@ async fn listed(owner: &Asker<'_>) -> Vec<Listed> {
         "respondPermissionRequest" => 1,
         "cancelTask" | "x-cancelPause" | "deleteMemory" | "deleteSessionWebhook" => 2,
         "closeSession" => 3,
+        "deleteWorkspace" => 4,
         _ => 0,
     };
     all.sort_by_key(|one| ends(&one.id));

@@ -125,6 +125,9 @@ operations! {
     /// Changes a workspace.
     UpdateWorkspace "updateWorkspace" Patch "/v1/workspaces/{workspace_id}" Workspaces Core Needs(WorkspacesWrite), Whole []
         (required UpdateWorkspaceRequest) -> (json 200 Workspace);
+    /// Deletes a workspace with everything in it.
+    DeleteWorkspace "deleteWorkspace" Delete "/v1/workspaces/{workspace_id}" Workspaces Extension Needs(WorkspacesWrite), Whole []
+        (none) -> (json 200 WorkspaceDeletion);
     /// Reads a file, or lists a folder.
     ReadWorkspaceFile "readWorkspaceFile" Get "/v1/workspaces/{workspace_id}/files" Workspaces Host Needs(WorkspacesRead), Whole ["path"]
         (none) -> (json 200 WorkspaceFileRead);

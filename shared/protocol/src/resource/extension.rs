@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
 use super::{ConnectorStatus, QuotaScope, Task};
-use crate::envelope::{Envelope, Map, present};
+use crate::envelope::{Envelope, Map, Named, Object, present};
 use crate::id::{PersonaId, SessionId, TaskId, WebhookId, WorkspaceId};
 
 /// Creates a quota.
@@ -154,6 +154,28 @@ pub struct SessionQueue {
     pub working: Vec<TaskId>,
     /// The queued tasks, which are all `SUBMITTED`, in the order in which they will begin.
     pub data: Vec<Task>,
+}
+
+/// What one request to delete a workspace has deleted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkspaceDeletion {
+    /// Always `workspace.delete_result`.
+    pub object: Object<WorkspaceDeletion>,
+    /// The workspace, which is not there any more.
+    pub workspace_id: WorkspaceId,
+    /// Number of its sessions that are deleted by this request.
+    pub sessions: u64,
+    /// Number of the tasks among them that had not ended and were canceled by it.
+    pub canceled_tasks: u64,
+    /// Number of other things in it that are deleted by this request: tasks, artifacts, branches, memories, connectors,
+    /// vaults and requests for permissions.
+    pub others: u64,
+    /// False if there was more than one request deletes: the same request goes on.
+    pub complete: bool,
+}
+
+impl Named for WorkspaceDeletion {
+    const OBJECT: &'static str = "workspace.delete_result";
 }
 
 /// Puts a queue in another order.

@@ -51,6 +51,7 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "CreateWebhookRequest" CreateWebhookRequest;
     "ReorderQueueRequest" ReorderQueueRequest;
     "SessionQueue" SessionQueue;
+    "WorkspaceDeletion" WorkspaceDeletion;
     "CreateWorkspaceRequest" CreateWorkspaceRequest;
     "Discovery" Discovery;
     "Error" dormouse_protocol::error::ErrorBody;

@@ -151,6 +151,35 @@ async fn a_hook_that_hangs_fails_or_talks_nonsense_is_passed_over_unless_it_is_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tool_from_elsewhere_is_guarded_and_recorded_like_a_native_one_and_each_model_call_has_its_hooks() {
+    let project = Project::of(&[
+        (".openharness/tools/settings.yaml", "far:\n  http: {method: POST, url: 'http://127.0.0.1:9/'}\n"),
+        (
+            HOOK,
+            "name: guard\nevents: [before_tool_dispatch]\nmatcher: far\nhandler: {type: command, command: 'echo not there >&2; exit 2'}\n",
+        ),
+        (
+            ".openharness/hooks/20-count.yaml",
+            "name: count\nevents: [before_model_call, after_model_call]\nhandler: {type: command, command: 'echo x >> counted'}\n",
+        ),
+    ])
+    .await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let first = done(&project, &dormouse, &[]).await;
+    let tool = project.offered().pop().expect("the tool is offered");
+    assert_eq!(project.read("counted"), "x\nx\n", "before and after the one call of the model");
+    let task = done(&project, &dormouse, &[(&tool, json!({}))]).await;
+    assert!(project.results()[0].contains("hook `guard` refused it: not there"), "{:?}", project.results());
+    assert_eq!(project.read("counted").lines().count(), 6, "before and after each call of the model");
+    assert!(hook_runs(&wire, &task).await.contains(&("before_tool_dispatch".to_owned(), "blocked".to_owned())));
+    let refused: Vec<Value> = wire.events(&task).await.into_iter().map(|event| json!(event)).collect();
+    let refused = refused.iter().find(|event| event["event"] == "tool.failed").expect("a refused call is recorded");
+    assert_eq!((&refused["payload"]["made"], &refused["payload"]["tool"]), (&json!(false), &json!(tool)), "{refused}");
+    assert!(!hook_runs(&wire, &first).await.iter().any(|run| run.0 == "before_tool_dispatch"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_in_the_order_of_their_files_and_a_model_may_be_asked() {
     let project = Project::of(&[WORKER]).await;
     for name in ["30-c", "10-a", "20-b"] {

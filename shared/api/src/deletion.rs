@@ -1,0 +1,265 @@
+//! Deleting a workspace with everything in it.
+//!
+//! 1. One commit marks the workspace as deleted and makes its deletion document. From then on it is not there, and
+//!    nothing new is made in it: each commit that makes something in a workspace demands, by [`place_write`], that there
+//!    is no deletion document. So a session that is created in the same instant is either refused, or written before and
+//!    found in the next step.
+//! 2. Each session is marked as deleted, in a commit behind which nothing is submitted to it, and its open tasks are
+//!    canceled.
+//! 3. Everything else that is listed in the workspace is marked.
+//!
+//! Every step can be repeated. A process that dies in between leaves a workspace that is not there, and some of its
+//! things that still are; the same request goes on from there. What is marked is shown to nobody, and is removed from
+//! the table by [`Erasure::Workspace`](crate::Erasure::Workspace). The events stay in the feed of all events until then.
+
+use dormouse_ports::{DocumentKey, DocumentWrite, Journal, ListRequest};
+use dormouse_protocol::envelope::Object;
+use dormouse_protocol::event::{Draft, EventKind};
+use dormouse_protocol::id::{SessionId, WorkspaceId};
+use dormouse_protocol::resource::{
+    Artifact, Branch, Connector, Memory, PermissionRequest, Session, SessionState, Task, Vault, Workspace,
+    WorkspaceDeletion,
+};
+use dormouse_protocol::{ErrorCode, Identifier, Map, ProtocolError};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::{ATTEMPTS, Api, Change, by, found};
+use crate::change::SessionChange;
+use crate::documents::{Resource, Stored};
+use crate::page::{Narrowed, PageSource};
+use crate::refusal::{busy, internal, store};
+use crate::{Call, CallAnswer};
+
+/// The kind of the documents of deletions; the id of each is that of its workspace.
+pub(crate) const KIND: &str = "workspace_deletion";
+
+/// The event of a session that was deleted with its workspace; the narrative has none.
+const DELETED: &str = "vendor.dormouse.session_deleted";
+
+/// Reason that canceled tasks are given.
+const REASON: &str = "the workspace was deleted";
+
+/// The most resources that one request deletes. It answers what is left to the next one.
+const MOST_AT_ONCE: u64 = 500;
+
+/// Number of documents that one commit marks.
+const MARKED_TOGETHER: usize = 20;
+
+/// What is left of something that was deleted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tombstone {
+    /// The actor that deleted it.
+    pub(crate) by: String,
+    /// Instant of the deletion.
+    pub(crate) at: Timestamp,
+}
+
+impl Tombstone {
+    /// That of what `call` deletes.
+    pub(crate) fn of(call: &Call) -> Self {
+        Self { by: call.actor.name.clone(), at: call.now }
+    }
+}
+
+/// A write that changes nothing and fails where `workspace` is deleted. Joins every commit that makes something in it,
+/// unless that fails anyway when the session which it belongs to is deleted.
+pub(crate) fn place_write(workspace: &WorkspaceId) -> DocumentWrite {
+    DocumentWrite { key: deletion_of(workspace), expect: 0, body: None, listed: Vec::new(), expires_at: None }
+}
+
+/// The document that is there once `workspace` is deleted.
+pub(crate) fn deletion_of(workspace: &WorkspaceId) -> DocumentKey {
+    DocumentKey::new(KIND, workspace.as_str())
+}
+
+impl Api {
+    /// Deletes the workspace with all that is in it, or as much of it as one request does. Deleting it again goes on,
+    /// or changes nothing.
+    pub(crate) async fn delete_workspace(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        if let Some(answer) = self.repeated(call).await? {
+            return Ok(answer);
+        }
+        if call.actor.workspaces.is_some() {
+            let message = "the key is bound to workspaces and cannot delete any";
+            return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
+        }
+        let workspace = self.mark_workspace(call).await?;
+        let mut deletion = WorkspaceDeletion {
+            object: Object::new(),
+            workspace_id: workspace.clone(),
+            sessions: 0,
+            canceled_tasks: 0,
+            others: 0,
+            complete: false,
+        };
+        deletion.complete = Box::pin(self.delete_sessions(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Task>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<PermissionRequest>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Artifact>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Branch>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Memory>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Connector>(call, &workspace, &mut deletion)).await?
+            && Box::pin(self.mark_all::<Vault>(call, &workspace, &mut deletion)).await?;
+        if !deletion.complete {
+            // Not kept under the key of the request: that comes again to go on.
+            return found(&deletion);
+        }
+        self.commit(call, Change::nothing(200, &deletion)?).await?.ok_or_else(busy)
+    }
+
+    /// Marks the workspace that the path names, unless it is marked.
+    async fn mark_workspace(&self, call: &Call) -> Result<WorkspaceId, ProtocolError> {
+        let id = WorkspaceId::from(call.params.get("workspace_id"));
+        let one = unkeyed(call);
+        for _ in 0..ATTEMPTS {
+            let workspace = self.find::<Workspace>(&id, call.now).await?;
+            let workspace = workspace.filter(|workspace| workspace.kept.tenant == call.actor.tenant);
+            let mut workspace = workspace.ok_or_else(|| ProtocolError::not_found("workspace"))?;
+            if workspace.kept.deleted.is_some() {
+                return Ok(id);
+            }
+            let tombstone = Tombstone::of(call);
+            let Value::Object(mut body) = json!(tombstone) else { return Err(internal(&"a tombstone is an object")) };
+            body.extend([("tenant".to_owned(), json!(call.actor.tenant)), ("workspace".to_owned(), json!(id))]);
+            workspace.kept.deleted = Some(tombstone);
+            let deletion = DocumentWrite { body: Some(body), ..place_write(&id) };
+            let journal = Journal::new(vec![workspace.write()?, deletion], Vec::new());
+            if self.commit(&one, Change::new(journal, 200, &())?).await?.is_some() {
+                return Ok(id);
+            }
+        }
+        Err(busy())
+    }
+
+    /// Deletes the sessions of `workspace`; whether all of them are.
+    async fn delete_sessions(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+        deletion: &mut WorkspaceDeletion,
+    ) -> Result<bool, ProtocolError> {
+        let mut after = None;
+        loop {
+            let (sessions, next) = self.listed_in::<Session>(call, workspace, after).await?;
+            for session in sessions {
+                if deletion.is_enough() {
+                    return Ok(false);
+                }
+                Box::pin(self.delete_session(call, &session.kept.resource.envelope.id, deletion)).await?;
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(true),
+            }
+        }
+    }
+
+    /// Marks the session `id`, so that nothing is submitted to it any more, and cancels its open tasks. Of one that is
+    /// marked the tasks that an earlier request left.
+    async fn delete_session(
+        &self,
+        call: &Call,
+        id: &SessionId,
+        deletion: &mut WorkspaceDeletion,
+    ) -> Result<(), ProtocolError> {
+        let one = unkeyed(call);
+        let mut attempts = 0..ATTEMPTS;
+        let open = loop {
+            let Some(session) = self.find::<Session>(id, call.now).await? else { return Ok(()) };
+            if session.kept.deleted.is_some() {
+                break session.kept.own.open;
+            }
+            attempts.next().ok_or_else(busy)?;
+            let mut change = SessionChange::open(session, by(call), call.now);
+            change.delete(Tombstone::of(call));
+            change.session_mut().state = SessionState::Closed;
+            let session = change.session();
+            let draft = Draft::new(EventKind::from(DELETED), session.envelope.id.pointer(), Value::Object(Map::new()));
+            let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
+            change.emit_for_session(draft);
+            let journal = change.close()?.1;
+            if self.commit(&one, Change::new(journal, 200, &())?).await?.is_some() {
+                deletion.sessions += 1;
+            }
+        };
+        // The newest first: what is queued does not begin when another one ends.
+        for task in open.keys().rev() {
+            let is_open = |session: &Stored<Session>| session.kept.own.open.contains_key(task);
+            deletion.canceled_tasks +=
+                u64::from(Box::pin(self.cancel_while(&one, task, REASON, is_open)).await?.is_some());
+        }
+        Ok(())
+    }
+
+    /// Marks the `R`s of `workspace`; whether all of them are.
+    async fn mark_all<R: Resource>(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+        deletion: &mut WorkspaceDeletion,
+    ) -> Result<bool, ProtocolError> {
+        let one = unkeyed(call);
+        let (mut after, mut attempts) = (None, 0..ATTEMPTS);
+        while !deletion.is_enough() {
+            let (mut resources, next) = self.listed_in::<R>(call, workspace, after.clone()).await?;
+            resources.retain(|resource| resource.kept.deleted.is_none());
+            let count = resources.len() as u64;
+            let mark = |mut resource: Stored<R>| {
+                resource.kept.deleted = Some(Tombstone::of(call));
+                resource.write()
+            };
+            let writes = resources.into_iter().map(mark).collect::<Result<Vec<_>, _>>()?;
+            if self.commit(&one, Change::new(Journal::new(writes, Vec::new()), 200, &())?).await?.is_none() {
+                attempts.next().ok_or_else(busy)?;
+                continue;
+            }
+            deletion.others += count;
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Some of the `R`s that are listed in `workspace`, the oldest first, and where the list goes on.
+    async fn listed_in<R: Resource>(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+        after: Option<String>,
+    ) -> Result<(Vec<Stored<R>>, Option<String>), ProtocolError> {
+        let source = PageSource::list::<R>(&call.actor.tenant, Narrowed::to(None, Some(workspace)));
+        let PageSource::List { list, breadth, .. } = source else { return Err(internal(&"a list is a list")) };
+        let request = ListRequest { list, breadth, after, limit: MARKED_TOGETHER, newest_first: false, now: call.now };
+        let page = self.records().documents(&request).await.map_err(store)?;
+        let readable = |document| {
+            Stored::<R>::read(document)
+                .inspect_err(|error| {
+                    tracing::error!(%error, "a document that cannot be read stays when its workspace is deleted");
+                })
+                .ok()
+        };
+        // Earlier versions listed without labels: what they listed comes for every workspace.
+        let is_in = |one: &Stored<R>| one.kept.workspace.as_ref() == Some(workspace);
+        Ok((page.items.into_iter().filter_map(readable).filter(is_in).collect(), page.next))
+    }
+}
+
+/// `call` without its key: its answer is kept once, and not with each of its commits.
+fn unkeyed(call: &Call) -> Call {
+    Call { idempotency_key: None, ..call.clone() }
+}
+
+trait Counted {
+    /// True if one request has done as much as it may.
+    fn is_enough(&self) -> bool;
+}
+
+impl Counted for WorkspaceDeletion {
+    fn is_enough(&self) -> bool {
+        self.sessions + self.canceled_tasks + self.others >= MOST_AT_ONCE
+    }
+}
