@@ -7,8 +7,8 @@ use dormouse_protocol::resource::Session;
 
 use crate::documents::Stored;
 
-/// What the last durable steps of running tasks have left, so that the next step of the same worker reads nothing. It is
-/// used on the condition that it is still so: no other process may have appended to the session's stream since.
+/// What the last durable steps of running tasks have left, so that the next step of the same worker reads nothing. It
+/// is used on the condition that it is still so: no other writer may have appended to the session's stream since.
 #[derive(Default)]
 pub(crate) struct RecentTasks(Mutex<VecDeque<(TaskId, RecentTask)>>);
 

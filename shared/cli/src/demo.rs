@@ -101,7 +101,7 @@ fn answer(request: &Value) -> ScriptedTurn {
 /// What is ordered.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[schemars(crate = "schemars")]
-struct Order {
+struct GoodsOrder {
     /// The article.
     what: String,
     /// The number of pieces.
@@ -115,7 +115,7 @@ struct Stationery;
 impl ToolSources for Stationery {
     fn source(&self, _: &ToolDefinition) -> Result<Arc<dyn ToolSource>, String> {
         let order = RustTool::new("order").describe("Orders office supplies.");
-        let order = order.run(|order: Order| async move { Ok::<_, Infallible>(json!({ "ordered": order })) });
+        let order = order.run(|order: GoodsOrder| async move { Ok::<_, Infallible>(json!({ "ordered": order })) });
         match RustTools::new([order]) {
             Ok(tools) => Ok(Arc::new(tools)),
             Err(error) => Err(error.to_string()),

@@ -40,7 +40,7 @@ pub(crate) enum KeysCommand {
         after_help = "JSON: {\"keys\": [{\"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \
         \"expires_at\", \"last_used_at\"}], \"next\"}\nThe last use is told to the hour."
     )]
-    List(ListArgs),
+    List(ListKeysArgs),
     /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
     #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
     Revoke(Revoke),
@@ -99,7 +99,7 @@ pub(crate) struct Rotate {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct ListKeysArgs {
     /// The id of the key behind which the list goes on.
     #[arg(long, value_name = "KEY_ID")]
     after: Option<String>,
@@ -228,7 +228,7 @@ async fn replace(
     Ok(Some(info))
 }
 
-async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
+async fn list(ask: ListKeysArgs, agents: &Agents) -> Result<(), KeysError> {
     let opened = ask.target.open(agents, Purpose::Look, 1).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;

@@ -10,7 +10,7 @@ use dormouse_maintenance::doctor::in_words;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::letter::{Letter, Queue, Way};
+use self::letter::{DeadLetter, Queue, Way};
 use self::post::{AwsPost, Post, PostError};
 use crate::inspect::Printer;
 use crate::target::{TargetError, access};
@@ -84,7 +84,7 @@ impl LettersError {
 }
 
 /// What is to be done with the letters.
-enum Order {
+enum LettersAction {
     Look,
     RedriveAll,
     Redrive(String),
@@ -92,13 +92,13 @@ enum Order {
 }
 
 impl LettersArgs {
-    fn order(&self) -> Result<Order, LettersError> {
+    fn order(&self) -> Result<LettersAction, LettersError> {
         match (&self.redrive, self.all, &self.drop) {
-            (Some(id), true, _) if id.is_empty() => Ok(Order::RedriveAll),
-            (Some(id), false, _) if !id.is_empty() => Ok(Order::Redrive(id.clone())),
+            (Some(id), true, _) if id.is_empty() => Ok(LettersAction::RedriveAll),
+            (Some(id), false, _) if !id.is_empty() => Ok(LettersAction::Redrive(id.clone())),
             (Some(_), _, _) => Err(LettersError::WhichLetter),
-            (None, _, Some(id)) => Ok(Order::Drop(id.clone())),
-            (None, _, None) => Ok(Order::Look),
+            (None, _, Some(id)) => Ok(LettersAction::Drop(id.clone())),
+            (None, _, None) => Ok(LettersAction::Look),
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) async fn letters(ask: LettersArgs) -> Result<(), LettersError> {
 }
 
 async fn obey(
-    order: &Order,
+    order: &LettersAction,
     post: &dyn Post,
     stack: &str,
     printer: &Printer,
@@ -119,15 +119,15 @@ async fn obey(
 ) -> Result<(), LettersError> {
     let found = collect(post).await?;
     let done = match order {
-        Order::Look => look(&found, stack, printer, as_json),
-        Order::RedriveAll => {
+        LettersAction::Look => look(&found, stack, printer, as_json),
+        LettersAction::RedriveAll => {
             report(printer, "redriven", redrive(post, &found.letters.iter().collect::<Vec<_>>()).await)
         }
-        Order::Redrive(id) => match named(&found.letters, id) {
+        LettersAction::Redrive(id) => match named(&found.letters, id) {
             Ok(letter) => report(printer, "redriven", redrive(post, &[letter]).await),
             Err(error) => Err(error),
         },
-        Order::Drop(id) => match named(&found.letters, id) {
+        LettersAction::Drop(id) => match named(&found.letters, id) {
             Ok(letter) => {
                 post.remove(letter.queue, &letter.message).await?;
                 report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], left: Vec::new() })
@@ -140,14 +140,14 @@ async fn obey(
 }
 
 /// Letters of both queues, the oldest first.
-struct Found {
-    letters: Vec<Letter>,
+struct FoundLetters {
+    letters: Vec<DeadLetter>,
     /// There are more than are looked at.
     more: bool,
 }
 
-async fn collect(post: &dyn Post) -> Result<Found, PostError> {
-    let mut found = Found { letters: Vec::new(), more: false };
+async fn collect(post: &dyn Post) -> Result<FoundLetters, PostError> {
+    let mut found = FoundLetters { letters: Vec::new(), more: false };
     for queue in Queue::ALL {
         let mut received = 0;
         loop {
@@ -156,7 +156,7 @@ async fn collect(post: &dyn Post) -> Result<Found, PostError> {
                 break;
             }
             received += messages.len();
-            found.letters.extend(messages.into_iter().map(|message| Letter::read(queue, message)));
+            found.letters.extend(messages.into_iter().map(|message| DeadLetter::read(queue, message)));
             if received >= MOST {
                 found.more = true;
                 break;
@@ -170,7 +170,7 @@ async fn collect(post: &dyn Post) -> Result<Found, PostError> {
 }
 
 /// Shows what was looked at to others again; what was removed is not there any more, which is no failure.
-async fn release(post: &dyn Post, letters: &[Letter]) -> Result<(), PostError> {
+async fn release(post: &dyn Post, letters: &[DeadLetter]) -> Result<(), PostError> {
     for queue in Queue::ALL {
         let messages: Vec<_> =
             letters.iter().filter(|letter| letter.queue == queue).map(|letter| &letter.message).collect();
@@ -180,7 +180,7 @@ async fn release(post: &dyn Post, letters: &[Letter]) -> Result<(), PostError> {
 }
 
 /// The letter with the id `typed`, or the only one with an id that begins so.
-fn named<'l>(letters: &'l [Letter], typed: &str) -> Result<&'l Letter, LettersError> {
+fn named<'l>(letters: &'l [DeadLetter], typed: &str) -> Result<&'l DeadLetter, LettersError> {
     if let Some(whole) = letters.iter().find(|letter| letter.message.id == typed) {
         return Ok(whole);
     }
@@ -192,7 +192,7 @@ fn named<'l>(letters: &'l [Letter], typed: &str) -> Result<&'l Letter, LettersEr
     }
 }
 
-fn look(found: &Found, stack: &str, printer: &Printer, as_json: bool) -> Result<(), LettersError> {
+fn look(found: &FoundLetters, stack: &str, printer: &Printer, as_json: bool) -> Result<(), LettersError> {
     let now = Timestamp::now();
     if as_json {
         let letters: Vec<Value> = found.letters.iter().cloned().map(|letter| letter.into_json(now)).collect();
@@ -211,7 +211,7 @@ fn look(found: &Found, stack: &str, printer: &Printer, as_json: bool) -> Result<
     Ok(())
 }
 
-fn cells(letter: &Letter, now: Timestamp) -> [String; 8] {
+fn cells(letter: &DeadLetter, now: Timestamp) -> [String; 8] {
     let goes_to = match letter.way {
         Way::Call(taker) => taker.as_str(),
         Way::Publish => "the bus",
@@ -240,7 +240,7 @@ struct Handled {
 }
 
 /// Hands letters back, each before it is removed: what happens in between happens again, which no invocation minds.
-async fn redrive(post: &dyn Post, letters: &[&Letter]) -> Handled {
+async fn redrive(post: &dyn Post, letters: &[&DeadLetter]) -> Handled {
     let mut handled = Handled { done: Vec::new(), left: Vec::new() };
     for letter in letters {
         let id = letter.message.id.clone();
@@ -252,7 +252,7 @@ async fn redrive(post: &dyn Post, letters: &[&Letter]) -> Handled {
     handled
 }
 
-async fn hand_back(post: &dyn Post, letter: &Letter) -> Result<(), String> {
+async fn hand_back(post: &dyn Post, letter: &DeadLetter) -> Result<(), String> {
     match letter.way {
         Way::Call(taker) => post.call(taker, &letter.event).await,
         Way::Publish => post.publish(&letter.event).await,

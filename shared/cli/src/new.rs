@@ -51,12 +51,12 @@ pub(crate) struct New {
     dormouse: Option<PathBuf>,
     /// Make a folder of Markdown and YAML instead, without any Rust: `dormouse chat FOLDER` runs it.
     #[arg(long, value_enum)]
-    template: Option<Template>,
+    template: Option<WorkspaceTemplate>,
 }
 
 /// A workspace to begin with. It leaves no trace: the files are the author's.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Template {
+enum WorkspaceTemplate {
     /// An agent that answers and uses tools.
     Assistant,
     /// An agent that prepares payments, each of which a person approves.
@@ -130,11 +130,11 @@ pub(crate) fn new(ask: &New) -> Result<(), NewError> {
     }
 }
 
-fn new_workspace(folder: &Path, template: Template) -> Result<(), NewError> {
+fn new_workspace(folder: &Path, template: WorkspaceTemplate) -> Result<(), NewError> {
     let files: &[(&str, &str)] = match template {
-        Template::Assistant => &ASSISTANT,
-        Template::Approver => &APPROVER,
-        Template::Reviewer => &REVIEWER,
+        WorkspaceTemplate::Assistant => &ASSISTANT,
+        WorkspaceTemplate::Approver => &APPROVER,
+        WorkspaceTemplate::Reviewer => &REVIEWER,
     };
     // A folder with other files in it may become a workspace; no file is replaced.
     if let Some((place, _)) = files.iter().find(|(place, _)| folder.join(place).exists()) {

@@ -23,7 +23,7 @@ const PAGE: usize = 200;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
     /// List the receipts of a task, the newest first.
-    List(ListArgs),
+    List(ListReceiptsArgs),
     /// Write all receipts of a session, with the public keys of the server, one JSON object in each line.
     Export(ExportArgs),
     /// Verify receipts without a server: each by itself, and that none is missing, moved or in the place of another.
@@ -38,7 +38,7 @@ pub(crate) enum ReceiptsCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct ListReceiptsArgs {
     /// The task.
     #[arg(value_name = "TASK_ID")]
     task: String,
@@ -160,7 +160,7 @@ pub(crate) async fn receipts(command: ReceiptsCommand) -> Result<bool, ReceiptsE
     }
 }
 
-async fn list(asked: &ListArgs) -> Result<(), ReceiptsError> {
+async fn list(asked: &ListReceiptsArgs) -> Result<(), ReceiptsError> {
     let client = Client::open(&asked.server)?;
     let mut out = io::stdout().lock();
     let mut cursor = String::new();

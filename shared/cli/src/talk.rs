@@ -18,7 +18,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{List, Map};
 use serde_json::{Value, json};
 
-pub(crate) use ask::Answering;
+pub(crate) use ask::AnswerArgs;
 pub(crate) use ask::ClientCommand;
 pub(crate) use ask::ServerArgs;
 use ask::{SendTask, Tail, WatchedPlace};
@@ -187,7 +187,7 @@ enum Word {
 }
 
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<TalkOutcome, TalkError> {
+async fn answer(asked: AnswerArgs, word: Word, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     let said = said(asked.payload.as_deref(), word)?;
     // A whole id of a task identifies it as one; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
@@ -244,7 +244,7 @@ fn message(input: SubmitInput) -> MessageInput {
 }
 
 async fn answer_task(
-    asked: &Answering,
+    asked: &AnswerArgs,
     id: &str,
     (kind, mut message): (TaskMessageKind, MessageInput),
 ) -> Result<TalkOutcome, TalkError> {

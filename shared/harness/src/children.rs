@@ -118,7 +118,7 @@ impl EndsTold {
         Arc::new(TellingCommits { commits, told: self })
     }
 
-    async fn tell(&self, end: End) {
+    async fn tell(&self, end: EndNotice) {
         if let Some((parent, payload)) = end.parent
             && let Err(error) = send_signal(&*self.bus, &parent.signal_id, payload).await
         {
@@ -133,14 +133,14 @@ impl EndsTold {
 }
 
 /// The end of an invocation.
-struct End {
+struct EndNotice {
     /// Who is told, and what.
     parent: Option<(ParentLink, Map)>,
     /// Whom it leaves.
     children: Vec<ChildLink>,
 }
 
-impl End {
+impl EndNotice {
     /// The end that `commit` writes, where a parent or a child has to know of it.
     fn of(commit: &Commit) -> Option<Self> {
         let (paused, state, payload) = match commit.invocation.as_ref()? {
@@ -183,7 +183,7 @@ impl Commits for TellingCommits {
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         self.commits.commit(commit).await?;
-        if let Some(end) = End::of(commit) {
+        if let Some(end) = EndNotice::of(commit) {
             Box::pin(self.told.tell(end)).await;
         }
         Ok(())

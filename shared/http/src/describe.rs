@@ -54,7 +54,7 @@ pub(crate) struct Gives {
 impl App {
     /// The routes that it serves, for the document of the server.
     pub(crate) fn described(&self) -> Beside {
-        let mut described = Described {
+        let mut described = DocumentBuilder {
             authorization: self.doorkeeper().authorization,
             graphs: self.graphs().offered_names().map(str::to_owned).collect(),
             requests: openapi::settings().for_deserialize().into_generator(),
@@ -75,14 +75,14 @@ impl App {
     }
 }
 
-struct Described {
+struct DocumentBuilder {
     authorization: Authorization,
     graphs: Vec<String>,
     requests: SchemaGenerator,
     answers: SchemaGenerator,
 }
 
-impl Described {
+impl DocumentBuilder {
     fn operation(&mut self, listed: &DescribedRoute, path: &str) -> Value {
         let mut described = json!({
             "operationId": listed.id,

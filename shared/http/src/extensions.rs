@@ -51,7 +51,7 @@ pub(crate) enum ExtensionRoute {
 }
 
 /// A request that is allowed.
-struct Admitted<'r> {
+struct AdmittedRequest<'r> {
     request: &'r Request,
     query: Query,
     actor: Actor,
@@ -159,7 +159,7 @@ impl Extensions {
         if route.method() != "GET" {
             protocol.begin(request, now).await?;
         }
-        let admitted = Admitted { request, query: Query::parse(&request.query)?, actor, now };
+        let admitted = AdmittedRequest { request, query: Query::parse(&request.query)?, actor, now };
         let value = match route {
             ExtensionRoute::Pauses => json!(self.list(&admitted).await?),
             ExtensionRoute::Pause { id } => json!(self.pause(&admitted, &id).await?),
@@ -175,7 +175,7 @@ impl Extensions {
     }
 
     /// Where the events of the caller's tenant begin that were sent at `since` or later.
-    async fn feed_since(&self, admitted: &Admitted<'_>) -> Result<told::FeedStart, ProtocolError> {
+    async fn feed_since(&self, admitted: &AdmittedRequest<'_>) -> Result<told::FeedStart, ProtocolError> {
         let since = admitted.query.get("since").and_then(|text| text.parse::<Timestamp>().ok());
         let since = since.ok_or_else(|| ProtocolError::invalid("since", "an instant, 2027-01-31T09:00:00Z"))?;
         let first = first_event_since(&*self.records, &admitted.actor, since, admitted.now).await?;

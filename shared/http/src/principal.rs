@@ -44,9 +44,9 @@ impl Authorization {
 
 /// Caller. Repeated requests are distinguished by it, and a session belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Principal(String);
+pub(crate) struct CallerName(String);
 
-impl Principal {
+impl CallerName {
     /// The principal of every caller where no proof of identity is asked for.
     pub(crate) fn nobody() -> Self {
         Self(String::new())
@@ -112,12 +112,12 @@ impl App {
     ///
     /// # Errors
     /// 401 when no caller is proved, for any reason; 403 when the key is not for this.
-    pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, RequestRefusal> {
+    pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<CallerName, RequestRefusal> {
         let Doorkeeper { authorization, keys } = self.doorkeeper();
         match authorization {
             Authorization::None => {
                 self.began(request, Proof::Nothing, None).await?;
-                Ok(Principal::nobody())
+                Ok(CallerName::nobody())
             }
             Authorization::AwsIam => {
                 let caller = request.caller.as_deref().ok_or_else(|| {
@@ -125,7 +125,7 @@ impl App {
                     refusal.header("www-authenticate", "AWS4-HMAC-SHA256")
                 })?;
                 self.began(request, Proof::Signature, Some(caller)).await?;
-                Ok(Principal::of_caller(caller))
+                Ok(CallerName::of_caller(caller))
             }
             Authorization::Keys => {
                 let now = self.engine().ports().clock.now();
@@ -149,7 +149,7 @@ impl App {
                 request.findings.note_principal(holder_of(&actor));
                 check_grant(&actor, needed)?;
                 self.begin(request).await?;
-                Ok(Principal::of_key(&actor))
+                Ok(CallerName::of_key(&actor))
             }
         }
     }
@@ -209,19 +209,19 @@ fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), RequestRefusal> {
 mod tests {
     use super::*;
 
-    fn ada() -> Principal {
-        Principal::of_caller("arn:aws:iam::123456789012:user/ada")
+    fn ada() -> CallerName {
+        CallerName::of_caller("arn:aws:iam::123456789012:user/ada")
     }
 
     #[test]
     fn a_session_of_a_principal_has_an_id_that_only_they_reach() {
         let ada = ada();
-        let grace = Principal::of_caller("arn:aws:iam::123456789012:user/grace");
+        let grace = CallerName::of_caller("arn:aws:iam::123456789012:user/grace");
         let id = ada.session("team/7").expect("a session");
         assert_eq!(ada.session("team/7"), Ok(id.clone()));
         assert_ne!(grace.session("team/7"), Ok(id.clone()));
         assert_eq!(session_name(&id), "team/7");
-        for principal in [&ada, &grace, &Principal::nobody()] {
+        for principal in [&ada, &grace, &CallerName::nobody()] {
             assert!(principal.session(id.as_str()).is_err(), "a stored id is no name");
         }
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn nobodys_sessions_keep_their_ids() {
         for id in ["team/7", "owned_by_ada:1", "owned_:x"] {
-            let stored = Principal::nobody().session(id).expect("a session");
+            let stored = CallerName::nobody().session(id).expect("a session");
             assert_eq!((stored.as_str(), session_name(&stored)), (id, id));
         }
     }
@@ -245,11 +245,11 @@ mod tests {
             credential: name.to_owned(),
         };
         let all = [
-            Principal::nobody(),
+            CallerName::nobody(),
             ada(),
-            Principal::of_key(&actor("acme", "ada")),
-            Principal::of_key(&actor("ada", "acme")),
-            Principal::of_caller("acme/ada"),
+            CallerName::of_key(&actor("acme", "ada")),
+            CallerName::of_key(&actor("ada", "acme")),
+            CallerName::of_caller("acme/ada"),
         ];
         for (place, one) in all.iter().enumerate() {
             assert!(all[place + 1..].iter().all(|other| other != one), "{one:?}");

@@ -25,7 +25,7 @@ use futures::stream::BoxStream;
 use crate::{Content, Request, Response};
 
 pub(crate) use card::CardSignatures;
-pub(crate) use public::{Beside, Describe, Described, ServerInfo};
+pub(crate) use public::{Beside, Describe, DescribedServer, ServerInfo};
 
 /// Server of the protocol.
 pub(crate) struct Protocol {
@@ -46,7 +46,7 @@ pub(crate) struct Protocol {
     /// Clock of the server.
     pub(crate) clock: Arc<dyn Clock>,
     /// The server as its OpenAPI document has it, which takes longer to make than all else before the first answer.
-    pub(crate) described: LazyLock<Described, Describe>,
+    pub(crate) described: LazyLock<DescribedServer, Describe>,
 }
 
 impl fmt::Debug for Protocol {

@@ -6,7 +6,7 @@ use dormouse_protocol::operation::Method;
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, IdempotencyScope};
 use serde_json::json;
 
-use crate::principal::Principal;
+use crate::principal::CallerName;
 use crate::refusal::RequestRefusal;
 use crate::{Request, body};
 
@@ -33,7 +33,7 @@ impl Repeatable {
     /// For an id or a key that may not be, and for both of them.
     pub(crate) fn of(
         request: &Request,
-        principal: &Principal,
+        principal: &CallerName,
         said: &Map,
         invocation_id: Option<&str>,
     ) -> Result<Self, RequestRefusal> {

@@ -20,7 +20,7 @@ use crate::conditional::ConditionalRead;
 use crate::console::Console;
 use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
-use crate::protocol::{CardSignatures, Describe, Described, Protocol, ServerInfo};
+use crate::protocol::{CardSignatures, Describe, DescribedServer, Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, Origins, Request, Response, log};
 
@@ -148,7 +148,7 @@ impl Server {
             let about = about.clone();
             let turns = (!wire.reads_only).then(|| app.clone());
             let beside = move || turns.map_or_else(Vec::new, |app| vec![Extensions::described(), app.described()]);
-            Box::new(move || Described::of(&about, beside()))
+            Box::new(move || DescribedServer::of(&about, beside()))
         };
         let extensions = Extensions {
             app: app.clone(),

@@ -74,12 +74,12 @@ pub async fn compose(
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
-    let shape = Shape { streams: streams(function), reads_only: function == Function::Stream, bus, fetch };
+    let shape = ServerShape { streams: streams(function), reads_only: function == Function::Stream, bus, fetch };
     Ok(joined(shape, config, telemetry, agents).await?.0)
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
-pub(crate) struct Shape {
+pub(crate) struct ServerShape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
     pub(crate) bus: Arc<dyn EventBus>,
@@ -89,7 +89,7 @@ pub(crate) struct Shape {
 
 /// The server, and its store as one that knows what falls due.
 pub(crate) async fn joined(
-    Shape { streams, reads_only, bus, fetch }: Shape,
+    ServerShape { streams, reads_only, bus, fetch }: ServerShape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,

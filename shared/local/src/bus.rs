@@ -53,14 +53,14 @@ pub(crate) struct Published {
     #[serde(flatten)]
     pub(crate) event: Event,
     /// Rules that took it.
-    pub(crate) matched: Vec<Match>,
+    pub(crate) matched: Vec<RuleMatch>,
     /// Progress of its delivery.
     pub(crate) delivery: EventDelivery,
 }
 
 /// A rule that took an event.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Match {
+pub(crate) struct RuleMatch {
     /// The rule's name.
     pub(crate) rule: String,
     /// The signal that it found in the event; `null` when there was none to find.
@@ -231,11 +231,11 @@ fn job(input: Value) -> Job {
     if input["detail-type"] == WORK { Job::Wakeup(input) } else { Job::Event(input) }
 }
 
-fn matched(route: &EventTarget) -> Match {
+fn matched(route: &EventTarget) -> RuleMatch {
     let input = route.input.as_ref();
     let signal = input.and_then(|input| input.pointer("/dormouse_signal/signal_id"));
     let own = input.and_then(|input| input.pointer("/detail/signal_id"));
-    Match { rule: route.rule.clone(), signal_id: signal.or(own).cloned().unwrap_or_default() }
+    RuleMatch { rule: route.rule.clone(), signal_id: signal.or(own).cloned().unwrap_or_default() }
 }
 
 #[cfg(test)]

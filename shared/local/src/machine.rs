@@ -108,7 +108,7 @@ pub async fn serve_machine(
         tokio::spawn(send_spans(app.clone(), shutdown.running()));
     }
     let running = shutdown.running();
-    let health = Health(running.clone());
+    let health = Readiness(running.clone());
     let routes = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready)).with_state(health);
     let routes = match options.role {
         Role::Worker => routes,
@@ -153,13 +153,13 @@ async fn forward(State(front): State<Front>, request: Request<Body>) -> Response
 }
 
 #[derive(Clone)]
-struct Health(RunningGuard);
+struct Readiness(RunningGuard);
 
 async fn healthy() -> Response {
     (StatusCode::OK, "ok\n").into_response()
 }
 
-async fn ready(State(health): State<Health>) -> Response {
+async fn ready(State(health): State<Readiness>) -> Response {
     match health.0.is_stopping() {
         false => (StatusCode::OK, "ready\n").into_response(),
         true => (StatusCode::SERVICE_UNAVAILABLE, "ending\n").into_response(),

@@ -34,11 +34,11 @@ impl Fault {
 /// A store that breaks at one chosen call and works at all others.
 pub struct FaultyStore {
     inner: Arc<dyn StateStore>,
-    plan: Mutex<Plan>,
+    plan: Mutex<PlannedFault>,
 }
 
 #[derive(Default)]
-struct Plan {
+struct PlannedFault {
     calls: usize,
     at: Option<(usize, Fault)>,
 }
@@ -57,7 +57,7 @@ impl FaultyStore {
 
     /// A store that meets `fault` at its call number `call`, from 0.
     pub fn broken_at(inner: Arc<dyn StateStore>, call: usize, fault: Fault) -> Self {
-        Self { inner, plan: Mutex::new(Plan { calls: 0, at: Some((call, fault)) }) }
+        Self { inner, plan: Mutex::new(PlannedFault { calls: 0, at: Some((call, fault)) }) }
     }
 
     /// Number of calls so far.

@@ -15,12 +15,12 @@ pub struct ScriptedAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     pieces: Vec<Vec<u8>>,
-    end: End,
+    end: AnswerEnd,
 }
 
 /// End behind the last piece.
 #[derive(Clone, Debug)]
-enum End {
+enum AnswerEnd {
     Complete,
     Broken(FetchError),
     Silence,
@@ -30,7 +30,7 @@ impl ScriptedAnswer {
     /// An answer with `pieces` as its body, which arrive one by one.
     pub fn pieces<P: Into<Vec<u8>>>(status: u16, pieces: impl IntoIterator<Item = P>) -> Self {
         let pieces = pieces.into_iter().map(Into::into).collect();
-        Self { status, headers: Vec::new(), pieces, end: End::Complete }
+        Self { status, headers: Vec::new(), pieces, end: AnswerEnd::Complete }
     }
 
     /// An answer with that JSON.
@@ -53,14 +53,14 @@ impl ScriptedAnswer {
     /// The body breaks off behind its pieces.
     #[must_use]
     pub fn broken(mut self, error: FetchError) -> Self {
-        self.end = End::Broken(error);
+        self.end = AnswerEnd::Broken(error);
         self
     }
 
     /// Nothing comes behind the pieces, and no end either.
     #[must_use]
     pub fn silent(mut self) -> Self {
-        self.end = End::Silence;
+        self.end = AnswerEnd::Silence;
         self
     }
 }
@@ -150,12 +150,12 @@ impl Fetch for ScriptedFetch {
     }
 }
 
-fn body(pieces: Vec<Vec<u8>>, end: End, open: Open) -> FetchBody {
+fn body(pieces: Vec<Vec<u8>>, end: AnswerEnd, open: Open) -> FetchBody {
     let pieces = futures::stream::iter(pieces.into_iter().map(Ok));
     let end: FetchBody = match end {
-        End::Complete => futures::stream::empty().boxed(),
-        End::Broken(error) => futures::stream::iter([Err(error)]).boxed(),
-        End::Silence => futures::stream::pending().boxed(),
+        AnswerEnd::Complete => futures::stream::empty().boxed(),
+        AnswerEnd::Broken(error) => futures::stream::iter([Err(error)]).boxed(),
+        AnswerEnd::Silence => futures::stream::pending().boxed(),
     };
     let held = futures::stream::once(async move {
         drop(open);

@@ -12,7 +12,7 @@ use dormouse_local::keys::DEVELOPER;
 use dormouse_local::program;
 
 use crate::inspect::Printer;
-use crate::talk::Answering;
+use crate::talk::AnswerArgs;
 use crate::target::{OpenedStore, StoreTarget};
 use crate::terminal::quoted;
 
@@ -81,7 +81,7 @@ pub(crate) async fn say(
     opened: &OpenedStore,
     id: &InvocationId,
     (kind, message): (TaskMessageKind, MessageInput),
-    asked: &Answering,
+    asked: &AnswerArgs,
 ) -> Result<InspectOutcome, InspectError> {
     let part = asked.part.as_deref();
     let by = asked.by.as_deref().unwrap_or(DEVELOPER);

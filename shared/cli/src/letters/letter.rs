@@ -66,7 +66,7 @@ pub(crate) enum Way {
 
 /// A dead letter that was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct DeadLetter {
     pub(crate) queue: Queue,
     pub(crate) message: Message,
     pub(crate) event: Value,
@@ -78,7 +78,7 @@ pub(crate) struct Letter {
     pub(crate) attempts: Option<u64>,
 }
 
-impl Letter {
+impl DeadLetter {
     /// Reads `message` of `queue`. A body that is no JSON is the event itself, as text.
     pub(crate) fn read(queue: Queue, message: Message) -> Self {
         let body: Value = serde_json::from_str(&message.body).unwrap_or_else(|_| message.body.clone().into());
@@ -253,7 +253,7 @@ pub(crate) mod tests {
     #[test]
     fn what_a_function_failed_on_is_told_with_its_error() {
         let event = json!({ "dormouse_wakeup": { "invocation_id": "i-1", "generation": 2 } });
-        let letter = Letter::read(Queue::Failed, failed("m", "wakeup", &event, "store_unavailable"));
+        let letter = DeadLetter::read(Queue::Failed, failed("m", "wakeup", &event, "store_unavailable"));
         assert_eq!((letter.way, letter.about()), (Way::Call(Taker::Wakeup), "wake-up of i-1".to_owned()));
         assert_eq!((letter.error.as_str(), letter.attempts), ("store_unavailable", Some(3)));
         assert!(letter.advice().contains("dormouse doctor i-1"), "{}", letter.advice());
@@ -271,12 +271,12 @@ pub(crate) mod tests {
             ("Runtime.ExitError", "time and memory"),
             ("session_corrupt", "see the log"),
         ] {
-            let letter = Letter::read(Queue::Failed, failed("m", "signal", &signal, error));
+            let letter = DeadLetter::read(Queue::Failed, failed("m", "signal", &signal, error));
             assert!(letter.advice().contains(advice), "{error}: {}", letter.advice());
             assert_eq!(letter.about(), "signal s-1");
         }
         let sweep = json!({ "dormouse_sweep": "everything" });
-        let letter = Letter::read(Queue::Failed, failed("m", "wakeup", &sweep, "Sandbox.Timedout"));
+        let letter = DeadLetter::read(Queue::Failed, failed("m", "wakeup", &sweep, "Sandbox.Timedout"));
         assert!(letter.advice().contains("later sweeps"), "{}", letter.advice());
     }
 
@@ -284,12 +284,12 @@ pub(crate) mod tests {
     fn what_was_not_delivered_is_told_with_the_notes_of_the_service() {
         let notes = json!({ "ERROR_CODE": "NO_PERMISSIONS", "ERROR_MESSAGE": "not allowed", "RETRY_ATTEMPTS": "185" });
         let foreign = json!({ "id": "e", "source": "exporter", "detail-type": "Export Finished", "detail": {} });
-        let letter = Letter::read(Queue::Undelivered, message("m", &foreign, &notes));
+        let letter = DeadLetter::read(Queue::Undelivered, message("m", &foreign, &notes));
         assert_eq!((letter.way, letter.attempts), (Way::Publish, Some(185)));
         assert_eq!(letter.about(), "event `Export Finished` of `exporter`");
         assert!(letter.advice().contains("deploy again"), "{}", letter.advice());
         let work = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "detail": { "invocation_id": "i" } });
-        let letter = Letter::read(Queue::Undelivered, message("m", &work, &json!({})));
+        let letter = DeadLetter::read(Queue::Undelivered, message("m", &work, &json!({})));
         assert_eq!((letter.way, letter.about()), (Way::Call(Taker::Wakeup), "work for i".to_owned()));
         assert!(letter.advice().contains("hand it back"), "{}", letter.advice());
     }
@@ -298,7 +298,7 @@ pub(crate) mod tests {
     fn whatever_it_is_it_is_shown() {
         for body in [json!("text"), json!([1]), json!(null), json!({ "requestPayload": 7 })] {
             for queue in Queue::ALL {
-                let letter = Letter::read(queue, message("m", &body, &json!({})));
+                let letter = DeadLetter::read(queue, message("m", &body, &json!({})));
                 assert_eq!(
                     (letter.way, letter.about().as_str()),
                     (Way::Nowhere, "an event of unknown shape"),
@@ -308,6 +308,6 @@ pub(crate) mod tests {
             }
         }
         let torn = Message { body: "{".to_owned(), ..message("m", &json!(null), &json!({})) };
-        assert_eq!(Letter::read(Queue::Failed, torn).event, json!("{"));
+        assert_eq!(DeadLetter::read(Queue::Failed, torn).event, json!("{"));
     }
 }

@@ -90,14 +90,14 @@ fn full() -> FakePost {
     ])
 }
 
-async fn told(order: Order, post: &FakePost) -> Result<(), LettersError> {
+async fn told(order: LettersAction, post: &FakePost) -> Result<(), LettersError> {
     obey(&order, post, "dormouse-dev", &Printer::new(true), true).await
 }
 
 #[tokio::test]
 async fn a_look_changes_nothing() {
     let post = full();
-    told(Order::Look, &post).await.expect("a list");
+    told(LettersAction::Look, &post).await.expect("a list");
     assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "dddd-1"]);
     assert!(post.calls.lock().expect("a lock").is_empty());
 }
@@ -105,7 +105,7 @@ async fn a_look_changes_nothing() {
 #[tokio::test]
 async fn all_letters_go_back_where_they_were_on_their_way_to() {
     let post = full();
-    let left = told(Order::RedriveAll, &post).await.expect_err("one has no way back");
+    let left = told(LettersAction::RedriveAll, &post).await.expect_err("one has no way back");
     assert_eq!(left.to_string(), "letters that stay where they were: 1");
     assert_eq!(post.seen(), ["dddd-1"]);
     let calls = post.calls.lock().expect("a lock").clone();
@@ -118,14 +118,14 @@ async fn all_letters_go_back_where_they_were_on_their_way_to() {
 async fn one_letter_goes_back_by_its_id_or_the_beginning_of_it() {
     let post = full();
     for id in ["bbbb-1", "aaaa-1"] {
-        told(Order::Redrive(id.to_owned()), &post).await.expect("it is handed back");
+        told(LettersAction::Redrive(id.to_owned()), &post).await.expect("it is handed back");
     }
-    told(Order::Redrive("cccc".to_owned()), &post).await.expect("it is handed back");
+    told(LettersAction::Redrive("cccc".to_owned()), &post).await.expect("it is handed back");
     assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
-    let unknown = told(Order::Redrive("eeee".to_owned()), &post).await.expect_err("there is none");
+    let unknown = told(LettersAction::Redrive("eeee".to_owned()), &post).await.expect_err("there is none");
     assert_eq!(unknown.to_string(), "there is no letter eeee; `dormouse letters` lists them");
     for short in ["aa", "aaa"] {
-        let refused = told(Order::Redrive(short.to_owned()), &post).await.expect_err("too short");
+        let refused = told(LettersAction::Redrive(short.to_owned()), &post).await.expect_err("too short");
         assert!(matches!(refused, LettersError::Ambiguous(_)), "{refused}");
     }
     assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
@@ -134,7 +134,7 @@ async fn one_letter_goes_back_by_its_id_or_the_beginning_of_it() {
 #[tokio::test]
 async fn what_cannot_be_handed_back_stays_with_the_reason() {
     let post = FakePost { refuses_calls: true, ..full() };
-    let left = told(Order::Redrive("aaaa-1".to_owned()), &post).await.expect_err("it is refused");
+    let left = told(LettersAction::Redrive("aaaa-1".to_owned()), &post).await.expect_err("it is refused");
     assert_eq!(left.to_string(), "letters that stay where they were: 1");
     assert_eq!(post.seen().len(), 5, "nothing is lost");
 }
@@ -142,13 +142,13 @@ async fn what_cannot_be_handed_back_stays_with_the_reason() {
 #[tokio::test]
 async fn a_letter_is_dropped() {
     let post = full();
-    told(Order::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
+    told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
     assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1"]);
     assert!(post.calls.lock().expect("a lock").is_empty());
 }
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     letters: LettersArgs,
 }
@@ -157,12 +157,12 @@ struct Line {
 fn arguments_tell_which_letters() {
     let order = |arguments: &[&str]| {
         let line = ["letters", "--stack", "dormouse-dev"].iter().chain(arguments);
-        Line::try_parse_from(line).ok().map(|line| line.letters.order())
+        CommandLine::try_parse_from(line).ok().map(|line| line.letters.order())
     };
-    assert!(matches!(order(&[]), Some(Ok(Order::Look))));
-    assert!(matches!(order(&["--redrive", "--all"]), Some(Ok(Order::RedriveAll))));
-    assert!(matches!(order(&["--redrive", "aaaa"]), Some(Ok(Order::Redrive(id))) if id == "aaaa"));
-    assert!(matches!(order(&["--drop", "aaaa"]), Some(Ok(Order::Drop(id))) if id == "aaaa"));
+    assert!(matches!(order(&[]), Some(Ok(LettersAction::Look))));
+    assert!(matches!(order(&["--redrive", "--all"]), Some(Ok(LettersAction::RedriveAll))));
+    assert!(matches!(order(&["--redrive", "aaaa"]), Some(Ok(LettersAction::Redrive(id))) if id == "aaaa"));
+    assert!(matches!(order(&["--drop", "aaaa"]), Some(Ok(LettersAction::Drop(id))) if id == "aaaa"));
     for wrong in [&["--redrive"][..], &["--redrive", "aaaa", "--all"]] {
         assert!(matches!(order(wrong), Some(Err(LettersError::WhichLetter))), "{wrong:?}");
     }

@@ -39,18 +39,18 @@ pub(crate) enum ClientCommand {
         dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  dormouse approve task_01J… --part ada\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
-    Approve(Answering),
+    Approve(AnswerArgs),
     /// Say no to what a task or another invocation waits for; as `approve` otherwise.
     #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"note\": \"not this month\"}'\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
-    Deny(Answering),
+    Deny(AnswerArgs),
     /// Give a task or another invocation the answer that it waits for; as `approve` otherwise.
     #[command(after_help = "Examples:\n  dormouse answer task_01J… '{\"rows\": 1204}'\n  \
         dormouse answer 0b5f1f9e '{\"decision\": \"approved\"}'\n  dormouse answer task_01J… 'The blue one.'\n\n\
         `dormouse pending` and `dormouse show` print the command for each that sleeps.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
-    Answer(Answering),
+    Answer(AnswerArgs),
 }
 
 /// Server, and the key for it.
@@ -127,7 +127,7 @@ pub(crate) struct WatchedPlace {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Answering {
+pub(crate) struct AnswerArgs {
     /// Task or invocation; in a data folder the beginning of its id will do, as for `show`.
     pub(crate) id: String,
     /// Answer: a JSON object, or for `answer` words too; `-` reads it from the standard input.
@@ -135,7 +135,7 @@ pub(crate) struct Answering {
     /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]
     pub(crate) part: Option<String>,
-    /// Who answers, for an invocation of the data folder; a task is answered by whoever the key belongs to.
+    /// Who answers, for an invocation of the data folder; a task is answered by the owner of the key.
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     pub(crate) by: Option<String>,
     /// Watch the task until it ends.

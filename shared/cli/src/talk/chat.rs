@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
-use super::screen::{BOLD, DIM, Lines, PLAIN, Screen};
+use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{data_of, declared};
 use crate::terminal::plain;
@@ -100,11 +100,11 @@ async fn converse(
             session
         }
     };
-    let mut lines = Lines::start();
+    let mut lines = InputLines::start();
     screen.line(&format!(
         "{BOLD}{agent}{PLAIN}  {DIM}Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation, /compact makes it shorter{PLAIN}"
     ));
-    let mut talk = Conversation { client, session, agent: agent.to_owned(), screen: screen.clone() };
+    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone() };
     loop {
         screen.prompt("> ");
         let Some(line) = lines.next().await? else { break };
@@ -132,7 +132,7 @@ async fn converse(
 const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
 
 /// One conversation.
-struct Conversation {
+struct ChatSession {
     client: Client,
     session: String,
     agent: String,
@@ -140,15 +140,15 @@ struct Conversation {
 }
 
 /// Result of a task that was followed.
-enum Followed {
+enum FollowedTask {
     Ended,
     /// It asks something.
     Asks(Map),
 }
 
-impl Conversation {
+impl ChatSession {
     /// Sends `input`, shows what comes of it, and answers what is asked meanwhile.
-    async fn send(&mut self, input: SubmitInput, lines: &mut Lines) -> Result<(), TalkError> {
+    async fn send(&mut self, input: SubmitInput, lines: &mut InputLines) -> Result<(), TalkError> {
         let body = json!(SubmitTaskRequest {
             session_id: None,
             workspace_id: None,
@@ -173,13 +173,13 @@ impl Conversation {
                 }
             };
             match followed {
-                Followed::Ended => return Ok(()),
-                Followed::Asks(request) => self.answer(&task, &request, lines).await?,
+                FollowedTask::Ended => return Ok(()),
+                FollowedTask::Asks(request) => self.answer(&task, &request, lines).await?,
             }
         }
     }
 
-    async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<Followed, TalkError> {
+    async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<FollowedTask, TalkError> {
         let mut asks = None;
         let mut seen = after.clone();
         follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
@@ -189,7 +189,7 @@ impl Conversation {
         })
         .await?;
         *after = seen;
-        Ok(asks.map_or(Followed::Ended, Followed::Asks))
+        Ok(asks.map_or(FollowedTask::Ended, FollowedTask::Asks))
     }
 
     /// Shows `event`; returns what it asks.
@@ -240,7 +240,7 @@ impl Conversation {
     }
 
     /// Asks the person at the terminal, and sends what they say.
-    async fn answer(&self, task: &str, request: &Map, lines: &mut Lines) -> Result<(), TalkError> {
+    async fn answer(&self, task: &str, request: &Map, lines: &mut InputLines) -> Result<(), TalkError> {
         let missing: Vec<String> = request
             .get("missing")
             .and_then(Value::as_array)
@@ -262,7 +262,7 @@ impl Conversation {
         Ok(())
     }
 
-    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut Lines) -> Result<Option<Map>, TalkError> {
+    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut InputLines) -> Result<Option<Map>, TalkError> {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
         self.screen.question(question);

@@ -14,9 +14,9 @@ pub(super) const BOLD: &str = "\u{1b}[1m";
 pub(super) const PLAIN: &str = "\u{1b}[0m";
 
 /// Lines of the standard input, read beside everything else.
-pub(super) struct Lines(mpsc::Receiver<io::Result<String>>);
+pub(super) struct InputLines(mpsc::Receiver<io::Result<String>>);
 
-impl Lines {
+impl InputLines {
     pub(super) fn start() -> Self {
         let (send, receive) = mpsc::channel(1);
         std::thread::spawn(move || {
@@ -40,10 +40,10 @@ impl Lines {
 
 /// The terminal. Text that comes in pieces is shown at once.
 #[derive(Default)]
-pub(super) struct Screen(Mutex<Shown>);
+pub(super) struct Screen(Mutex<ScreenState>);
 
 #[derive(Default)]
-struct Shown {
+struct ScreenState {
     /// The text of the answer that is shown as it comes.
     live: String,
     /// True if the cursor is not at the beginning of a line.
@@ -56,7 +56,7 @@ struct Shown {
     said: String,
 }
 
-impl Shown {
+impl ScreenState {
     /// Ends the line that is under way, and shows what waited for that.
     fn end_line(&mut self, out: &mut impl Write) -> io::Result<()> {
         if std::mem::take(&mut self.in_line) {
@@ -67,7 +67,7 @@ impl Shown {
 }
 
 impl Screen {
-    fn write(&self, write: impl FnOnce(&mut Shown, &mut io::StdoutLock<'_>) -> io::Result<()>) {
+    fn write(&self, write: impl FnOnce(&mut ScreenState, &mut io::StdoutLock<'_>) -> io::Result<()>) {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = io::stdout().lock();
         // A terminal that is gone shows nothing.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::told::{AnswerTaken, Pause, PauseStatus, Repaired};
-use super::{Admitted, Extensions};
+use super::{AdmittedRequest, Extensions};
 
 /// Number of seconds after which a request that found the server busy may come again.
 const SOON: u32 = 1;
@@ -62,7 +62,11 @@ impl Extensions {
     /// # Errors
     /// 409 for another pause than the one that is named, or when another answer was first; 400 for an answer that does
     /// not fit. Nothing is changed then.
-    pub(super) async fn take_answer(&self, admitted: &Admitted<'_>, id: &str) -> Result<AnswerTaken, ProtocolError> {
+    pub(super) async fn take_answer(
+        &self,
+        admitted: &AdmittedRequest<'_>,
+        id: &str,
+    ) -> Result<AnswerTaken, ProtocolError> {
         let answer: PauseAnswer = self.body(admitted)?;
         let record = self.diagnosis(admitted, id).await?.record;
         if record.paused.generation != answer.generation {
@@ -90,7 +94,7 @@ impl Extensions {
     ///
     /// # Errors
     /// 409 for another pause than the one that is named, or when it has ended otherwise.
-    pub(super) async fn cancel(&self, admitted: &Admitted<'_>, id: &str) -> Result<Pause, ProtocolError> {
+    pub(super) async fn cancel(&self, admitted: &AdmittedRequest<'_>, id: &str) -> Result<Pause, ProtocolError> {
         let PauseCancel { generation, reason } = self.body(admitted)?;
         let found = self.diagnosis(admitted, id).await?.record.paused.invocation_id;
         let canceled = self.app.harness().cancel(&found, Some(generation), reason).await;
@@ -102,7 +106,7 @@ impl Extensions {
     ///
     /// # Errors
     /// 409 for another pause than the one that is named; 501 where this process may not repair.
-    pub(super) async fn repair(&self, admitted: &Admitted<'_>, id: &str) -> Result<Repaired, ProtocolError> {
+    pub(super) async fn repair(&self, admitted: &AdmittedRequest<'_>, id: &str) -> Result<Repaired, ProtocolError> {
         let PauseRepair { generation } = self.body(admitted)?;
         let diagnosis = self.diagnosis(admitted, id).await?;
         if diagnosis.record.paused.generation != generation {
@@ -123,7 +127,7 @@ impl Extensions {
         Ok(Repaired { object: Object::new(), done, pause: self.pause(admitted, id).await? })
     }
 
-    fn body<T: DeserializeOwned>(&self, admitted: &Admitted<'_>) -> Result<T, ProtocolError> {
+    fn body<T: DeserializeOwned>(&self, admitted: &AdmittedRequest<'_>) -> Result<T, ProtocolError> {
         let request = admitted.request;
         let is_json = request.header("content-type").is_some_and(|given| {
             given.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Admitted, Extensions};
+use super::{AdmittedRequest, Extensions};
 use crate::{Content, Response};
 
 /// Number of entries on a page where none is asked for, and the most.
@@ -86,7 +86,7 @@ impl Extensions {
     ///
     /// # Errors
     /// For a bad limit, instant or cursor, a key that is for some workspaces only, and when the store does not answer.
-    pub(super) async fn audit(&self, admitted: &Admitted<'_>) -> Result<Response, ProtocolError> {
+    pub(super) async fn audit(&self, admitted: &AdmittedRequest<'_>) -> Result<Response, ProtocolError> {
         let (query, actor) = (&admitted.query, &admitted.actor);
         if actor.workspaces.is_some() {
             let message = "the key is for some workspaces only, and the log is of all of the tenant";
@@ -126,7 +126,7 @@ impl Extensions {
     }
 }
 
-fn instant(admitted: &Admitted<'_>, name: &str) -> Result<Option<Timestamp>, ProtocolError> {
+fn instant(admitted: &AdmittedRequest<'_>, name: &str) -> Result<Option<Timestamp>, ProtocolError> {
     let Some(text) = admitted.query.get(name) else { return Ok(None) };
     let instant = text.parse().map_err(|_| ProtocolError::invalid(name, "an instant, 2027-01-31T09:00:00Z"))?;
     Ok(Some(instant))

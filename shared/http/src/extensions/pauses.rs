@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use jiff::SignedDuration;
 
 use super::told::{Pause, PauseSummary, asks_person, is_task};
-use super::{Admitted, Extensions};
+use super::{AdmittedRequest, Extensions};
 
 /// Number of pauses on a page where none is asked for, and the most.
 const PAGE: usize = 200;
@@ -26,13 +26,13 @@ const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
 const SOON: u32 = 1;
 
 /// What a list is narrowed to.
-struct Narrowed {
+struct PauseFilter {
     limit: usize,
     asks_person: bool,
     graph: Option<String>,
 }
 
-impl Narrowed {
+impl PauseFilter {
     fn read(query: &Query) -> Result<Self, ProtocolError> {
         let limit = match query.get("limit") {
             None => PAGE,
@@ -55,8 +55,8 @@ impl Extensions {
     ///
     /// # Errors
     /// For a bad limit or cursor, and when the store does not answer.
-    pub(super) async fn list(&self, admitted: &Admitted<'_>) -> Result<List<PauseSummary>, ProtocolError> {
-        let narrowed = Narrowed::read(&admitted.query)?;
+    pub(super) async fn list(&self, admitted: &AdmittedRequest<'_>) -> Result<List<PauseSummary>, ProtocolError> {
+        let narrowed = PauseFilter::read(&admitted.query)?;
         let scope = scope(admitted, &narrowed);
         let mut cursor = match admitted.query.get("cursor") {
             Some(cursor) => self.cursors.open(&scope, cursor, admitted.now)?.into_iter().next(),
@@ -82,8 +82,8 @@ impl Extensions {
 
     async fn summaries(
         &self,
-        admitted: &Admitted<'_>,
-        narrowed: &Narrowed,
+        admitted: &AdmittedRequest<'_>,
+        narrowed: &PauseFilter,
         rows: &[PendingRow],
     ) -> Result<Vec<PauseSummary>, ProtocolError> {
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
@@ -112,7 +112,7 @@ impl Extensions {
     }
 
     /// True if the caller may know of the invocation `id`: an operator of all, others of tasks that are theirs.
-    async fn may_see(&self, admitted: &Admitted<'_>, id: &InvocationId) -> Result<bool, ProtocolError> {
+    async fn may_see(&self, admitted: &AdmittedRequest<'_>, id: &InvocationId) -> Result<bool, ProtocolError> {
         if admitted.actor.scopes.contains(&Scope::OperationsRead) {
             return Ok(true);
         }
@@ -142,7 +142,7 @@ impl Extensions {
     ///
     /// # Errors
     /// 404, also for what belongs to others.
-    pub(super) async fn pause(&self, admitted: &Admitted<'_>, id: &str) -> Result<Pause, ProtocolError> {
+    pub(super) async fn pause(&self, admitted: &AdmittedRequest<'_>, id: &str) -> Result<Pause, ProtocolError> {
         let diagnosis = self.diagnosis(admitted, id).await?;
         Ok(Pause::of(&diagnosis, admitted.actor.scopes.contains(&Scope::OperationsRead)))
     }
@@ -151,7 +151,7 @@ impl Extensions {
     ///
     /// # Errors
     /// 404, also for what belongs to others.
-    pub(super) async fn diagnosis(&self, admitted: &Admitted<'_>, id: &str) -> Result<Diagnosis, ProtocolError> {
+    pub(super) async fn diagnosis(&self, admitted: &AdmittedRequest<'_>, id: &str) -> Result<Diagnosis, ProtocolError> {
         let not_found = || ProtocolError::not_found("x-pause");
         if !crate::body::is_id(id) {
             return Err(not_found());
@@ -170,7 +170,7 @@ impl Extensions {
 }
 
 /// Scope of a cursor: the list, its reader and its filters.
-fn scope(admitted: &Admitted<'_>, narrowed: &Narrowed) -> String {
+fn scope(admitted: &AdmittedRequest<'_>, narrowed: &PauseFilter) -> String {
     let (actor, graph) = (&admitted.actor, narrowed.graph.as_deref().unwrap_or_default());
     format!("{}/{} x-pauses {} {graph}", actor.tenant, actor.name, narrowed.asks_person)
 }

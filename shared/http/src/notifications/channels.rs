@@ -45,7 +45,7 @@ pub(super) enum Channel {
 /// A channel as it is described.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Described {
+struct ChannelSettings {
     slack: Option<String>,
     webhook: Option<String>,
     secret: Option<String>,
@@ -73,11 +73,11 @@ impl Notifications {
     /// # Errors
     /// [`NotificationsError`] for the first that is wrong.
     pub fn read(text: &str, loopback: bool) -> Result<Self, NotificationsError> {
-        let all: BTreeMap<String, Described> = serde_json::from_str(text).map_err(|error| {
+        let all: BTreeMap<String, ChannelSettings> = serde_json::from_str(text).map_err(|error| {
             // The text around the place may be a secret.
             NotificationsError::Form(format!("line {} column {}", error.line(), error.column()))
         })?;
-        let read = |(name, described): (String, Described)| match described.channel(loopback) {
+        let read = |(name, described): (String, ChannelSettings)| match described.channel(loopback) {
             Ok(channel) => Ok((name, channel)),
             Err(what) => Err(NotificationsError::Channel(name, what)),
         };
@@ -99,7 +99,7 @@ impl Notifications {
     }
 }
 
-impl Described {
+impl ChannelSettings {
     fn channel(self, loopback: bool) -> Result<Channel, &'static str> {
         let is_safe = |url: &str| {
             let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];

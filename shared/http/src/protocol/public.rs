@@ -137,7 +137,7 @@ pub(crate) struct Beside {
 }
 
 /// A server as it is described to who wants to use it.
-pub(crate) struct Described {
+pub(crate) struct DescribedServer {
     /// Its OpenAPI document.
     pub(crate) document: Value,
     /// Routes that it serves beside the protocol, which are in the document as well.
@@ -145,9 +145,9 @@ pub(crate) struct Described {
 }
 
 /// Describes a server, when its description is first asked for.
-pub(crate) type Describe = Box<dyn FnOnce() -> Described + Send>;
+pub(crate) type Describe = Box<dyn FnOnce() -> DescribedServer + Send>;
 
-impl Described {
+impl DescribedServer {
     /// The server of `about`, which serves routes `beside` the protocol.
     pub(crate) fn of(about: &ServerInfo, beside: Vec<Beside>) -> Self {
         Self { document: document(about, &beside), beside }

@@ -34,10 +34,10 @@ pub(super) fn whole(request: &Value, turn: ScriptedTurn) -> Response {
     let body = body.to_string();
     let half = body.len() / 2;
     let pieces = match turn.fault {
-        None => vec![Piece::Text(body)],
-        Some(ScriptedFault::HangUp { .. }) => vec![Piece::Text(body[..half].to_owned()), Piece::HangUp],
-        Some(ScriptedFault::Garbage { .. }) => vec![Piece::Text(body[..half].to_owned())],
-        Some(ScriptedFault::Silence { .. }) => vec![Piece::Text(body[..half].to_owned()), Piece::Silence],
+        None => vec![StreamPiece::Text(body)],
+        Some(ScriptedFault::HangUp { .. }) => vec![StreamPiece::Text(body[..half].to_owned()), StreamPiece::HangUp],
+        Some(ScriptedFault::Garbage { .. }) => vec![StreamPiece::Text(body[..half].to_owned())],
+        Some(ScriptedFault::Silence { .. }) => vec![StreamPiece::Text(body[..half].to_owned()), StreamPiece::Silence],
     };
     answer("application/json", paced(pieces, Duration::ZERO))
 }
@@ -59,50 +59,50 @@ pub(super) fn streamed(request: &Value, turn: ScriptedTurn) -> Response {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
         json!({ "id": "scripted", "object": "chat.completion.chunk", "model": request["model"], "choices": [choice] })
     };
-    let mut pieces: Vec<_> = deltas.into_iter().map(|delta| Piece::event(chunk(delta, Value::Null))).collect();
-    pieces.push(Piece::event(chunk(json!({}), finish(calls).into())));
+    let mut pieces: Vec<_> = deltas.into_iter().map(|delta| StreamPiece::event(chunk(delta, Value::Null))).collect();
+    pieces.push(StreamPiece::event(chunk(json!({}), finish(calls).into())));
     let usage = usage(request, reasoning, text, calls);
-    pieces.push(Piece::event(json!({ "id": "scripted", "choices": [], "usage": usage })));
-    pieces.push(Piece::Text("data: [DONE]\n\n".to_owned()));
+    pieces.push(StreamPiece::event(json!({ "id": "scripted", "choices": [], "usage": usage })));
+    pieces.push(StreamPiece::Text("data: [DONE]\n\n".to_owned()));
     cut(&mut pieces, turn.fault);
     answer("text/event-stream", paced(pieces, turn.pace))
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum StreamPiece {
     Text(String),
     HangUp,
     Silence,
 }
 
-impl Piece {
+impl StreamPiece {
     fn event(data: Value) -> Self {
         Self::Text(format!("data: {data}\n\n"))
     }
 }
 
-fn cut(pieces: &mut Vec<Piece>, fault: Option<ScriptedFault>) {
+fn cut(pieces: &mut Vec<StreamPiece>, fault: Option<ScriptedFault>) {
     let Some(fault) = fault else { return };
     let (after, last) = match fault {
-        ScriptedFault::HangUp { after } => (after, Piece::HangUp),
-        ScriptedFault::Silence { after } => (after, Piece::Silence),
-        ScriptedFault::Garbage { after } => (after, Piece::Text("data: {\"choices\": [\n\n".to_owned())),
+        ScriptedFault::HangUp { after } => (after, StreamPiece::HangUp),
+        ScriptedFault::Silence { after } => (after, StreamPiece::Silence),
+        ScriptedFault::Garbage { after } => (after, StreamPiece::Text("data: {\"choices\": [\n\n".to_owned())),
     };
     pieces.truncate(after);
     pieces.push(last);
 }
 
-fn paced(pieces: Vec<Piece>, pace: Duration) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+fn paced(pieces: Vec<StreamPiece>, pace: Duration) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     stream::iter(pieces).then(move |piece| async move {
         tokio::time::sleep(pace).await;
         match piece {
-            Piece::Text(text) => Ok(Bytes::from(text)),
-            Piece::HangUp => {
+            StreamPiece::Text(text) => Ok(Bytes::from(text)),
+            StreamPiece::HangUp => {
                 // What was written before shall arrive before the connection breaks.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 Err(std::io::Error::other("the script has it hang up"))
             }
-            Piece::Silence => std::future::pending().await,
+            StreamPiece::Silence => std::future::pending().await,
         }
     })
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::tokens::Tokens;
+use super::tokens::RequestTokens;
 use super::{EmbeddedError, failed};
 
 /// Answer to a request: a status and a body.
@@ -19,7 +19,7 @@ pub(super) struct EmbeddedDatabase(Arc<OpenDatabase>);
 
 struct OpenDatabase {
     database: RwLock<Option<Database>>,
-    tokens: Tokens,
+    tokens: RequestTokens,
 }
 
 impl fmt::Debug for EmbeddedDatabase {
@@ -30,7 +30,7 @@ impl fmt::Debug for EmbeddedDatabase {
 
 impl EmbeddedDatabase {
     pub(super) fn new(database: Database) -> Self {
-        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: Tokens::default() }))
+        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: RequestTokens::default() }))
     }
 
     /// Executes `operation`, on a thread that may wait for the disk; `None` when the store has stopped. Once begun it
@@ -69,7 +69,7 @@ pub(super) fn operation_of(target: &str) -> &str {
     target.split_once('.').map_or("", |(_, operation)| operation)
 }
 
-fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> RawAnswer {
+fn obey(db: &Database, tokens: &RequestTokens, operation: &str, body: &[u8]) -> RawAnswer {
     match operation {
         "GetItem" => answer(body, |request| db.get_item(request)),
         "PutItem" => answer(body, |request| db.put_item(request)),
@@ -96,7 +96,7 @@ fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> RawAnsw
     }
 }
 
-fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> RawAnswer {
+fn transact(db: &Database, tokens: &RequestTokens, body: &[u8]) -> RawAnswer {
     let mut request: TransactWriteItemsRequest = match read(body) {
         Ok(request) => request,
         Err(refusal) => return refusal,

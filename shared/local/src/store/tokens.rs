@@ -17,7 +17,7 @@ const MOST: usize = 2_000;
 /// The database has such a memory of its own, which goes through all of the last ten minutes with each transaction: the
 /// more of them there were, the longer each took. This one looks only at what it forgets.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(Mutex<Done>);
+pub(super) struct RequestTokens(Mutex<Done>);
 
 #[derive(Debug, Default)]
 struct Done {
@@ -31,7 +31,7 @@ struct Transaction {
     answer: RawAnswer,
 }
 
-impl Tokens {
+impl RequestTokens {
     /// Answer of `execute` to the request `body`, or its earlier answer when it came before with the same `token`.
     pub(super) fn once(&self, token: String, body: &[u8], execute: impl FnOnce() -> RawAnswer) -> RawAnswer {
         // Held while it executes: a repetition meanwhile waits for the answer.
@@ -75,7 +75,7 @@ impl Done {
 mod tests {
     use super::*;
 
-    fn once(tokens: &Tokens, token: &str, what: &str, status: u16) -> (u16, bool) {
+    fn once(tokens: &RequestTokens, token: &str, what: &str, status: u16) -> (u16, bool) {
         let mut was_done = false;
         let answer = tokens.once(token.to_owned(), what.as_bytes(), || {
             was_done = true;
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_repeated_transaction_is_not_done_again() {
-        let tokens = Tokens::default();
+        let tokens = RequestTokens::default();
         assert_eq!(once(&tokens, "a", r#"{"x":1,"y":2}"#, 200), (200, true));
         assert_eq!(once(&tokens, "a", r#"{"y":2,"x":1}"#, 200), (200, false));
         assert_eq!(once(&tokens, "b", r#"{"x":1,"y":2}"#, 200), (200, true));
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_again() {
-        let tokens = Tokens::default();
+        let tokens = RequestTokens::default();
         assert_eq!(once(&tokens, "a", "{}", 500), (500, true));
         assert_eq!(once(&tokens, "a", "{}", 200), (200, true));
     }
 
     #[test]
     fn what_is_remembered_does_not_grow_with_what_was_done() {
-        let tokens = Tokens::default();
+        let tokens = RequestTokens::default();
         for number in 0..5 * MOST {
             once(&tokens, &number.to_string(), "{}", 200);
         }

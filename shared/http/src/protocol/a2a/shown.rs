@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
 }
 
 /// Ids of a task that its messages and updates have.
-pub(super) struct About {
+pub(super) struct TaskIds {
     task: Value,
     context: Value,
 }
@@ -32,7 +32,7 @@ impl Snapshot {
         events: &[Event],
         (artifacts, history): (Vec<Value>, Option<usize>),
     ) -> Self {
-        let about = About { task: json!(id), context: task["session_id"].clone() };
+        let about = TaskIds { task: json!(id), context: task["session_id"].clone() };
         let mut messages: Vec<Value> = events.iter().filter_map(|event| message_in(event, &about)).collect();
         let status = TaskStatus::deserialize(&task["status"]).unwrap_or(TaskStatus::Working);
         let mut state = json!({ "state": state_of(status), "timestamp": task["updated_at"] });
@@ -58,12 +58,12 @@ impl Snapshot {
         self.status.is_terminal()
     }
 
-    pub(super) fn about(&self) -> About {
-        About { task: json!(self.id), context: self.task["contextId"].clone() }
+    pub(super) fn about(&self) -> TaskIds {
+        TaskIds { task: json!(self.id), context: self.task["contextId"].clone() }
     }
 }
 
-impl About {
+impl TaskIds {
     fn message(&self, id: &Value, role: &str, parts: &Value) -> Value {
         json!({ "kind": "message", "messageId": id, "role": role, "parts": parts, "taskId": self.task,
             "contextId": self.context })
@@ -71,7 +71,7 @@ impl About {
 }
 
 /// What `item` says to a client of A2A about the request `id`; `is_over` becomes true with the last of it.
-pub(super) fn updates(id: &Value, about: &About, item: &StreamItem, is_over: &mut bool) -> String {
+pub(super) fn updates(id: &Value, about: &TaskIds, item: &StreamItem, is_over: &mut bool) -> String {
     let events = match item {
         StreamItem::Events(events) => events.as_slice(),
         // Clients of A2A do not ask for text that is no message yet.
@@ -96,7 +96,7 @@ pub(super) fn updates(id: &Value, about: &About, item: &StreamItem, is_over: &mu
 }
 
 /// The status of a task by `event`, if that tells of one: where it moved, or what its agent says.
-fn status_in(event: &Event, about: &About, is_over: &mut bool) -> Option<Value> {
+fn status_in(event: &Event, about: &TaskIds, is_over: &mut bool) -> Option<Value> {
     let timestamp = event.envelope.created_at;
     if let Some(status) = moved_to(event) {
         *is_over = !is_at_work(status);
@@ -119,7 +119,7 @@ pub(super) fn moved_to(event: &Event) -> Option<TaskStatus> {
 }
 
 /// The message that `event` tells of.
-fn message_in(event: &Event, about: &About) -> Option<Value> {
+fn message_in(event: &Event, about: &TaskIds) -> Option<Value> {
     let role = match event.payload.get("role")?.as_str()? {
         "user" => "user",
         _ => "agent",
