@@ -6,9 +6,10 @@ use std::sync::Arc;
 use dormouse_engine::{
     Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state,
 };
+use dormouse_harness::HarnessChildren;
 use dormouse_http::{App, Content, Request, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose};
-use dormouse_ports::{Event, EventBus, EventWait, Map};
+use dormouse_ports::{ChildRuns, ChildStart, Event, EventBus, EventWait, Map, ParentLink};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::HttpAnswer;
 use dormouse_tests::lambda::SIGNAL_KEY;
@@ -113,7 +114,8 @@ async fn server(function: Trigger, config: &Config) -> Server {
     let config = Config { base_url: None, stream_url: None, ..config.clone() };
     let agents = dormouse_app::agents()
         .graph(|outside| Ok(errand(outside.bus.clone(), true)))
-        .graph(|outside| Ok(errand(outside.bus.clone(), false)));
+        .graph(|outside| Ok(errand(outside.bus.clone(), false)))
+        .graph(|outside| Ok(delegation(outside.children.clone())));
     compose(function, config, None, &agents).await.expect("secrets and graphs")
 }
 
@@ -162,6 +164,44 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
         .edge("wait", END)
         .compile()
         .expect("a graph")
+}
+
+state! {
+    /// What the graph `delegation` works on.
+    #[derive(Clone, Debug, Default)]
+    struct Delegation {}
+}
+
+/// `delegate`: begins an errand in another session, as an agent does that asks another one.
+fn delegation(children: HarnessChildren) -> CompiledGraph {
+    let delegate = move |()| {
+        let children = children.clone();
+        async move {
+            let asker = current().expect("inside of an invocation");
+            let parent = ParentLink {
+                invocation_id: asker.invocation_id.clone(),
+                signal_id: format!("ended-{}", asker.invocation_id).into(),
+                depth: 1,
+            };
+            let start = ChildStart {
+                invocation_id: delegated(asker.invocation_id.as_str()).into(),
+                session_id: format!("session_of_{}", asker.invocation_id).into(),
+                graph: "errand".to_owned(),
+                state: map(json!({ "within": "PT1H" })),
+                parent,
+                metadata: asker.metadata.clone(),
+            };
+            children.begin(start).await?;
+            Ok(Update::<Delegation>::none())
+        }
+    };
+    let graph = Graph::<Delegation>::new("delegation").version("1");
+    graph.entry("delegate").node("delegate", delegate).edge("delegate", END).compile().expect("a graph")
+}
+
+/// Id of the task that the task `asker` begins.
+pub(crate) fn delegated(asker: &str) -> String {
+    format!("{asker}-errand")
 }
 
 fn id(what: &str) -> String {

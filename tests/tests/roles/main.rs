@@ -355,6 +355,15 @@ async fn tasks(scene: &Scene) {
     }
     let due = json!({ "dormouse_wakeup": { "invocation_id": begin("PT0S").await, "generation": 1 } });
     assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
+    // An agent asks another one: a task in a session of its own.
+    let asker = json!({ "persona_id": "persona_delegation", "input": {} });
+    let asker = post(&format!("{session}/tasks"), asker).await;
+    let asker = text(&asker, "id");
+    let ended = scene.wakeup.app.wakeup(work(asker), None).await.unwrap();
+    assert_eq!(ended["status"], "completed", "{ended} {:?}", scene.wakeup.gate.denied());
+    let asked = format!("/v1/tasks/{}", functions::delegated(asker));
+    let (_, asked) = scene.inbound.speak(key, "GET", &asked, &Value::Null).await;
+    assert_eq!(asked["parent_task_id"], json!(asker), "{asked}");
     let sleeping = begin("PT1H").await;
     for target in
         ["/v1/x-pauses", &format!("/v1/x-pauses/{sleeping}"), "/v1/x-feed?since=2020-01-01T00:00:00Z", "/v1/x-audit"]
