@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use dormouse_receipts::{Draft, Map, PublicKey, SigningKey, canonical, example};
 use serde_json::{Value, json};
@@ -196,13 +197,13 @@ async fn what_cannot_be_replayed_or_verified_is_refused_and_nothing_is_written()
     let before = written(&dormouse, session).await;
     for (arguments, code, said) in [
         (vec!["replay", running], 1, "has not ended yet"),
-        (vec!["replay", "task_nobody"], 4, "task_nobody"),
+        (vec!["replay", "task_nobody"], 4, "there is no such task"),
         (vec!["replay", id, "--override", given.as_str()], 1, "recorded nothing of that name"),
         (vec!["replay", id, "--override", "llm:main:1=missing.json"], 1, "missing.json"),
         (vec!["replay", id, "--override", "model:1=given.json"], 2, "a key begins with"),
-        (vec!["receipts", "export", "--session", "session_nobody"], 4, "session_nobody"),
+        (vec!["receipts", "export", "--session", "session_nobody"], 4, "there is no such session"),
     ] {
-        let ran = run(&dormouse, &arguments);
+        let ran = dormouse.command(&arguments).stderr(Stdio::piped()).output().expect("it runs");
         let words = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert_eq!(ran.status.code(), Some(code), "{arguments:?}: {words}");
         assert!(words.contains(said), "{arguments:?}: {words}");
