@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use dormouse_ports::{
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{ErrorCode, Identifier, Operation, ProtocolError};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -117,95 +119,99 @@ impl Api {
     ///
     /// # Errors
     /// Error that the caller receives instead of an answer. Nothing was written then.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
     pub async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
+        self.operation(&call).await
+    }
+
+    /// What answers the call. Boxed, so that the stack of a call holds its own operation and no other one.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
+    fn operation<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<CallAnswer, ProtocolError>> {
         match call.operation {
-            Operation::ListPersonas => self.list_personas(&call).await,
-            Operation::GetPersona => self.get_persona(&call).await,
-            Operation::ListWorkspaces => self.list_workspaces(&call).await,
-            Operation::GetWorkspace => self.get_workspace(&call).await,
-            Operation::ListSessionWebhooks => self.list_webhooks(&call).await,
-            Operation::GetSessionQueue => self.get_queue(&call).await,
-            Operation::EmptySessionQueue => self.empty_queue(&call).await,
-            // Boxed: it is longer than the others, and seldom.
-            Operation::DeleteWorkspace => Box::pin(self.delete_workspace(&call)).await,
-            Operation::ListSessions => self.list_sessions(&call).await,
-            Operation::GetSession => self.get_session(&call).await,
-            Operation::ListSessionMessages => self.list_messages(&call).await,
-            Operation::GetMessage => self.get_message(&call).await,
-            Operation::ListSessionTasks | Operation::ListTasks => self.list_tasks(&call).await,
-            Operation::GetTask => self.get_task(&call).await,
-            Operation::ListSessionBranches => self.list_branches(&call).await,
-            Operation::GetBranch => self.get_branch(&call).await,
-            Operation::ListSessionEvents => self.list_session_events(&call).await,
-            Operation::ListTaskEvents => self.list_task_events(&call).await,
-            Operation::ListEvents => self.list_events(&call, true).await,
+            Operation::ListPersonas => Box::pin(self.list_personas(call)),
+            Operation::GetPersona => Box::pin(self.get_persona(call)),
+            Operation::ListWorkspaces => Box::pin(self.list_workspaces(call)),
+            Operation::GetWorkspace => Box::pin(self.get_workspace(call)),
+            Operation::ListSessionWebhooks => Box::pin(self.list_webhooks(call)),
+            Operation::GetSessionQueue => Box::pin(self.get_queue(call)),
+            Operation::EmptySessionQueue => Box::pin(self.empty_queue(call)),
+            Operation::DeleteWorkspace => Box::pin(self.delete_workspace(call)),
+            Operation::ListSessions => Box::pin(self.list_sessions(call)),
+            Operation::GetSession => Box::pin(self.get_session(call)),
+            Operation::ListSessionMessages => Box::pin(self.list_messages(call)),
+            Operation::GetMessage => Box::pin(self.get_message(call)),
+            Operation::ListSessionTasks | Operation::ListTasks => Box::pin(self.list_tasks(call)),
+            Operation::GetTask => Box::pin(self.get_task(call)),
+            Operation::ListSessionBranches => Box::pin(self.list_branches(call)),
+            Operation::GetBranch => Box::pin(self.get_branch(call)),
+            Operation::ListSessionEvents => Box::pin(self.list_session_events(call)),
+            Operation::ListTaskEvents => Box::pin(self.list_task_events(call)),
+            Operation::ListEvents => Box::pin(self.list_events(call, true)),
             // A look of a stream, which comes again.
-            Operation::StreamEvents => self.list_events(&call, false).await,
-            Operation::GetEvent => self.get_event(&call).await,
-            Operation::ListArtifacts => self.list_artifacts(&call).await,
-            Operation::GetArtifact => self.get_artifact(&call).await,
-            Operation::DownloadArtifactContent => self.download(&call).await,
-            Operation::ListOutcomes => self.list_outcomes(&call).await,
-            Operation::GetOutcome => self.get_outcome(&call).await,
+            Operation::StreamEvents => Box::pin(self.list_events(call, false)),
+            Operation::GetEvent => Box::pin(self.get_event(call)),
+            Operation::ListArtifacts => Box::pin(self.list_artifacts(call)),
+            Operation::GetArtifact => Box::pin(self.get_artifact(call)),
+            Operation::DownloadArtifactContent => Box::pin(self.download(call)),
+            Operation::ListOutcomes => Box::pin(self.list_outcomes(call)),
+            Operation::GetOutcome => Box::pin(self.get_outcome(call)),
             Operation::ListPermissionRequests | Operation::ListTaskPermissionRequests => {
-                self.list_permission_requests(&call).await
+                Box::pin(self.list_permission_requests(call))
             }
-            Operation::ListMemories => self.list_memories(&call).await,
-            Operation::GetMemory => self.get_memory(&call).await,
-            Operation::ListVaults => self.list_vaults(&call).await,
-            Operation::GetVault => self.get_vault(&call).await,
-            Operation::ListConnectors => self.list_connectors(&call).await,
-            Operation::GetConnector => self.get_connector(&call).await,
-            Operation::ListSkills => self.list_skills(&call).await,
-            Operation::GetSkill => self.get_skill(&call).await,
-            Operation::ListQuotas => self.list_quotas(&call).await,
-            Operation::GetQuota => self.get_quota(&call).await,
-            Operation::GetRuntime => self.runtime(),
-            Operation::ListCapabilities => self.list_capabilities(),
-            Operation::ListTools => self.list_tools(&call).await,
-            Operation::GetTool => self.get_tool(&call).await,
-            Operation::ReadWorkspaceFile => self.read_file(&call).await,
-            Operation::ListTaskReceipts => self.list_receipts(&call).await,
-            Operation::GetReceipt => self.get_receipt(&call).await,
-            _ => self.write(&call).await,
+            Operation::ListMemories => Box::pin(self.list_memories(call)),
+            Operation::GetMemory => Box::pin(self.get_memory(call)),
+            Operation::ListVaults => Box::pin(self.list_vaults(call)),
+            Operation::GetVault => Box::pin(self.get_vault(call)),
+            Operation::ListConnectors => Box::pin(self.list_connectors(call)),
+            Operation::GetConnector => Box::pin(self.get_connector(call)),
+            Operation::ListSkills => Box::pin(self.list_skills(call)),
+            Operation::GetSkill => Box::pin(self.get_skill(call)),
+            Operation::ListQuotas => Box::pin(self.list_quotas(call)),
+            Operation::GetQuota => Box::pin(self.get_quota(call)),
+            Operation::GetRuntime => Box::pin(future::ready(self.runtime())),
+            Operation::ListCapabilities => Box::pin(future::ready(self.list_capabilities())),
+            Operation::ListTools => Box::pin(self.list_tools(call)),
+            Operation::GetTool => Box::pin(self.get_tool(call)),
+            Operation::ReadWorkspaceFile => Box::pin(self.read_file(call)),
+            Operation::ListTaskReceipts => Box::pin(self.list_receipts(call)),
+            Operation::GetReceipt => Box::pin(self.get_receipt(call)),
+            _ => Box::pin(self.write(call)),
         }
     }
 
     /// Change that a call makes, as things are now.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered")]
-    pub(crate) async fn change(&self, call: &Call) -> Result<Change, ProtocolError> {
+    pub(crate) fn change<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Change, ProtocolError>> {
         match call.operation {
-            Operation::CreateWorkspace => self.create_workspace(call),
-            Operation::UpdateWorkspace => self.update_workspace(call).await,
-            Operation::CreateSession => self.create_session(call).await,
-            Operation::UpdateSession => self.update_session(call).await,
-            Operation::CloseSession => self.close_session(call).await,
-            Operation::ForkSession => self.fork_session(call).await,
-            Operation::TruncateSession => self.truncate_session(call).await,
-            Operation::AppendSessionMessage => self.append_message(call).await,
-            Operation::SubmitSessionTask | Operation::SubmitTask => self.submit(call).await,
-            Operation::CancelTask => self.cancel(call).await,
-            Operation::ReorderSessionQueue => self.reorder_queue(call).await,
-            Operation::ReplayTask => self.replay(call).await,
-            Operation::AppendTaskMessage => self.append_task_message(call).await,
-            Operation::CreateSessionBranch => self.create_branch(call).await,
-            Operation::RegisterArtifact => self.register_artifact(call).await,
-            Operation::CreatePersona => self.create_persona(call).await,
-            Operation::UpdatePersona => self.update_persona(call).await,
-            Operation::RespondPermissionRequest => self.respond(call).await,
-            Operation::CreateMemory => self.create_memory(call).await,
-            Operation::DeleteMemory => self.delete_memory(call).await,
-            Operation::CreateVault => self.create_vault(call).await,
-            Operation::CreateQuota => self.create_quota(call).await,
-            Operation::UpdateQuota => self.update_quota(call).await,
-            Operation::CreateSessionWebhook => self.create_webhook(call).await,
-            Operation::DeleteSessionWebhook => self.delete_webhook(call).await,
-            Operation::CreateConnector => self.create_connector(call).await,
-            Operation::UpdateConnector => self.update_connector(call).await,
-            Operation::WriteWorkspaceFile => self.write_file(call).await,
-            Operation::VerifyReceipt => self.verify_receipt(call).await,
-            other => Err(ProtocolError::not_implemented(other)),
+            Operation::CreateWorkspace => Box::pin(future::ready(self.create_workspace(call))),
+            Operation::UpdateWorkspace => Box::pin(self.update_workspace(call)),
+            Operation::CreateSession => Box::pin(self.create_session(call)),
+            Operation::UpdateSession => Box::pin(self.update_session(call)),
+            Operation::CloseSession => Box::pin(self.close_session(call)),
+            Operation::ForkSession => Box::pin(self.fork_session(call)),
+            Operation::TruncateSession => Box::pin(self.truncate_session(call)),
+            Operation::AppendSessionMessage => Box::pin(self.append_message(call)),
+            Operation::SubmitSessionTask | Operation::SubmitTask => Box::pin(self.submit(call)),
+            Operation::CancelTask => Box::pin(self.cancel(call)),
+            Operation::ReorderSessionQueue => Box::pin(self.reorder_queue(call)),
+            Operation::ReplayTask => Box::pin(self.replay(call)),
+            Operation::AppendTaskMessage => Box::pin(self.append_task_message(call)),
+            Operation::CreateSessionBranch => Box::pin(self.create_branch(call)),
+            Operation::RegisterArtifact => Box::pin(self.register_artifact(call)),
+            Operation::CreatePersona => Box::pin(self.create_persona(call)),
+            Operation::UpdatePersona => Box::pin(self.update_persona(call)),
+            Operation::RespondPermissionRequest => Box::pin(self.respond(call)),
+            Operation::CreateMemory => Box::pin(self.create_memory(call)),
+            Operation::DeleteMemory => Box::pin(self.delete_memory(call)),
+            Operation::CreateVault => Box::pin(self.create_vault(call)),
+            Operation::CreateQuota => Box::pin(self.create_quota(call)),
+            Operation::UpdateQuota => Box::pin(self.update_quota(call)),
+            Operation::CreateSessionWebhook => Box::pin(self.create_webhook(call)),
+            Operation::DeleteSessionWebhook => Box::pin(self.delete_webhook(call)),
+            Operation::CreateConnector => Box::pin(self.create_connector(call)),
+            Operation::UpdateConnector => Box::pin(self.update_connector(call)),
+            Operation::WriteWorkspaceFile => Box::pin(self.write_file(call)),
+            Operation::VerifyReceipt => Box::pin(self.verify_receipt(call)),
+            other => Box::pin(future::ready(Err(ProtocolError::not_implemented(other)))),
         }
     }
 
