@@ -13,6 +13,7 @@ mod inspect;
 mod keys;
 mod letters;
 mod mirror;
+mod named;
 mod new;
 mod receipts;
 mod replay;
@@ -29,10 +30,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dormouse_api::Agents;
 use dormouse_http::Authorization;
-use dormouse_local::{DevOptions, FOLDER};
+use dormouse_local::{DevOptions, FOLDER, program};
 use dormouse_otel::Telemetry;
 use tokio::runtime::Runtime;
 use tracing_subscriber::layer::SubscriberExt;
@@ -46,6 +47,7 @@ use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
 use crate::mirror::{MirrorArgs, PLACE, follow_folder, mirror};
+use crate::named::{named, renamed};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::receipts::{ReceiptsCommand, receipts};
 use crate::replay::{ReplayArgs, replay};
@@ -174,7 +176,11 @@ enum Log {
 /// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is
 /// filtered by `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main(agents: &Agents) -> ExitCode {
-    obey(Cli::parse(), agents)
+    let given = named(Cli::command(), &program()).get_matches();
+    match Cli::from_arg_matches(&given) {
+        Ok(cli) => obey(cli, agents),
+        Err(error) => error.exit(),
+    }
 }
 
 /// Runs `agents` on this machine until Ctrl-C, as the command `dev` does without options.
@@ -349,7 +355,7 @@ fn start_log(log: Log, exporter: Option<&Telemetry>) {
 
 fn complain(message: &str) -> ExitCode {
     // Without an error stream there is no reader to complain to.
-    let _ = writeln!(std::io::stderr(), "error: {}", terminal::plain(message));
+    let _ = writeln!(std::io::stderr(), "error: {}", terminal::plain(&renamed(message, &program())));
     ExitCode::FAILURE
 }
 

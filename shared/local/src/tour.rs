@@ -50,14 +50,8 @@ Paste the indented lines into a second terminal.
 "#,
     );
     for graph in graphs.iter() {
-        let state: Map = graph
-            .schema()
-            .fields()
-            .filter_map(|(name, field)| {
-                let given = Map::from_iter([(name.to_string(), field.default.clone())]);
-                graph.check_inputs(&given).is_ok().then(|| given.into_iter().next()).flatten()
-            })
-            .collect();
+        let inputs = graph.schema().fields().filter(|(name, _)| graph.is_input(name));
+        let state: Map = inputs.map(|(name, field)| (name.to_string(), field.default.clone())).collect();
         let body = quoted(&json!({ "state": state }));
         // Writing to a string cannot fail.
         let _ = writeln!(text, "Start `{}`; the values are those that its fields begin with.\n", graph.name());

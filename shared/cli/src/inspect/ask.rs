@@ -1,4 +1,5 @@
 use clap::Subcommand;
+use dormouse_local::program;
 use dormouse_ports::InvocationRecord;
 use jiff::Timestamp;
 
@@ -114,8 +115,7 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "dormouse signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       \
-    dormouse signal [OPTIONS] --invocation ID [PAYLOAD]")]
+#[command(override_usage = signal_usage(&program()))]
 pub(crate) struct SignalArgs {
     /// Signal; with `--invocation` the payload stands here.
     #[arg(required_unless_present = "invocation")]
@@ -206,4 +206,10 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) target: StoreTarget,
+}
+
+fn signal_usage(program: &str) -> String {
+    format!(
+        "{program} signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       {program} signal [OPTIONS] --invocation ID [PAYLOAD]"
+    )
 }

@@ -235,8 +235,16 @@ impl GraphBuilder {
     /// Declares which fields of the state a request may set when it begins a turn. Without this declaration it may set
     /// every field, those among them that only nodes and answers should write.
     pub fn inputs(mut self, fields: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
-        self.policies.inputs = Some(fields.into_iter().map(Into::into).collect());
+        self.policies.inputs.get_or_insert_default().extend(fields.into_iter().map(Into::into));
         self
+    }
+
+    /// Declares [inputs](Self::inputs) that each request has to set when it begins a turn: one that leaves them out is refused
+    /// before anything of the turn is written. A session that keeps them does not stand in for the request.
+    pub fn required_inputs(mut self, fields: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        let fields: Vec<Arc<str>> = fields.into_iter().map(Into::into).collect();
+        self.policies.required.extend(fields.iter().cloned());
+        self.inputs(fields)
     }
 
     /// Declares a check of the state that a request gives, before anything of the turn is written: what is wrong with it, in a

@@ -36,6 +36,8 @@ pub(super) struct Policies {
     pub(super) upgrade: UpgradePolicy,
     /// The fields that a request may set; every field when absent.
     pub(super) inputs: Option<Vec<Arc<str>>>,
+    /// Those of them that a request has to set.
+    pub(super) required: Vec<Arc<str>>,
     /// What else is checked of the state that a request gives.
     pub(super) admits: Option<Admits>,
     /// The events that its pauses wait for, as far as they are declared.
@@ -199,21 +201,35 @@ impl CompiledGraph {
     ///
     /// # Errors
     /// `state_validation_error`, when it sets a field that the graph does not declare as an
-    /// [input](super::GraphBuilder::inputs), or the graph does not [admit](super::GraphBuilder::admits) it.
+    /// [input](super::GraphBuilder::inputs), leaves out one that is [required](super::GraphBuilder::required_inputs), or the
+    /// graph does not [admit](super::GraphBuilder::admits) it.
     pub fn check_inputs(&self, state: &Map) -> Result<(), EngineError> {
         self.check_fields(state)?;
         let refused = self.policies.admits.as_ref().and_then(|admits| admits(state).err());
         refused.map_or(Ok(()), |reason| Err(EngineError::new(Category::StateValidationError, reason)))
     }
 
+    /// True if a request may set `field` when it begins a turn.
+    pub fn is_input(&self, field: &str) -> bool {
+        self.policies.inputs.as_ref().is_none_or(|inputs| inputs.iter().any(|input| **input == *field))
+    }
+
     fn check_fields(&self, state: &Map) -> Result<(), EngineError> {
-        let Some(inputs) = &self.policies.inputs else { return Ok(()) };
-        let is_input = |field: &str| inputs.iter().any(|input| **input == *field);
-        let Some(field) = state.keys().find(|field| !is_input(field)) else { return Ok(()) };
         let name = self.name();
-        let inputs = inputs.join("`, `");
-        let message = format!("field `{field}` cannot be set by a request; graph `{name}` takes `{inputs}`");
-        Err(EngineError::new(Category::StateValidationError, message))
+        let refuse = |message: String| Err(EngineError::new(Category::StateValidationError, message));
+        if let Some(field) = state.keys().find(|field| !self.is_input(field)) {
+            let inputs = self.policies.inputs.iter().flatten().map(|field| format!("`{field}`"));
+            let inputs = inputs.collect::<Vec<_>>().join(", ");
+            return refuse(format!("field `{field}` cannot be set by a request; graph `{name}` takes {inputs}"));
+        }
+        let missing: Vec<_> = self.policies.required.iter().filter(|field| !state.contains_key(&***field)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.into_iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
+        refuse(format!(
+            "graph `{name}` cannot begin without {missing}: set what is missing in the state of the request"
+        ))
     }
 
     /// What is to be undone outside after an invocation with `state` was canceled; `None` where the graph

@@ -188,6 +188,12 @@ impl<S: GraphState> Graph<S> {
         self.part(move |graph| graph.inputs(fields))
     }
 
+    /// Declares which fields a request has to set when it begins a turn; see [`GraphBuilder::required_inputs`].
+    pub fn required_inputs(self, fields: impl FieldKeys<S>) -> Self {
+        let fields = fields.names();
+        self.part(move |graph| graph.required_inputs(fields))
+    }
+
     /// Declares a check of the state that a request gives; see [`GraphBuilder::admits`].
     pub fn admits(self, check: impl Fn(&Map) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.part(move |graph| graph.admits(check))

@@ -35,7 +35,7 @@ pub fn agents() -> Agents {
 fn leave(_: &Outside) -> Result<CompiledGraph, EngineError> {
     Graph::<Leave>::new("leave")
         .version("1")
-        .inputs((Leave::employee, Leave::days))
+        .required_inputs((Leave::employee, Leave::days))
         .entry("ask")
         .wait("ask", ask)
         .node("settle", async |leave: Leave| Ok(Leave::result.set(verdict(&leave))))
@@ -101,6 +101,13 @@ mod tests {
         assert!(bed.answer(&leave, json!({ "aproved": true })).is_err());
         assert!(bed.answer(&leave, json!({ "approved": true, "days": 300 })).is_err());
         assert!(bed.status(&leave).is_asleep());
+    }
+
+    #[test]
+    fn what_is_missing_in_a_request_is_named() {
+        let mut bed = TestBed::new(&agents());
+        let refused = bed.try_start("leave", json!({ "days": 3 })).unwrap_err();
+        assert!(refused.message.contains("cannot begin without `employee`"), "{}", refused.message);
     }
 
     #[test]
