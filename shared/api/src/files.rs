@@ -69,12 +69,12 @@ impl FilePath {
 }
 
 /// Workspace of a tenant whose files are read or written.
-struct Files<'a> {
+struct FilesOfWorkspace<'a> {
     tenant: &'a str,
     workspace: &'a WorkspaceId,
 }
 
-impl Files<'_> {
+impl FilesOfWorkspace<'_> {
     fn key(&self, path: &FilePath) -> DocumentKey {
         let mut digest = Sha256::new().chain_update(DOMAIN);
         for part in [self.tenant, self.workspace.as_str(), path.0.as_str()] {
@@ -92,7 +92,7 @@ impl Api {
     pub(crate) async fn read_file(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
         let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
-        let files = Files { tenant: &call.actor.tenant, workspace: &workspace };
+        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
         if !path.is_root()
             && let Some(file) = self.records().document(&files.key(&path), call.now).await.map_err(store)?
         {
@@ -121,7 +121,7 @@ impl Api {
         if path.is_root() {
             return Err(ProtocolError::invalid("path", "name the file to write"));
         }
-        let files = Files { tenant: &call.actor.tenant, workspace: &workspace };
+        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
         let key = files.key(&path);
         let before = self.records().document(&key, call.now).await.map_err(store)?;
         if before.is_none() {
@@ -158,7 +158,12 @@ impl Api {
         Change::new(Journal::new(writes, Vec::new()), 200, &file)
     }
 
-    async fn check_no_folder(&self, call: &Call, files: &Files<'_>, path: &FilePath) -> Result<(), ProtocolError> {
+    async fn check_no_folder(
+        &self,
+        call: &Call,
+        files: &FilesOfWorkspace<'_>,
+        path: &FilePath,
+    ) -> Result<(), ProtocolError> {
         let first = self.files_behind(call, files, Some(path.within()), 1).await?;
         let is_within = first.first().is_some_and(|file| path_of(file).starts_with(&path.within()));
         if is_within { Err(conflict("the path is a folder")) } else { Ok(()) }
@@ -168,7 +173,7 @@ impl Api {
     async fn entries_of(
         &self,
         call: &Call,
-        files: &Files<'_>,
+        files: &FilesOfWorkspace<'_>,
         folder: &FilePath,
     ) -> Result<Vec<WorkspaceFileEntry>, ProtocolError> {
         let within = folder.within();
@@ -202,7 +207,7 @@ impl Api {
     async fn files_behind(
         &self,
         call: &Call,
-        files: &Files<'_>,
+        files: &FilesOfWorkspace<'_>,
         after: Option<String>,
         limit: usize,
     ) -> Result<Vec<Document>, ProtocolError> {

@@ -33,8 +33,11 @@ pub(crate) fn recording(outside: &Outside) -> Outside {
 /// The outside of a replay: nothing is published, and times are those of `material`.
 pub(crate) fn replaying(outside: &Outside, material: &Arc<ReplayMaterial>) -> Outside {
     let bus = Arc::new(ReplayedBus);
-    let clock =
-        Arc::new(ReplayedClock { material: material.clone(), instants: Next::default(), readings: Next::default() });
+    let clock = Arc::new(ReplayedClock {
+        material: material.clone(),
+        instants: NextReading::default(),
+        readings: NextReading::default(),
+    });
     Outside { bus, clock, callbacks: None, ..outside.clone() }
 }
 
@@ -117,9 +120,9 @@ impl EventBus for ReplayedBus {
 
 /// The number of the reading that comes next.
 #[derive(Default)]
-struct Next(AtomicUsize);
+struct NextReading(AtomicUsize);
 
-impl Next {
+impl NextReading {
     fn take(&self) -> usize {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -127,8 +130,8 @@ impl Next {
 
 struct ReplayedClock {
     material: Arc<ReplayMaterial>,
-    instants: Next,
-    readings: Next,
+    instants: NextReading,
+    readings: NextReading,
 }
 
 impl ReplayedClock {

@@ -147,8 +147,8 @@ struct Dev {
     #[arg(long, value_name = "PORT")]
     store_port: Option<u16>,
     /// Proof of identity that callers of /graphs and /chat have to give.
-    #[arg(long, value_enum, default_value_t = Proof::None)]
-    authorization: Proof,
+    #[arg(long, value_enum, default_value_t = CallerProof::None)]
+    authorization: CallerProof,
     /// Format of log lines.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
@@ -158,7 +158,7 @@ struct Dev {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Proof {
+enum CallerProof {
     /// Not at all: every caller that reaches this machine's port may begin turns.
     None,
     /// By an API key, as on AWS; sessions belong to its actor.
@@ -332,8 +332,8 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         hosts: arguments.host,
         store_port: arguments.store_port,
         authorization: match arguments.authorization {
-            Proof::None => Authorization::None,
-            Proof::Keys => Authorization::Keys,
+            CallerProof::None => Authorization::None,
+            CallerProof::Keys => Authorization::Keys,
         },
     };
     match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {

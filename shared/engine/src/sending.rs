@@ -17,10 +17,10 @@ use futures::future::{Either, select};
 
 /// Commits that a piece of work has sent to the store.
 #[derive(Clone, Debug, Default)]
-pub struct Sending(Arc<Sent>);
+pub struct Sending(Arc<SentSignal>);
 
 #[derive(Debug, Default)]
-struct Sent {
+struct SentSignal {
     in_flight: AtomicUsize,
     wrote: AtomicBool,
     /// Commits of which it is not known whether they were written.
@@ -32,7 +32,7 @@ impl Sending {
     /// For work that begins here: a surrounding [`Sending`] is notified of the commits of this work too.
     pub fn begin() -> Self {
         let around = CURRENT.with_borrow(Clone::clone);
-        Self(Arc::new(Sent { around, ..Sent::default() }))
+        Self(Arc::new(SentSignal { around, ..SentSignal::default() }))
     }
 
     /// Does `work`, and is notified of its commits.
@@ -66,7 +66,7 @@ impl Sending {
 }
 
 /// Notifies `innermost` and all around it.
-fn tell(innermost: Option<&Sending>, how: impl Fn(&Sent)) {
+fn tell(innermost: Option<&Sending>, how: impl Fn(&SentSignal)) {
     std::iter::successors(innermost, |one| one.0.around.as_ref()).for_each(|one| how(&one.0));
 }
 

@@ -32,7 +32,7 @@ impl WorkspaceFolder {
         &self.root
     }
 
-    fn walk(&self, folder: &Path, depth: usize, walk: &mut Walk<'_>) -> Result<(), WorkspaceError> {
+    fn walk(&self, folder: &Path, depth: usize, walk: &mut FolderWalk<'_>) -> Result<(), WorkspaceError> {
         let shown = || folder.display().to_string();
         let mut entries = Vec::new();
         for entry in fs::read_dir(folder).map_err(|error| failed(&error, &shown()))? {
@@ -74,12 +74,12 @@ impl WorkspaceFolder {
 }
 
 /// A walk through the folder, and what it has found.
-struct Walk<'l> {
+struct FolderWalk<'l> {
     limits: &'l ListLimits,
     found: Vec<WorkspaceFile>,
 }
 
-impl Walk<'_> {
+impl FolderWalk<'_> {
     /// True if `path` is asked for, or a folder on the way to what is.
     fn leads_to(&self, path: &str) -> bool {
         let is_inside = |path: &str, folder: &str| {
@@ -114,7 +114,7 @@ fn failed(error: &io::Error, what: &str) -> WorkspaceError {
 #[async_trait]
 impl WorkspaceSource for WorkspaceFolder {
     async fn list(&self, limits: &ListLimits) -> Result<Vec<WorkspaceFile>, WorkspaceError> {
-        let mut walk = Walk { limits, found: Vec::new() };
+        let mut walk = FolderWalk { limits, found: Vec::new() };
         self.walk(&self.root, 0, &mut walk)?;
         walk.found.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(walk.found)

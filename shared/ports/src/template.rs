@@ -7,11 +7,11 @@ use crate::{Secret, SecretError, Secrets};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     written: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Env(String),
     Secret(String),
@@ -52,14 +52,14 @@ impl Template {
             let end =
                 from.find('}').ok_or("a reference `${` is not closed with `}`; write `$${` for the plain text")?;
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
             parts.push(reference(&from[2..end])?);
             rest = &from[end + 1..];
         }
         plain.push_str(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(TemplatePart::Text(plain));
         }
         Ok(Self { written: text.to_owned(), parts })
     }
@@ -72,14 +72,14 @@ impl Template {
     /// The text between its references, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Text(text) => Some(text.as_str()),
-            Part::Env(_) | Part::Secret(_) => None,
+            TemplatePart::Text(text) => Some(text.as_str()),
+            TemplatePart::Env(_) | TemplatePart::Secret(_) => None,
         })
     }
 
     /// True if it refers to anything.
     pub fn refers(&self) -> bool {
-        self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+        self.parts.iter().any(|part| !matches!(part, TemplatePart::Text(_)))
     }
 
     /// The text, with what it refers to. It is handled as a secret in each case.
@@ -102,16 +102,16 @@ impl Template {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Text(plain) => text.push_str(&replace(plain)),
-                Part::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
-                Part::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
+                TemplatePart::Text(plain) => text.push_str(&replace(plain)),
+                TemplatePart::Env(name) => text.push_str(lookup.env.resolve(name).await?.expose()),
+                TemplatePart::Secret(name) => text.push_str(lookup.secrets.resolve(name).await?.expose()),
             }
         }
         Ok(Secret::new(text))
     }
 }
 
-fn reference(inside: &str) -> Result<Part, String> {
+fn reference(inside: &str) -> Result<TemplatePart, String> {
     let name = |name: &str| -> Result<String, String> {
         let sound = |c: char| c.is_alphanumeric() || "_-./".contains(c);
         match !name.is_empty() && name.chars().all(sound) {
@@ -120,8 +120,8 @@ fn reference(inside: &str) -> Result<Part, String> {
         }
     };
     match inside.split_once('.') {
-        Some(("env", rest)) => name(rest).map(Part::Env),
-        Some(("secrets", rest)) => name(rest).map(Part::Secret),
+        Some(("env", rest)) => name(rest).map(TemplatePart::Env),
+        Some(("secrets", rest)) => name(rest).map(TemplatePart::Secret),
         Some(_) | None => Err(format!(
             "`${{{inside}}}` is no reference: write `${{env.NAME}}` or `${{secrets.NAME}}`, or `$${{` for the plain text"
         )),

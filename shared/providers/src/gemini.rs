@@ -67,7 +67,7 @@ impl Wire for Gemini {
     }
 
     fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<stream::Chunks>::default()
+        Box::<stream::GeminiChunks>::default()
     }
 
     fn probe(&self, model: &str) -> (Method, String) {

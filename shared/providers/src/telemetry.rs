@@ -51,7 +51,7 @@ pub struct AttemptRecord<'a> {
 impl AttemptRecord<'_> {
     /// The attributes of its span. An error's category is among them.
     pub fn attributes(self, options: TelemetryOptions) -> Attributes {
-        let mut list = List::default();
+        let mut list = AttributeList::default();
         list.text("openarmature.llm.model", &self.identity.model);
         list.integer("openarmature.llm.attempt_index", Some(u64::from(self.attempt)));
         if let Some(reason) = self.reason {
@@ -75,9 +75,9 @@ impl AttemptRecord<'_> {
 
 /// A list of attributes as it grows.
 #[derive(Debug, Default)]
-struct List(Attributes);
+struct AttributeList(Attributes);
 
-impl List {
+impl AttributeList {
     fn text(&mut self, name: &'static str, text: &str) {
         self.0.push((name, AttributeValue::Text(text.to_owned())));
     }
@@ -97,7 +97,7 @@ impl List {
 }
 
 /// What the call sets, and nothing that it does not (§5.5.2).
-fn request_parameters(list: &mut List, config: &RuntimeConfig) {
+fn request_parameters(list: &mut AttributeList, config: &RuntimeConfig) {
     list.number("gen_ai.request.temperature", config.temperature);
     list.integer("gen_ai.request.max_tokens", config.max_tokens);
     list.number("gen_ai.request.top_p", config.top_p);
@@ -109,7 +109,7 @@ fn request_parameters(list: &mut List, config: &RuntimeConfig) {
     }
 }
 
-fn succeeded(list: &mut List, response: &Response, options: TelemetryOptions) {
+fn succeeded(list: &mut AttributeList, response: &Response, options: TelemetryOptions) {
     let finish = response.finish_reason.as_str();
     list.text("openarmature.llm.finish_reason", finish);
     usage(list, &response.usage, options.genai);
@@ -135,7 +135,7 @@ fn succeeded(list: &mut List, response: &Response, options: TelemetryOptions) {
 }
 
 /// Counters that the provider has reported (§5.5.3, §5.5.3.1).
-fn usage(list: &mut List, usage: &Usage, genai: bool) {
+fn usage(list: &mut AttributeList, usage: &Usage, genai: bool) {
     list.integer("openarmature.llm.usage.prompt_tokens", usage.prompt_tokens);
     list.integer("openarmature.llm.usage.completion_tokens", usage.completion_tokens);
     list.integer("openarmature.llm.usage.total_tokens", usage.total_tokens);
@@ -148,7 +148,7 @@ fn usage(list: &mut List, usage: &Usage, genai: bool) {
 }
 
 /// Output that broke its schema has a reason to end and has cost tokens all the same.
-fn failed(list: &mut List, error: &ModelError, options: TelemetryOptions) {
+fn failed(list: &mut AttributeList, error: &ModelError, options: TelemetryOptions) {
     list.text("openarmature.error.category", error.category.category().as_str());
     if let Some(failure) = &error.structured {
         list.text("openarmature.llm.finish_reason", failure.finish_reason.as_str());

@@ -18,7 +18,7 @@ pub enum SubscriptionCall {
 }
 
 /// The kind of an error and its sentence.
-type Fault = (fn(String) -> SubscriptionError, String);
+type Refusal = (fn(String) -> SubscriptionError, String);
 
 /// Subscriptions that wake no invocation and keep their calls, in order.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub struct MemorySubscriptions {
     disabled: Mutex<BTreeSet<RuleName>>,
     rules_put: Mutex<usize>,
     rules_listed: Mutex<usize>,
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<Refusal>>,
 }
 
 impl MemorySubscriptions {

@@ -29,7 +29,7 @@ use dormouse_ports::execution::{
 use crate::LocalBackend;
 use exchange::{Exchange, Written};
 pub use sandbox::{Sandbox, remove_folder};
-use tree::Tree;
+use tree::FileTree;
 
 /// Attempts at writing back what changed.
 const ATTEMPTS: usize = 20;
@@ -89,7 +89,7 @@ impl CopyWorker {
         let time = left.saturating_sub(TO_ANSWER).max(left / 2);
         let reply = done(&backend, request.operation, time, self.limits).await?;
         if may_change {
-            let after = Tree::of(&place.0, &definitions, self.limits)?;
+            let after = FileTree::of(&place.0, &definitions, self.limits)?;
             drop(place);
             kept(&exchange, (before, version), after).await?;
         }
@@ -100,8 +100,8 @@ impl CopyWorker {
 /// Writes `after` back, where it is another one than `before`. What others wrote in between is kept.
 async fn kept(
     exchange: &Exchange<'_>,
-    (before, mut version): (Tree, Option<String>),
-    after: Tree,
+    (before, mut version): (FileTree, Option<String>),
+    after: FileTree,
 ) -> Result<(), ExecutionError> {
     if after == before {
         return Ok(());

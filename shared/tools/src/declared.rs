@@ -21,13 +21,13 @@ pub struct DeclaredTools {
     servers: McpServers,
     folder: Option<PathBuf>,
     #[cfg(feature = "native")]
-    place: Option<Place>,
+    place: Option<WorkPlace>,
 }
 
 /// Where native tools and actions work.
 #[cfg(feature = "native")]
 #[derive(Clone)]
-struct Place {
+struct WorkPlace {
     backend: Arc<dyn ExecutionBackend>,
     web: Arc<dyn Fetch>,
     clock: Arc<dyn dormouse_ports::Clock>,
@@ -68,7 +68,7 @@ impl DeclaredTools {
         web: Arc<dyn Fetch>,
         clock: Arc<dyn dormouse_ports::Clock>,
     ) -> Self {
-        Self { place: Some(Place { backend, web, clock }), ..self }
+        Self { place: Some(WorkPlace { backend, web, clock }), ..self }
     }
 
     fn transport(&self, source: &ToolSourceDefinition) -> Result<McpTransport, String> {
@@ -133,7 +133,7 @@ impl ToolSources for DeclaredTools {
 
     #[cfg(feature = "native")]
     fn native(&self) -> Option<Arc<dyn ToolSource>> {
-        let Place { backend, web, clock } = self.place.clone()?;
+        let WorkPlace { backend, web, clock } = self.place.clone()?;
         Some(Arc::new(crate::NativeTools::new(backend, web, clock)))
     }
 
@@ -142,14 +142,14 @@ impl ToolSources for DeclaredTools {
         &self,
         handler: &dormouse_ports::hook::HookHandlerDefinition,
     ) -> Option<Arc<dyn dormouse_ports::hook::HookHandler>> {
-        let Place { backend, .. } = self.place.clone()?;
+        let WorkPlace { backend, .. } = self.place.clone()?;
         let hook = crate::DeclaredHook::new(handler.clone(), backend, self.fetch.clone(), self.values.clone())?;
         Some(Arc::new(hook))
     }
 
     #[cfg(feature = "native")]
     fn actions(&self, actions: Vec<dormouse_ports::tool::ActionDefinition>) -> Option<Arc<dyn ToolSource>> {
-        let Place { backend, clock, .. } = self.place.clone()?;
+        let WorkPlace { backend, clock, .. } = self.place.clone()?;
         Some(Arc::new(crate::ActionTools::new(backend, self.values.clone(), clock, actions)))
     }
 }

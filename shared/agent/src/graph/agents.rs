@@ -60,7 +60,7 @@ impl From<&AgentDefinition> for Colleague {
 
 /// Arguments with which a model asks an agent.
 #[derive(Debug, Deserialize)]
-struct Question {
+struct AgentQuestion {
     prompt: String,
     #[serde(default)]
     subagent_name: Option<String>,
@@ -97,7 +97,7 @@ impl Colleagues {
     }
 
     fn child(&self, arguments: &Map, key: &str) -> Result<ChildLink, String> {
-        let question = Question::deserialize(arguments).map_err(|error| error.to_string())?;
+        let question = AgentQuestion::deserialize(arguments).map_err(|error| error.to_string())?;
         let asked = self.asked(question.subagent_name.as_deref())?;
         let identity = current().ok_or("an agent is asked inside a run only")?;
         let asker = identity.session_id.as_ref().map_or(identity.invocation_id.as_str(), SessionId::as_str);
@@ -146,7 +146,7 @@ impl Colleagues {
             signal_id: child.signal_id.clone(),
             depth: depth + 1,
         };
-        let question = Question::deserialize(&call.arguments).map_err(|error| invalid(error.to_string()))?;
+        let question = AgentQuestion::deserialize(&call.arguments).map_err(|error| invalid(error.to_string()))?;
         let said = json!([{ "role": "user", "content": question.prompt }]);
         let start = ChildStart {
             invocation_id: child.invocation_id.clone(),

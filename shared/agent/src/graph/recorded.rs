@@ -70,7 +70,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         colleagues: children::colleagues(past),
         successors: parts.successors.iter().map(|other| Arc::new(on_record(other, past, clock))).collect(),
         clock: clock.clone(),
-        ids: Arc::new(Numbers::default()),
+        ids: Arc::new(RecordedIds::default()),
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
@@ -113,9 +113,9 @@ impl Clock for RecordedClock {
 
 /// Ids that are the same each time.
 #[derive(Debug, Default)]
-struct Numbers(AtomicU64);
+struct RecordedIds(AtomicU64);
 
-impl IdSource for Numbers {
+impl IdSource for RecordedIds {
     fn fresh(&self) -> String {
         format!("replayed-{}", self.0.fetch_add(1, Ordering::Relaxed))
     }

@@ -29,7 +29,7 @@ use crate::workspace::{HookEvent, ToolOrigin};
 const KEPT_IN_ALL: usize = 2 * 1024 * 1024;
 
 /// A call that ran.
-struct Ran {
+struct FinishedCall {
     at: usize,
     status: CallStatus,
     /// Its output, where the model is shown only a part.
@@ -140,7 +140,7 @@ struct Making<'m> {
 }
 
 impl Making<'_> {
-    async fn make(self, at: usize, call: &PlannedCall) -> Ran {
+    async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
         let mut notes = None;
         let (status, whole) = match self.try_make(call).await {
@@ -154,7 +154,13 @@ impl Making<'_> {
             }
             Err(error) => (failed(call, &error), None),
         };
-        Ran { at, status, whole, notes, duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)) }
+        FinishedCall {
+            at,
+            status,
+            whole,
+            notes,
+            duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)),
+        }
     }
 
     async fn try_make(self, call: &PlannedCall) -> Result<ToolReply, ToolError> {

@@ -95,14 +95,14 @@ impl Node {
 pub(crate) fn parse(text: &str, first: usize) -> Result<Node, YamlError> {
     let before = first.saturating_sub(1);
     let lines = text.lines().count().max(1);
-    let mut reader = Reader { parser: Parser::new_from_str(text), before, lines, values: 0 };
+    let mut reader = YamlReader { parser: Parser::new_from_str(text), before, lines, values: 0 };
     match reader.document() {
         Err(error) => Err(error),
         Ok(node) => Ok(node.unwrap_or(Node { line: first, value: NodeValue::Null })),
     }
 }
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     parser: Parser<'t, saphyr_parser::StrInput<'t>>,
     /// Lines of the file before the text.
     before: usize,
@@ -111,7 +111,7 @@ struct Reader<'t> {
     values: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> YamlReader<'t> {
     fn document(&mut self) -> Result<Option<Node>, YamlError> {
         let mut found = None;
         while let Some((event, span)) = self.next()? {

@@ -48,7 +48,7 @@ pub(super) struct KeySource {
 
 #[derive(Clone, Default)]
 struct Known {
-    keys: Arc<Vec<PublicKey>>,
+    keys: Arc<Vec<IssuerKey>>,
     /// Instant at which they were given.
     given_at: Option<Timestamp>,
     /// Instant at which they were asked for last.
@@ -58,7 +58,7 @@ struct Known {
 }
 
 #[derive(Clone)]
-struct PublicKey {
+struct IssuerKey {
     kid: Option<String>,
     algorithms: Vec<Algorithm>,
     key: Arc<DecodingKey>,
@@ -66,7 +66,7 @@ struct PublicKey {
 
 impl Known {
     /// The keys that count at `now`; `None` if none do.
-    fn usable(&self, now: Timestamp) -> Option<&[PublicKey]> {
+    fn usable(&self, now: Timestamp) -> Option<&[IssuerKey]> {
         let counts = self.given_at.is_some_and(|at| now.duration_since(at).abs() < STALE);
         counts.then_some(self.keys.as_slice())
     }
@@ -89,7 +89,7 @@ struct Discovered {
 }
 
 #[derive(Deserialize)]
-struct Published {
+struct PublishedKeys {
     keys: Vec<Value>,
 }
 
@@ -150,18 +150,18 @@ impl KeySource {
         }
     }
 
-    async fn ask(&self) -> Result<Vec<PublicKey>, String> {
+    async fn ask(&self) -> Result<Vec<IssuerKey>, String> {
         let uri = match &self.jwks_uri {
             Some(uri) => uri.clone(),
             None => self.discover().await?,
         };
-        let Published { keys } = self.get(&uri).await?;
+        let PublishedKeys { keys } = self.get(&uri).await?;
         if keys.len() > MOST_KEYS {
             return Err(format!("it has more than {MOST_KEYS} keys"));
         }
         // Keys of a kind that is not known do not keep the others from being used.
         let readable = keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        Ok(readable.filter_map(|key| PublicKey::of(&key)).collect())
+        Ok(readable.filter_map(|key| IssuerKey::of(&key)).collect())
     }
 
     /// Address of the keys, as the issuer publishes it (OpenID Connect Discovery 1.0 §4).
@@ -187,7 +187,7 @@ impl KeySource {
     }
 }
 
-fn pick(keys: &[PublicKey], kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {
+fn pick(keys: &[IssuerKey], kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {
     let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
     match kid {
         Some(kid) => fitting.find(|key| key.kid.as_deref() == Some(kid)).map(|key| key.key.clone()),
@@ -198,7 +198,7 @@ fn pick(keys: &[PublicKey], kid: Option<&str>, algorithm: Algorithm) -> Option<A
     }
 }
 
-impl PublicKey {
+impl IssuerKey {
     /// The key that `jwk` describes, if it is a public one for signatures.
     fn of(jwk: &Jwk) -> Option<Self> {
         let common = &jwk.common;

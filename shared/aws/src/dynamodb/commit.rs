@@ -43,7 +43,7 @@ const ROWS_TAKE: SignedDuration = SignedDuration::from_millis(500);
 
 /// Answer of the items of a commit.
 #[derive(Debug)]
-enum Verdict {
+enum ItemsVerdict {
     Happened,
     /// The index of the first item that refused, and the item as it was found.
     Refused(usize, Option<Item>),
@@ -69,18 +69,18 @@ impl DynamoDbStateStore {
             self.send(commit, &plan, &in_doubt).await
         };
         match verdict {
-            Ok(Verdict::Happened) => {
+            Ok(ItemsVerdict::Happened) => {
                 self.recent.note(commit, std::mem::take(&mut plan.encoder.grown));
                 Ok(())
             }
-            Ok(Verdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),
+            Ok(ItemsVerdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),
             Err(error) => self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
         }
     }
 
     /// Sends appends to streams, each attempt with its own instant; notes in `in_doubt` as
     /// [`write_plan`](Self::write_plan) does.
-    async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
+    async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<ItemsVerdict, StoreError> {
         let mut earliest = plan.earliest();
         for _ in 0..MOST_EARLY {
             let attempt = || {
@@ -99,17 +99,17 @@ impl DynamoDbStateStore {
                     })
                 }
             };
-            let Verdict::Refused(index, found) = self.config.retry.run(attempt).await? else {
-                return Ok(Verdict::Happened);
+            let ItemsVerdict::Refused(index, found) = self.config.retry.run(attempt).await? else {
+                return Ok(ItemsVerdict::Happened);
             };
             if let Some(key) = &plan.witness
                 && is_ours(commit, self.get_item(key.clone()).await?.as_ref())
             {
-                return Ok(Verdict::Happened);
+                return Ok(ItemsVerdict::Happened);
             }
             match plan.too_early(plan.part(index), found.as_ref()) {
                 Some(at) if at > earliest => earliest = at,
-                Some(_) | None => return Ok(Verdict::Refused(index, found)),
+                Some(_) | None => return Ok(ItemsVerdict::Refused(index, found)),
             }
         }
         let streams = plan.sendings.iter().map(AppendWrites::stream).collect::<Vec<_>>().join(", ");
@@ -119,11 +119,16 @@ impl DynamoDbStateStore {
     }
 
     /// Notes in `in_doubt` that an attempt may have happened although it was not answered so.
-    async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
+    async fn write_plan(
+        &self,
+        commit: &Commit,
+        plan: &Plan<'_>,
+        in_doubt: &AtomicBool,
+    ) -> Result<ItemsVerdict, StoreError> {
         let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
         let retry = &self.config.retry;
         match plan.parts.as_slice() {
-            [] => Ok(Verdict::Happened),
+            [] => Ok(ItemsVerdict::Happened),
             [(_, write)] if !write.needs_transaction() => {
                 let attempt = async || {
                     self.attempt(write).await.inspect_err(|fault| {
@@ -131,9 +136,9 @@ impl DynamoDbStateStore {
                     })
                 };
                 match retry.run(attempt).await? {
-                    Written::Done(_) => Ok(Verdict::Happened),
-                    Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
-                    Written::Refused(found) => Ok(Verdict::Refused(0, found)),
+                    Written::Done(_) => Ok(ItemsVerdict::Happened),
+                    Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(ItemsVerdict::Happened),
+                    Written::Refused(found) => Ok(ItemsVerdict::Refused(0, found)),
                 }
             }
             parts => {
@@ -150,10 +155,15 @@ impl DynamoDbStateStore {
     }
 
     /// Sends one transaction; the same `name` names the same request.
-    async fn transact(&self, commit: &Commit, items: Vec<TransactWriteItem>, name: &str) -> Result<Verdict, Fault> {
+    async fn transact(
+        &self,
+        commit: &Commit,
+        items: Vec<TransactWriteItem>,
+        name: &str,
+    ) -> Result<ItemsVerdict, Fault> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let error = match request.client_request_token(token(name)).send().await {
-            Ok(_) => return Ok(Verdict::Happened),
+            Ok(_) => return Ok(ItemsVerdict::Happened),
             Err(error) => error,
         };
         if let SdkError::ServiceError(answer) = &error
@@ -199,9 +209,9 @@ impl DynamoDbStateStore {
     }
 }
 
-fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, Fault> {
+fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<ItemsVerdict, Fault> {
     if reasons.iter().any(|reason| is_ours(commit, reason.item())) {
-        return Ok(Verdict::Happened);
+        return Ok(ItemsVerdict::Happened);
     }
     let coded = |wanted: &[&str]| reasons.iter().position(|reason| wanted.contains(&reason.code().unwrap_or("None")));
     if let Some(index) = coded(PASSING) {
@@ -209,7 +219,7 @@ fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, F
         return Err(Fault::Busy(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
     }
     if let Some(index) = coded(&["ConditionalCheckFailed"]) {
-        return Ok(Verdict::Refused(index, reasons[index].item().cloned()));
+        return Ok(ItemsVerdict::Refused(index, reasons[index].item().cloned()));
     }
     let sentences: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
     Err(Fault::Permanent(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
@@ -257,13 +267,13 @@ mod tests {
     #[test]
     fn the_first_failed_condition_counts() {
         let reasons = [reason("None", None), reason("ConditionalCheckFailed", Some("other"))];
-        assert!(matches!(verdict(&commit(), &reasons), Ok(Verdict::Refused(1, Some(_)))));
+        assert!(matches!(verdict(&commit(), &reasons), Ok(ItemsVerdict::Refused(1, Some(_)))));
     }
 
     #[test]
     fn our_own_trace_means_success() {
         let reasons = [reason("None", None), reason("ConditionalCheckFailed", Some("c1"))];
-        assert!(matches!(verdict(&commit(), &reasons), Ok(Verdict::Happened)));
+        assert!(matches!(verdict(&commit(), &reasons), Ok(ItemsVerdict::Happened)));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Taker {
 
 /// A message as a queue gives it out.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct QueuedMessage {
     pub(crate) id: String,
     /// By which it is removed or released.
     pub(crate) receipt: String,
@@ -68,7 +68,7 @@ pub(crate) enum Way {
 #[derive(Clone, Debug)]
 pub(crate) struct DeadLetter {
     pub(crate) queue: Queue,
-    pub(crate) message: Message,
+    pub(crate) message: QueuedMessage,
     pub(crate) event: Value,
     pub(crate) way: Way,
     /// Kind of the error, as the function or the service names it.
@@ -80,7 +80,7 @@ pub(crate) struct DeadLetter {
 
 impl DeadLetter {
     /// Reads `message` of `queue`. A body that is no JSON is the event itself, as text.
-    pub(crate) fn read(queue: Queue, message: Message) -> Self {
+    pub(crate) fn read(queue: Queue, message: QueuedMessage) -> Self {
         let body: Value = serde_json::from_str(&message.body).unwrap_or_else(|_| message.body.clone().into());
         match queue {
             Queue::Failed => Self::of_a_function(message, body),
@@ -89,7 +89,7 @@ impl DeadLetter {
     }
 
     /// Lambda puts aside `requestPayload`, which is the event, and in `responsePayload` the error.
-    fn of_a_function(message: Message, mut body: Value) -> Self {
+    fn of_a_function(message: QueuedMessage, mut body: Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let answer = &body["responsePayload"];
         let context = &body["requestContext"];
@@ -106,7 +106,7 @@ impl DeadLetter {
     }
 
     /// Rules and schedules put aside what they should have delivered, and note the error beside it.
-    fn of_a_service(message: Message, event: Value) -> Self {
+    fn of_a_service(message: QueuedMessage, event: Value) -> Self {
         let note = |name: &str| message.notes.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let error = note("ERROR_CODE");
         let reason = note("ERROR_MESSAGE");
@@ -226,8 +226,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A message with the id `id`.
-    pub(crate) fn message(id: &str, body: &Value, notes: &Value) -> Message {
-        Message {
+    pub(crate) fn message(id: &str, body: &Value, notes: &Value) -> QueuedMessage {
+        QueuedMessage {
             id: id.to_owned(),
             receipt: format!("receipt-{id}"),
             body: body.to_string(),
@@ -237,7 +237,7 @@ pub(crate) mod tests {
     }
 
     /// As Lambda puts it aside.
-    pub(crate) fn failed(id: &str, function: &str, event: &Value, error: &str) -> Message {
+    pub(crate) fn failed(id: &str, function: &str, event: &Value, error: &str) -> QueuedMessage {
         let arn = format!("arn:aws:lambda:eu-central-1:123456789012:function:dormouse-dev-{function}:live");
         let body = json!({
             "version": "1.0", "timestamp": "2026-01-01T00:00:00.000Z",
@@ -307,7 +307,7 @@ pub(crate) mod tests {
                 assert!(letter.advice().contains("by its content"), "{}", letter.advice());
             }
         }
-        let torn = Message { body: "{".to_owned(), ..message("m", &json!(null), &json!({})) };
+        let torn = QueuedMessage { body: "{".to_owned(), ..message("m", &json!(null), &json!({})) };
         assert_eq!(DeadLetter::read(Queue::Failed, torn).event, json!("{"));
     }
 }

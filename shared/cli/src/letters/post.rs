@@ -14,7 +14,7 @@ use dormouse_system::SystemClock;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::letter::{Message, Queue, Taker};
+use super::letter::{Queue, QueuedMessage, Taker};
 
 /// Number of messages that SQS gives out or takes back at once.
 const BATCH: i32 = 10;
@@ -34,13 +34,13 @@ pub(crate) struct PostError {
 #[async_trait]
 pub(crate) trait Post: Send + Sync {
     /// Some letters of `queue` that no other reader has; none when there are no more.
-    async fn receive(&self, queue: Queue) -> Result<Vec<Message>, PostError>;
+    async fn receive(&self, queue: Queue) -> Result<Vec<QueuedMessage>, PostError>;
 
     /// Shows letters again that were received.
-    async fn release(&self, queue: Queue, messages: &[&Message]) -> Result<(), PostError>;
+    async fn release(&self, queue: Queue, messages: &[&QueuedMessage]) -> Result<(), PostError>;
 
     /// Removes a letter for good.
-    async fn remove(&self, queue: Queue, message: &Message) -> Result<(), PostError>;
+    async fn remove(&self, queue: Queue, message: &QueuedMessage) -> Result<(), PostError>;
 
     /// Has `taker` called with `event`, with the attempts that every event has.
     async fn call(&self, taker: Taker, event: &Value) -> Result<(), PostError>;
@@ -105,7 +105,7 @@ async fn address(queues: &aws_sdk_sqs::Client, stack: &str, queue: Queue) -> Res
 
 #[async_trait]
 impl Post for AwsPost {
-    async fn receive(&self, queue: Queue) -> Result<Vec<Message>, PostError> {
+    async fn receive(&self, queue: Queue) -> Result<Vec<QueuedMessage>, PostError> {
         let request = self.queues.receive_message().queue_url(self.address(queue)).max_number_of_messages(BATCH);
         let hidden = i32::try_from(HIDDEN.as_secs()).unwrap_or(i32::MAX);
         let request = request.visibility_timeout(hidden).wait_time_seconds(1).message_attribute_names("All");
@@ -114,7 +114,7 @@ impl Post for AwsPost {
         Ok(found.messages.unwrap_or_default().into_iter().map(message).collect())
     }
 
-    async fn release(&self, queue: Queue, messages: &[&Message]) -> Result<(), PostError> {
+    async fn release(&self, queue: Queue, messages: &[&QueuedMessage]) -> Result<(), PostError> {
         for batch in messages.chunks(BATCH.unsigned_abs() as usize) {
             let entries = batch.iter().enumerate().map(|(at, message)| {
                 let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(at.to_string());
@@ -131,7 +131,7 @@ impl Post for AwsPost {
         Ok(())
     }
 
-    async fn remove(&self, queue: Queue, message: &Message) -> Result<(), PostError> {
+    async fn remove(&self, queue: Queue, message: &QueuedMessage) -> Result<(), PostError> {
         let request = self.queues.delete_message().queue_url(self.address(queue)).receipt_handle(&message.receipt);
         request.send().await.map(drop).map_err(|error| failure("sqs:DeleteMessage", &error))
     }
@@ -153,13 +153,13 @@ impl Post for AwsPost {
     }
 }
 
-fn message(message: aws_sdk_sqs::types::Message) -> Message {
+fn message(message: aws_sdk_sqs::types::Message) -> QueuedMessage {
     let sent = message.attributes.as_ref().and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp));
     let sent = sent.and_then(|text| Timestamp::from_millisecond(text.parse().ok()?).ok());
     let notes = message.message_attributes.unwrap_or_default().into_iter();
     let notes: Map<String, Value> =
         notes.filter_map(|(name, value)| Some((name, value.string_value?.into()))).collect();
-    Message {
+    QueuedMessage {
         id: message.message_id.unwrap_or_default(),
         receipt: message.receipt_handle.unwrap_or_default(),
         body: message.body.unwrap_or_default(),

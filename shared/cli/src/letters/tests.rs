@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use clap::Parser;
 use serde_json::{Value, json};
 
-use super::letter::Message;
+use super::letter::QueuedMessage;
 use super::letter::tests::{failed, message};
 use super::*;
 use crate::letters::letter::Taker;
@@ -12,14 +12,14 @@ use crate::letters::letter::Taker;
 /// Queues in memory; functions and a bus that remember what they were given.
 #[derive(Default)]
 struct FakePost {
-    queues: Mutex<Vec<(Queue, Message, bool)>>,
+    queues: Mutex<Vec<(Queue, QueuedMessage, bool)>>,
     calls: Mutex<Vec<(Taker, Value)>>,
     published: Mutex<Vec<Value>>,
     refuses_calls: bool,
 }
 
 impl FakePost {
-    fn holding(letters: Vec<(Queue, Message)>) -> Self {
+    fn holding(letters: Vec<(Queue, QueuedMessage)>) -> Self {
         let queues = letters.into_iter().map(|(queue, message)| (queue, message, false)).collect();
         Self { queues: Mutex::new(queues), ..Self::default() }
     }
@@ -33,7 +33,7 @@ impl FakePost {
 
 #[async_trait]
 impl Post for FakePost {
-    async fn receive(&self, queue: Queue) -> Result<Vec<Message>, PostError> {
+    async fn receive(&self, queue: Queue) -> Result<Vec<QueuedMessage>, PostError> {
         let mut queues = self.queues.lock().expect("a lock");
         let mut of_queue = queues.iter_mut().filter(|(of, _, hidden)| *of == queue && !hidden).take(2);
         Ok(of_queue
@@ -45,14 +45,14 @@ impl Post for FakePost {
             .collect())
     }
 
-    async fn release(&self, queue: Queue, messages: &[&Message]) -> Result<(), PostError> {
+    async fn release(&self, queue: Queue, messages: &[&QueuedMessage]) -> Result<(), PostError> {
         for (of, message, hidden) in self.queues.lock().expect("a lock").iter_mut() {
             *hidden &= !(*of == queue && messages.iter().any(|released| released.id == message.id));
         }
         Ok(())
     }
 
-    async fn remove(&self, queue: Queue, message: &Message) -> Result<(), PostError> {
+    async fn remove(&self, queue: Queue, message: &QueuedMessage) -> Result<(), PostError> {
         self.queues.lock().expect("a lock").retain(|(of, kept, _)| *of != queue || kept.receipt != message.receipt);
         Ok(())
     }

@@ -89,7 +89,7 @@ pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailu
         true => None,
         false => Some(store.publish(&asked.name, &bundle, current.as_ref()).await?),
     };
-    let told = Told {
+    let told = PublishReport {
         name: &asked.name,
         bundle: bundle.digest(),
         before: current.as_ref().map(|current| current.digest.as_str()),
@@ -142,7 +142,7 @@ fn refers_to_environment(line: &str) -> bool {
 }
 
 /// Outcome of a publication.
-struct Told<'t> {
+struct PublishReport<'t> {
     name: &'t str,
     bundle: &'t str,
     before: Option<&'t str>,
@@ -151,7 +151,7 @@ struct Told<'t> {
     done: Option<Publication>,
 }
 
-impl Told<'_> {
+impl PublishReport<'_> {
     fn sentence(&self) -> String {
         let is_current = self.before == Some(self.bundle);
         let name = self.name;
@@ -165,7 +165,7 @@ impl Told<'_> {
     }
 }
 
-fn tell(told: &Told<'_>, as_json: bool, out: &mut impl Write) -> io::Result<()> {
+fn tell(told: &PublishReport<'_>, as_json: bool, out: &mut impl Write) -> io::Result<()> {
     if as_json {
         let change = |change: &FileChange| {
             let what = match change {
@@ -220,8 +220,13 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_sentence() {
-        let told =
-            |before: Option<&'static str>, done| Told { name: "w", bundle: "b", before, changes: Vec::new(), done };
+        let told = |before: Option<&'static str>, done| PublishReport {
+            name: "w",
+            bundle: "b",
+            before,
+            changes: Vec::new(),
+            done,
+        };
         assert!(told(None, None).sentence().contains("would begin"));
         assert!(told(Some("b"), None).sentence().contains("already"));
         assert!(told(Some("b"), Some(Publication::Unchanged)).sentence().contains("already"));

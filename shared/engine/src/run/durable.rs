@@ -88,7 +88,7 @@ impl Exit<'_> {
         claimed.paused = progressed(self.at, &claimed.paused, &step);
         claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
         let kept = (!yields).then(|| claimed.claim.clone());
-        match write(self.at, &step.state, Progress { paused: &claimed.paused, from, claim: kept }).await {
+        match write(self.at, &step.state, StepProgress { paused: &claimed.paused, from, claim: kept }).await {
             Ok(version) => claimed.paused.session_version = version,
             Err(error) => return Err(self.not_progressed(claimed, error).await),
         }
@@ -154,16 +154,16 @@ fn progressed(at: RunContext<'_>, base: &PausedInvocation, step: &StepEnd) -> Pa
     }
 }
 
-struct Progress<'p> {
+struct StepProgress<'p> {
     paused: &'p PausedInvocation,
     from: ProgressFrom,
     claim: Option<Claim>,
 }
 
 /// Writes the step, with the session as a pause does; returns the version of the session that holds its state.
-async fn write(at: RunContext<'_>, state: &State, progress: Progress<'_>) -> Result<Option<u64>, CommitError> {
+async fn write(at: RunContext<'_>, state: &State, progress: StepProgress<'_>) -> Result<Option<u64>, CommitError> {
     let RunContext { engine, run, .. } = at;
-    let Progress { paused, from, claim } = progress;
+    let StepProgress { paused, from, claim } = progress;
     let journal = run.journal.at_end();
     let release = claim.is_none();
     let write = |session_version: Option<u64>| InvocationWrite::Progress {

@@ -108,7 +108,7 @@ pub enum Openness {
     Closed,
 }
 
-type Check = Arc<dyn Fn(&State) -> Result<(), String> + Send + Sync>;
+type StateCheck = Arc<dyn Fn(&State) -> Result<(), String> + Send + Sync>;
 
 /// The declared shape of a graph's state: name, type, default and exactly one reducer per field (graph-engine §2).
 #[derive(Clone, Default)]
@@ -116,7 +116,7 @@ pub struct StateSchema {
     fields: Fields<Field>,
     version: Arc<str>,
     openness: Openness,
-    check: Option<Check>,
+    check: Option<StateCheck>,
     conflicting: Vec<Arc<str>>,
     /// Names that were given a reducer and are no fields.
     unknown: Vec<Arc<str>>,

@@ -5,7 +5,7 @@ use crate::Map;
 
 /// Sampling and budget of one call (§6). A field that is not set does not appear on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Written")]
+#[serde(from = "WrittenConfig")]
 pub struct RuntimeConfig {
     /// Commonly 0.0 to 2.0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct RuntimeConfig {
 
 /// As it may be written: extras beside the declared fields, or under `extras`.
 #[derive(Deserialize)]
-struct Written {
+struct WrittenConfig {
     temperature: Option<f64>,
     max_tokens: Option<u64>,
     top_p: Option<f64>,
@@ -48,8 +48,8 @@ struct Written {
     others: Map,
 }
 
-impl From<Written> for RuntimeConfig {
-    fn from(written: Written) -> Self {
+impl From<WrittenConfig> for RuntimeConfig {
+    fn from(written: WrittenConfig) -> Self {
         let mut extras = written.others;
         match extras.shift_remove("extras") {
             Some(Value::Object(inner)) => extras.extend(inner),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{ModelError, RuntimeConfig, StructuredFailure};
 
-type Classifier = Arc<dyn Fn(&ModelError) -> bool + Send + Sync>;
-type Backoff = Arc<dyn Fn(u32, &ModelError) -> Duration + Send + Sync>;
+type ModelErrorClassifier = Arc<dyn Fn(&ModelError) -> bool + Send + Sync>;
+type ModelBackoff = Arc<dyn Fn(u32, &ModelError) -> Duration + Send + Sync>;
 type OnRetry = Arc<dyn Fn(&ModelError, u32) + Send + Sync>;
 
 /// Builds the message with which a model is told what is wrong with its output. The caller writes every word of it.
@@ -17,9 +17,9 @@ pub struct RetryPolicy {
     /// Attempts in all, the first included; 1 or less never tries again.
     pub max_attempts: u32,
     /// Decides which errors are worth another attempt.
-    pub classifier: Classifier,
+    pub classifier: ModelErrorClassifier,
     /// The wait after the attempt of that index, from 0, which failed with that error.
-    pub backoff: Backoff,
+    pub backoff: ModelBackoff,
     /// Called before each wait with the error and the index of the attempt that failed. It only looks.
     pub on_retry: Option<OnRetry>,
     /// What each further attempt lays over the configuration; the last one holds for all that follow.

@@ -55,13 +55,13 @@ pub enum ToolChoice {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Spelled {
-    Mode(Mode),
+    Mode(ChoiceMode),
     One(OneTool),
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum ChoiceMode {
     Auto,
     Required,
     None,
@@ -76,9 +76,9 @@ enum OneTool {
 impl From<Spelled> for ToolChoice {
     fn from(spelled: Spelled) -> Self {
         match spelled {
-            Spelled::Mode(Mode::Auto) => Self::Auto,
-            Spelled::Mode(Mode::Required) => Self::Required,
-            Spelled::Mode(Mode::None) => Self::None,
+            Spelled::Mode(ChoiceMode::Auto) => Self::Auto,
+            Spelled::Mode(ChoiceMode::Required) => Self::Required,
+            Spelled::Mode(ChoiceMode::None) => Self::None,
             Spelled::One(OneTool::Tool { name }) => Self::Tool(name),
         }
     }
@@ -87,9 +87,9 @@ impl From<Spelled> for ToolChoice {
 impl From<ToolChoice> for Spelled {
     fn from(choice: ToolChoice) -> Self {
         match choice {
-            ToolChoice::Auto => Self::Mode(Mode::Auto),
-            ToolChoice::Required => Self::Mode(Mode::Required),
-            ToolChoice::None => Self::Mode(Mode::None),
+            ToolChoice::Auto => Self::Mode(ChoiceMode::Auto),
+            ToolChoice::Required => Self::Mode(ChoiceMode::Required),
+            ToolChoice::None => Self::Mode(ChoiceMode::None),
             ToolChoice::Tool(name) => Self::One(OneTool::Tool { name }),
         }
     }

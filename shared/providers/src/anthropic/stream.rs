@@ -10,13 +10,13 @@ use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
 #[derive(Debug, Default)]
 pub(super) struct Events {
     message: Map,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, GrowingContent>,
     is_complete: bool,
 }
 
 /// An entry of content, and the text of its input so far.
 #[derive(Debug, Default)]
-struct Entry {
+struct GrowingContent {
     fields: Map,
     input: String,
 }
@@ -52,7 +52,7 @@ impl Assembler for Events {
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
         let mut message = self.message;
-        let entries: Vec<_> = self.entries.into_values().map(Entry::whole).collect();
+        let entries: Vec<_> = self.entries.into_values().map(GrowingContent::whole).collect();
         message.insert("content".to_owned(), Value::from(entries));
         if let Some(mut failed) = failed {
             message.insert("stop_reason".to_owned(), Value::from("error"));
@@ -84,7 +84,7 @@ impl Events {
     }
 }
 
-impl Entry {
+impl GrowingContent {
     fn add(&mut self, delta: &Value, emit: &mut Emit<'_>) {
         let text = |name: &str| delta.get(name).and_then(Value::as_str).unwrap_or_default();
         match delta.get("type").and_then(Value::as_str).unwrap_or_default() {

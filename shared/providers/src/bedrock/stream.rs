@@ -10,12 +10,12 @@ use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
 #[derive(Debug, Default)]
 pub(super) struct Events {
     root: Map,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, GrowingBlock>,
 }
 
 /// An entry of content as it grows.
 #[derive(Debug)]
-enum Entry {
+enum GrowingBlock {
     Text(String),
     ToolUse { fields: Map, input: String },
     Reasoning { text: String, signature: Option<String> },
@@ -28,7 +28,7 @@ impl Assembler for Events {
         match name {
             "contentBlockStart" => {
                 if let Some(Value::Object(fields)) = data.pointer_mut("/start/toolUse").map(Value::take) {
-                    self.entries.insert(index, Entry::ToolUse { fields, input: String::new() });
+                    self.entries.insert(index, GrowingBlock::ToolUse { fields, input: String::new() });
                 }
             }
             "contentBlockDelta" => self.delta(index, &data["delta"], emit)?,
@@ -46,7 +46,7 @@ impl Assembler for Events {
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
         let mut root = self.root;
-        let content: Vec<_> = self.entries.into_values().map(Entry::whole).collect();
+        let content: Vec<_> = self.entries.into_values().map(GrowingBlock::whole).collect();
         root.insert("output".to_owned(), json!({ "message": { "role": "assistant", "content": content } }));
         if let Some(mut failed) = failed {
             root.insert("stopReason".to_owned(), Value::from("error"));
@@ -69,19 +69,19 @@ impl Events {
         let text = |place: &str| delta.pointer(place).and_then(Value::as_str);
         if let Some(piece) = text("/text") {
             emit(DeltaKind::Content, piece);
-            let entry = self.entries.entry(index).or_insert_with(|| Entry::Text(String::new()));
-            if let Entry::Text(known) = entry {
+            let entry = self.entries.entry(index).or_insert_with(|| GrowingBlock::Text(String::new()));
+            if let GrowingBlock::Text(known) = entry {
                 known.push_str(piece);
             }
         }
         if let Some(piece) = text("/toolUse/input") {
             match self.entries.get_mut(&index) {
-                Some(Entry::ToolUse { input, .. }) => input.push_str(piece),
+                Some(GrowingBlock::ToolUse { input, .. }) => input.push_str(piece),
                 _ => return Err(malformed("a piece of a call that has not begun")),
             }
         }
         if let Some(data) = text("/reasoningContent/redactedContent") {
-            self.entries.insert(index, Entry::Redacted(data.to_owned()));
+            self.entries.insert(index, GrowingBlock::Redacted(data.to_owned()));
         }
         self.reasoning(index, text("/reasoningContent/text"), text("/reasoningContent/signature"), emit);
         Ok(())
@@ -91,9 +91,11 @@ impl Events {
         if piece.is_none() && sign.is_none() {
             return;
         }
-        let entry =
-            self.entries.entry(index).or_insert_with(|| Entry::Reasoning { text: String::new(), signature: None });
-        if let Entry::Reasoning { text, signature } = entry {
+        let entry = self
+            .entries
+            .entry(index)
+            .or_insert_with(|| GrowingBlock::Reasoning { text: String::new(), signature: None });
+        if let GrowingBlock::Reasoning { text, signature } = entry {
             if let Some(piece) = piece {
                 emit(DeltaKind::Reasoning, piece);
                 text.push_str(piece);
@@ -105,7 +107,7 @@ impl Events {
     }
 }
 
-impl Entry {
+impl GrowingBlock {
     /// An input that is no JSON stays a text: it is not taken for arguments.
     fn whole(self) -> Value {
         match self {

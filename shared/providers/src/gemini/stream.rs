@@ -6,7 +6,7 @@ use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
 
 /// Puts the answers of a stream together, each of which has some parts.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
+pub(super) struct GeminiChunks {
     /// Fields of the answers; the last value of each.
     root: Map,
     candidate: Map,
@@ -15,7 +15,7 @@ pub(super) struct Chunks {
     has_begun: bool,
 }
 
-impl Assembler for Chunks {
+impl Assembler for GeminiChunks {
     fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
         let Value::Object(answer) = data else {
             return Err(StreamFault::Malformed(Malformed::new("a piece is no object")));
@@ -63,7 +63,7 @@ impl Assembler for Chunks {
     }
 }
 
-impl Chunks {
+impl GeminiChunks {
     fn candidate(&mut self, candidate: Value, emit: &mut Emit<'_>) {
         let Value::Object(candidate) = candidate else { return };
         for (name, mut value) in candidate {

@@ -17,13 +17,13 @@ pub(super) struct Chunks {
     content: Option<String>,
     /// Reasoning, and the name under which it comes.
     reasoning: Option<(&'static str, String)>,
-    calls: BTreeMap<u64, Call>,
+    calls: BTreeMap<u64, GrowingCall>,
     finish_reason: Option<Value>,
     has_begun: bool,
 }
 
 #[derive(Debug, Default)]
-struct Call {
+struct GrowingCall {
     id: Value,
     name: Value,
     arguments: String,
@@ -132,7 +132,7 @@ impl Chunks {
             message.insert(name.to_owned(), Value::from(reasoning));
         }
         if !self.calls.is_empty() {
-            let calls: Vec<_> = self.calls.into_values().map(Call::whole).collect();
+            let calls: Vec<_> = self.calls.into_values().map(GrowingCall::whole).collect();
             message.insert("tool_calls".to_owned(), Value::from(calls));
         }
         choice.insert("message".to_owned(), Value::Object(message));
@@ -142,7 +142,7 @@ impl Chunks {
     }
 }
 
-impl Call {
+impl GrowingCall {
     fn whole(self) -> Value {
         let function = json!({ "name": self.name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })

@@ -3,7 +3,7 @@
 use dormouse_ports::model::{CompletionRequest, Response, ToolCall};
 use serde_json::{Value, json};
 
-use super::List;
+use super::AttributeList;
 use crate::canonical::canonical;
 
 /// The most bytes of each attribute of content.
@@ -37,7 +37,7 @@ impl Default for PayloadLimit {
     }
 }
 
-pub(super) fn input(list: &mut List, request: &CompletionRequest, limit: PayloadLimit) {
+pub(super) fn input(list: &mut AttributeList, request: &CompletionRequest, limit: PayloadLimit) {
     let messages = request.messages.iter().map(|message| redacted(serde_json::to_value(message).unwrap_or_default()));
     let messages: Value = messages.collect();
     list.text("openarmature.llm.input.messages", &limit.cut(canonical(messages).to_string()));
@@ -47,7 +47,7 @@ pub(super) fn input(list: &mut List, request: &CompletionRequest, limit: Payload
     }
 }
 
-pub(super) fn output(list: &mut List, response: &Response, limit: PayloadLimit) {
+pub(super) fn output(list: &mut AttributeList, response: &Response, limit: PayloadLimit) {
     let content = response.message.content.as_text();
     if !content.is_empty() {
         list.text("openarmature.llm.output.content", &limit.cut(content));

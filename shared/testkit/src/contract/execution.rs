@@ -9,28 +9,28 @@ use dormouse_ports::execution::{
 };
 use futures::future::join_all;
 
-type Backend = Arc<dyn ExecutionBackend>;
+type BackendUnderTest = Arc<dyn ExecutionBackend>;
 
 /// More than any of these files has.
 const ENOUGH: u64 = 1 << 20;
 
-async fn run(backend: &Backend, command: &str) -> CommandOutcome {
+async fn run(backend: &BackendUnderTest, command: &str) -> CommandOutcome {
     run_within(backend, command, CommandLimits::default()).await
 }
 
-async fn run_within(backend: &Backend, command: &str, limits: CommandLimits) -> CommandOutcome {
+async fn run_within(backend: &BackendUnderTest, command: &str, limits: CommandLimits) -> CommandOutcome {
     let command = ShellCommand { limits, ..ShellCommand::new(command) };
     backend.run(&command).await.expect("the command runs")
 }
 
 /// Runs a command that prepares something.
-async fn prepared(backend: &Backend, command: &str) {
+async fn prepared(backend: &BackendUnderTest, command: &str) {
     let outcome = run(backend, command).await;
     assert!(outcome.end.is_success(), "{command}: {outcome:?}");
 }
 
 async fn write(
-    backend: &Backend,
+    backend: &BackendUnderTest,
     path: &str,
     text: &str,
     condition: FileCondition,
@@ -38,7 +38,7 @@ async fn write(
     backend.write(&FileWrite { path: path.to_owned(), bytes: text.as_bytes().to_vec(), condition }).await
 }
 
-async fn text(backend: &Backend, path: &str) -> String {
+async fn text(backend: &BackendUnderTest, path: &str) -> String {
     let read = backend.read(path, ENOUGH).await.expect("the file is read");
     String::from_utf8(read.bytes).expect("a text")
 }
@@ -51,7 +51,7 @@ fn grep(expression: &str) -> GrepRequest {
     GrepRequest { expression: expression.to_owned(), ignore_case: false, path: String::new(), files: None, most: 100 }
 }
 
-pub(super) async fn a_file_is_written_and_read_whole(backend: Backend) {
+pub(super) async fn a_file_is_written_and_read_whole(backend: BackendUnderTest) {
     let version = write(&backend, "a/b/c.txt", "one\n", FileCondition::Absent).await.expect("it is written");
     let read = backend.read("a/b/c.txt", ENOUGH).await.expect("it is read");
     assert_eq!((read.bytes.as_slice(), &read.version), (&b"one\n"[..], &version));
@@ -64,7 +64,7 @@ pub(super) async fn a_file_is_written_and_read_whole(backend: Backend) {
     assert!(matches!(backend.read("a/b/c.txt/d", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
 }
 
-pub(super) async fn a_write_holds_to_its_condition(backend: Backend) {
+pub(super) async fn a_write_holds_to_its_condition(backend: BackendUnderTest) {
     let first = write(&backend, "f", "one", FileCondition::Absent).await.expect("it is written");
     let again = write(&backend, "f", "two", FileCondition::Absent).await;
     assert_eq!(again, Err(ExecutionError::Changed { path: "f".to_owned() }));
@@ -83,7 +83,7 @@ pub(super) async fn a_write_holds_to_its_condition(backend: Backend) {
     );
 }
 
-pub(super) async fn of_many_writers_one_wins(backend: Backend) {
+pub(super) async fn of_many_writers_one_wins(backend: BackendUnderTest) {
     let first = write(&backend, "f", "0", FileCondition::Absent).await.expect("it is written");
     let texts: Vec<String> = (1..=8).map(|n| n.to_string()).collect();
     let writes = texts.iter().map(|text| write(&backend, "f", text, FileCondition::Is(first.clone())));
@@ -93,7 +93,7 @@ pub(super) async fn of_many_writers_one_wins(backend: Backend) {
     assert_eq!(Some(text(&backend, "f").await), winner);
 }
 
-pub(super) async fn nothing_leaves_the_workspace(backend: Backend) {
+pub(super) async fn nothing_leaves_the_workspace(backend: BackendUnderTest) {
     prepared(&backend, "ln -s /etc etc; ln -s /etc/passwd passwd; ln -s ../.. up; ln -s loop loop; mkdir d; ln -s d inside; echo x > d/f").await;
     for path in ["/etc/passwd", "../x", "d/../../x", "etc/passwd", "passwd", "up/x", "up", "loop", "d\0f"] {
         let read = backend.read(path, ENOUGH).await;
@@ -120,7 +120,7 @@ pub(super) async fn nothing_leaves_the_workspace(backend: Backend) {
     }
 }
 
-pub(super) async fn what_is_no_file_is_not_opened(backend: Backend) {
+pub(super) async fn what_is_no_file_is_not_opened(backend: BackendUnderTest) {
     prepared(&backend, "mkdir folder; mkfifo pipe; ln -s pipe link").await;
     for path in ["folder", "pipe", "link", "."] {
         let read = backend.read(path, ENOUGH).await;
@@ -132,7 +132,7 @@ pub(super) async fn what_is_no_file_is_not_opened(backend: Backend) {
     assert!(found.lines.is_empty(), "a pipe is not waited for");
 }
 
-pub(super) async fn a_file_that_is_too_large_is_not_read(backend: Backend) {
+pub(super) async fn a_file_that_is_too_large_is_not_read(backend: BackendUnderTest) {
     large_files(&backend, 20 << 20).await;
     assert_eq!(backend.read("ten", 10).await.expect("it is read").bytes, b"0123456789");
     assert!(matches!(backend.read("ten", 9).await, Err(ExecutionError::TooLarge { size: 10, .. })));
@@ -140,18 +140,18 @@ pub(super) async fn a_file_that_is_too_large_is_not_read(backend: Backend) {
     assert_eq!((found.lines.len(), found.skipped), (1, vec!["huge".to_owned()]));
 }
 
-pub(super) async fn a_file_of_a_gigabyte_is_not_read(backend: Backend) {
+pub(super) async fn a_file_of_a_gigabyte_is_not_read(backend: BackendUnderTest) {
     large_files(&backend, 1 << 30).await;
 }
 
 /// Nothing of a file of `size` bytes is read, and the search leaves it out.
-async fn large_files(backend: &Backend, size: u64) {
+async fn large_files(backend: &BackendUnderTest, size: u64) {
     prepared(backend, &format!("truncate -s {size} huge; printf 0123456789 > ten")).await;
     let read = backend.read("huge", ENOUGH).await;
     assert_eq!(read, Err(ExecutionError::TooLarge { path: "huge".to_owned(), size, limit: ENOUGH }));
 }
 
-pub(super) async fn what_runs_keep_is_not_seen(backend: Backend) {
+pub(super) async fn what_runs_keep_is_not_seen(backend: BackendUnderTest) {
     prepared(&backend, "mkdir -p .openharness/data .openharness/memory; echo key > .openharness/data/secret; echo key > .openharness/memory/m.md; ln -s .openharness/data/secret s; ln -s .openharness/data d").await;
     for path in [".openharness/data/secret", "s", "d/secret", ".openharness/data"] {
         let read = backend.read(path, ENOUGH).await;
@@ -163,7 +163,7 @@ pub(super) async fn what_runs_keep_is_not_seen(backend: Backend) {
     assert_eq!(backend.glob(&glob("**/secret")).await.expect("it is searched").paths, [""; 0]);
 }
 
-pub(super) async fn definitions_are_not_changed(backend: Backend) {
+pub(super) async fn definitions_are_not_changed(backend: BackendUnderTest) {
     prepared(&backend, "mkdir -p .openharness/agents; echo a > .openharness/agents/a.md; ln -s .openharness/agents/a.md alias; ln -s .openharness o").await;
     for path in [".openharness/agents/b.md", ".openharness/settings.yaml", "o/settings.yaml"] {
         let written = write(&backend, path, "x", FileCondition::Absent).await;
@@ -177,7 +177,7 @@ pub(super) async fn definitions_are_not_changed(backend: Backend) {
     prepared(&backend, "! test -e .openharness/settings.yaml && ! test -e .openharness/agents/b.md").await;
 }
 
-pub(super) async fn files_are_found_by_pattern(backend: Backend) {
+pub(super) async fn files_are_found_by_pattern(backend: BackendUnderTest) {
     prepared(&backend, "mkdir -p src/deep .git; touch a.rs src/b.rs src/deep/c.rs src/d.txt .git/e.rs").await;
     let found = async |pattern: &str, folder: &str, most: usize| {
         let request = GlobRequest { pattern: pattern.to_owned(), folder: folder.to_owned(), most };
@@ -195,7 +195,7 @@ pub(super) async fn files_are_found_by_pattern(backend: Backend) {
     assert!(matches!(nowhere, Err(ExecutionError::NotFound { .. })), "{nowhere:?}");
 }
 
-pub(super) async fn lines_are_found_by_expression(backend: Backend) {
+pub(super) async fn lines_are_found_by_expression(backend: BackendUnderTest) {
     prepared(
         &backend,
         "mkdir src; printf 'one\\nTwo\\nthree\\n' > src/a.txt; printf 'two\\r\\n' > b.md; printf 'two\\0' > binary",
@@ -219,7 +219,7 @@ pub(super) async fn lines_are_found_by_expression(backend: Backend) {
     assert!(matches!(many, Err(ExecutionError::InvalidRequest { .. })), "{many:?}");
 }
 
-pub(super) async fn a_command_says_what_came_of_it(backend: Backend) {
+pub(super) async fn a_command_says_what_came_of_it(backend: BackendUnderTest) {
     let outcome = run(&backend, "echo out; echo err >&2; exit 3").await;
     assert_eq!(outcome.end, CommandEnd::Exited { status: 3 });
     assert_eq!((outcome.stdout.text.as_str(), outcome.stderr.text.as_str()), ("out\n", "err\n"));
@@ -240,7 +240,7 @@ pub(super) async fn a_command_says_what_came_of_it(backend: Backend) {
     assert_eq!((bytes.stdout.text.as_str(), bytes.stdout.bytes), ("a\u{fffd}b", 3));
 }
 
-pub(super) async fn a_command_has_an_environment_of_its_own(backend: Backend) {
+pub(super) async fn a_command_has_an_environment_of_its_own(backend: BackendUnderTest) {
     let mut command = ShellCommand::new("env | cut -d= -f1 | sort");
     command.environment = vec![("GIVEN".to_owned(), "value".into())];
     let outcome = backend.run(&command).await.expect("it runs");
@@ -251,7 +251,7 @@ pub(super) async fn a_command_has_an_environment_of_its_own(backend: Backend) {
     assert!(!format!("{command:?}").contains("value"), "values are not shown");
 }
 
-pub(super) async fn output_without_end_is_ended(backend: Backend) {
+pub(super) async fn output_without_end_is_ended(backend: BackendUnderTest) {
     let limits = CommandLimits { kept_output: 1000, most_output: 1 << 20, ..CommandLimits::default() };
     let outcome = run_within(&backend, "yes", limits).await;
     assert_eq!(outcome.end, CommandEnd::TooMuchOutput);
@@ -261,7 +261,7 @@ pub(super) async fn output_without_end_is_ended(backend: Backend) {
     assert_eq!((many.end, many.stderr.text.as_str()), (CommandEnd::Exited { status: 0 }, "end\n"));
 }
 
-pub(super) async fn a_command_that_ignores_signals_is_ended(backend: Backend) {
+pub(super) async fn a_command_that_ignores_signals_is_ended(backend: BackendUnderTest) {
     let limits = CommandLimits { time: Duration::from_millis(300), ..CommandLimits::default() };
     let stubborn =
         "trap '' TERM INT HUP; echo begun; (trap '' TERM; while :; do sleep 1; done) & while :; do sleep 1; done";
@@ -275,7 +275,7 @@ pub(super) async fn a_command_that_ignores_signals_is_ended(backend: Backend) {
 }
 
 /// Command lines that are running and contain `needle`.
-async fn alive(backend: &Backend, needle: &str) -> String {
+async fn alive(backend: &BackendUnderTest, needle: &str) -> String {
     // The needle is taken apart, so that the search does not find itself.
     let (first, rest) = needle.split_at(1);
     let search =
@@ -283,7 +283,7 @@ async fn alive(backend: &Backend, needle: &str) -> String {
     run(backend, &search).await.stdout.text
 }
 
-pub(super) async fn nothing_of_a_command_is_left(backend: Backend) {
+pub(super) async fn nothing_of_a_command_is_left(backend: BackendUnderTest) {
     let outcome =
         run(&backend, "sleep 4711 & setsid sleep 4712 & (setsid sh -c 'sleep 4713 & sleep 4714' &) ; echo done").await;
     assert_eq!((outcome.end, outcome.stdout.text.as_str()), (CommandEnd::Exited { status: 0 }, "done\n"));
@@ -292,7 +292,7 @@ pub(super) async fn nothing_of_a_command_is_left(backend: Backend) {
     }
 }
 
-pub(super) async fn a_dropped_command_is_ended(backend: Backend) {
+pub(super) async fn a_dropped_command_is_ended(backend: BackendUnderTest) {
     let command = ShellCommand::new("echo $$ > id; sleep 4715 & sleep 4716");
     let waits = async {
         while backend.read("id", ENOUGH).await.map_or(true, |read| read.bytes.is_empty()) {
@@ -308,7 +308,7 @@ pub(super) async fn a_dropped_command_is_ended(backend: Backend) {
     }
 }
 
-pub(super) async fn a_fork_bomb_is_ended(backend: Backend) {
+pub(super) async fn a_fork_bomb_is_ended(backend: BackendUnderTest) {
     let limits = CommandLimits { processes: 40, time: Duration::from_secs(30), ..CommandLimits::default() };
     let outcome =
         run_within(&backend, "bomb() { sleep 4717 & sleep 0.01; bomb | bomb & }; bomb; sleep 20", limits).await;
@@ -321,14 +321,14 @@ pub(super) async fn a_fork_bomb_is_ended(backend: Backend) {
     assert_eq!(alive(&backend, "sleep 4718").await, "");
 }
 
-pub(super) async fn memory_without_end_is_ended(backend: Backend) {
+pub(super) async fn memory_without_end_is_ended(backend: BackendUnderTest) {
     let limits = CommandLimits { memory: 64 << 20, time: Duration::from_secs(30), ..CommandLimits::default() };
     let outcome = run_within(&backend, "head -c 1G /dev/zero | tr '\\0' x | sort > /dev/null || exit 9; x=$(head -c 200M /dev/zero | tr '\\0' x); echo ${#x}", limits).await;
     assert!(!outcome.end.is_success(), "{outcome:?}");
     assert_ne!(outcome.end, CommandEnd::TimedOut);
 }
 
-pub(super) async fn a_command_that_makes_no_sense_is_refused(backend: Backend) {
+pub(super) async fn a_command_that_makes_no_sense_is_refused(backend: BackendUnderTest) {
     let invalid = |ran: Result<CommandOutcome, ExecutionError>| {
         assert!(matches!(ran, Err(ExecutionError::InvalidRequest { .. })), "{ran:?}");
     };

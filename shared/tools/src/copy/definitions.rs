@@ -15,12 +15,12 @@ const BOUNDS: Bounds = Bounds { depth: 4, values: 80_003 };
 pub(super) type Definitions = BTreeMap<String, Vec<u8>>;
 
 #[derive(Deserialize)]
-struct Archive {
-    files: Vec<ArchivedFile>,
+struct DefinitionsArchive {
+    files: Vec<DefinitionFile>,
 }
 
 #[derive(Deserialize)]
-struct ArchivedFile {
+struct DefinitionFile {
     path: String,
     #[serde(default)]
     text: Option<String>,
@@ -31,7 +31,7 @@ struct ArchivedFile {
 /// The files of the bundle in `bytes`.
 pub(super) fn read(bytes: &[u8]) -> Result<Definitions, ExecutionError> {
     let broken = |reason: String| ExecutionError::Denied { reason: format!("the bundle cannot be read: {reason}") };
-    let archive: Archive = dormouse_json::read(bytes, BOUNDS).map_err(|error| broken(error.to_string()))?;
+    let archive: DefinitionsArchive = dormouse_json::read(bytes, BOUNDS).map_err(|error| broken(error.to_string()))?;
     let mut files = Definitions::new();
     for file in archive.files {
         let content = match (file.text, file.base64) {

@@ -7,7 +7,7 @@ use dormouse_ports::{Fetch, FetchLimits, FetchRequest, FetchResponse, Method};
 
 use super::CopyLimits;
 use super::definitions::{self, Definitions};
-use super::tree::Tree;
+use super::tree::FileTree;
 
 /// Time of one attempt, and attempts at one request.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -51,18 +51,18 @@ impl<'a> Exchange<'a> {
     }
 
     /// The files, and the version of them; none where none were written.
-    pub(super) async fn files(&self) -> Result<(Tree, Option<String>), ExecutionError> {
+    pub(super) async fn files(&self) -> Result<(FileTree, Option<String>), ExecutionError> {
         let most = usize::try_from(self.limits.bytes + AROUND).unwrap_or(usize::MAX);
         let answer = self.send(&FetchRequest::new(Method::Get, &self.files), most).await?;
         match (answer.status, answer.version) {
-            (404, _) => Ok((Tree::default(), None)),
-            (200, Some(version)) => Ok((Tree::from_bytes(&answer.body, self.limits)?, Some(version))),
+            (404, _) => Ok((FileTree::default(), None)),
+            (200, Some(version)) => Ok((FileTree::from_bytes(&answer.body, self.limits)?, Some(version))),
             (status, _) => Err(refused("the files of the workspace cannot be read", status, false)),
         }
     }
 
     /// Writes `tree`, where `version` is the one that is there still.
-    pub(super) async fn write(&self, tree: &Tree, version: Option<&str>) -> Result<Written, ExecutionError> {
+    pub(super) async fn write(&self, tree: &FileTree, version: Option<&str>) -> Result<Written, ExecutionError> {
         let mut request = FetchRequest::new(Method::Put, &self.written);
         request.body = tree.to_bytes()?;
         let request = match version {
@@ -81,13 +81,13 @@ impl<'a> Exchange<'a> {
 
     /// Sends `request` until an answer comes that is final. A write that is repeated may meet its own first attempt, which
     /// is a conflict.
-    async fn send(&self, request: &FetchRequest, most: usize) -> Result<Answer, ExecutionError> {
+    async fn send(&self, request: &FetchRequest, most: usize) -> Result<ExchangeAnswer, ExecutionError> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let mut request = request.clone();
             request.limits = FetchLimits { total: WITHIN, idle: WITHIN, most_bytes: most };
             let sent = match self.fetch.fetch(request).await {
-                Ok(response) => Answer::of(response, most).await,
+                Ok(response) => ExchangeAnswer::of(response, most).await,
                 Err(error) => Err(error),
             };
             match sent {
@@ -101,13 +101,13 @@ impl<'a> Exchange<'a> {
     }
 }
 
-struct Answer {
+struct ExchangeAnswer {
     status: u16,
     version: Option<String>,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl ExchangeAnswer {
     async fn of(response: FetchResponse, most: usize) -> Result<Self, dormouse_ports::FetchError> {
         let version = response.header("etag").map(str::to_owned);
         Ok(Self { status: response.status, version, body: response.whole(most).await? })

@@ -22,7 +22,7 @@ const LEVEL: i32 = 1;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
+enum TreeEntry {
     Folder,
     Link(String),
     Pipe,
@@ -31,53 +31,55 @@ enum Entry {
 
 /// The files of a workspace that are no definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tree(BTreeMap<String, Entry>);
+pub(super) struct FileTree(BTreeMap<String, TreeEntry>);
 
 /// The beginning of an archive: what comes behind it.
 #[derive(Serialize, Deserialize)]
-struct Index {
+struct ArchiveHead {
     format: u32,
-    entries: Vec<Listed>,
+    entries: Vec<ListedPath>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Listed {
+enum ListedPath {
     Folder { path: String },
     Link { path: String, target: String },
     Pipe { path: String },
     File { path: String, mode: u32, size: u64 },
 }
 
-impl Tree {
+impl FileTree {
     /// The files in `root` that are none of `definitions`. Links are kept as they are and never followed; devices and
     /// sockets are left out.
     pub(super) fn of(root: &Path, definitions: &Definitions, limits: CopyLimits) -> Result<Self, ExecutionError> {
         let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
         let folders = definitions.keys().flat_map(|path| folders_of(path)).collect();
-        let mut walk = Walk { definitions, folders, limits, bytes: 0, found: BTreeMap::new() };
+        let mut walk = TreeWalk { definitions, folders, limits, bytes: 0, found: BTreeMap::new() };
         walk.folder(&dir, "", 0)?;
         Ok(Self(walk.found))
     }
 
     /// Its bytes; the same for the same files.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ExecutionError> {
-        let listed = |(path, entry): (&String, &Entry)| match entry {
-            Entry::Folder => Listed::Folder { path: path.clone() },
-            Entry::Link(target) => Listed::Link { path: path.clone(), target: target.clone() },
-            Entry::Pipe => Listed::Pipe { path: path.clone() },
-            Entry::File { mode, bytes } => {
-                Listed::File { path: path.clone(), mode: *mode, size: u64::try_from(bytes.len()).unwrap_or(u64::MAX) }
-            }
+        let listed = |(path, entry): (&String, &TreeEntry)| match entry {
+            TreeEntry::Folder => ListedPath::Folder { path: path.clone() },
+            TreeEntry::Link(target) => ListedPath::Link { path: path.clone(), target: target.clone() },
+            TreeEntry::Pipe => ListedPath::Pipe { path: path.clone() },
+            TreeEntry::File { mode, bytes } => ListedPath::File {
+                path: path.clone(),
+                mode: *mode,
+                size: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            },
         };
-        let index = Index { format: FORMAT, entries: self.0.iter().map(listed).collect() };
+        let index = ArchiveHead { format: FORMAT, entries: self.0.iter().map(listed).collect() };
         let index = serde_json::to_vec(&index).map_err(|error| failed(&error.into()))?;
         let written = (|| {
             let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
             encoder.write_all(&u64::try_from(index.len()).unwrap_or(u64::MAX).to_le_bytes())?;
             encoder.write_all(&index)?;
             for entry in self.0.values() {
-                if let Entry::File { bytes, .. } = entry {
+                if let TreeEntry::File { bytes, .. } = entry {
                     encoder.write_all(bytes)?;
                 }
             }
@@ -100,23 +102,23 @@ impl Tree {
         let mut index = Vec::new();
         (&mut from).take(length).read_to_end(&mut index).map_err(|error| broken(&error.to_string()))?;
         let bounds = Bounds { depth: 4, values: limits.entries * 5 + 4 };
-        let index: Index = dormouse_json::read(&index, bounds).map_err(|error| broken(&error.to_string()))?;
+        let index: ArchiveHead = dormouse_json::read(&index, bounds).map_err(|error| broken(&error.to_string()))?;
         if index.format != FORMAT {
             return Err(broken("they have the format of another version"));
         }
         let mut tree = BTreeMap::new();
         for listed in index.entries {
             let (path, entry) = match listed {
-                Listed::Folder { path } => (path, Entry::Folder),
-                Listed::Link { path, target } => (path, Entry::Link(target)),
-                Listed::Pipe { path } => (path, Entry::Pipe),
-                Listed::File { path, mode, size } => {
+                ListedPath::Folder { path } => (path, TreeEntry::Folder),
+                ListedPath::Link { path, target } => (path, TreeEntry::Link(target)),
+                ListedPath::Pipe { path } => (path, TreeEntry::Pipe),
+                ListedPath::File { path, mode, size } => {
                     let mut bytes = Vec::new();
                     (&mut from).take(size).read_to_end(&mut bytes).map_err(|error| broken(&error.to_string()))?;
                     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) != size {
                         return Err(broken("their end is missing"));
                     }
-                    (path, Entry::File { mode, bytes })
+                    (path, TreeEntry::File { mode, bytes })
                 }
             };
             tree.insert(path, entry);
@@ -153,16 +155,16 @@ fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
-struct Walk<'d> {
+struct TreeWalk<'d> {
     definitions: &'d Definitions,
     /// The folders in which definitions are.
     folders: BTreeSet<&'d str>,
     limits: CopyLimits,
     bytes: u64,
-    found: BTreeMap<String, Entry>,
+    found: BTreeMap<String, TreeEntry>,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     fn folder(&mut self, dir: &Dir, path: &str, depth: usize) -> Result<(), ExecutionError> {
         if depth > DEEPEST {
             return Err(too_much(&format!("more than {DEEPEST} folders in each other")));
@@ -181,16 +183,16 @@ impl Walk<'_> {
             if kind.is_dir() {
                 let below = dir.open_dir(&name).map_err(|error| failed(&error))?;
                 if !self.folders.contains(inner.as_str()) {
-                    self.found.insert(inner.clone(), Entry::Folder);
+                    self.found.insert(inner.clone(), TreeEntry::Folder);
                 }
                 self.folder(&below, &inner, depth + 1)?;
             } else if kind.is_symlink() {
                 let target = dir.read_link_contents(&name).map_err(|error| failed(&error))?;
                 if let Some(target) = target.to_str() {
-                    self.found.insert(inner, Entry::Link(target.to_owned()));
+                    self.found.insert(inner, TreeEntry::Link(target.to_owned()));
                 }
             } else if kind.is_fifo() {
-                self.found.insert(inner, Entry::Pipe);
+                self.found.insert(inner, TreeEntry::Pipe);
             } else if kind.is_file() {
                 let file = self.file(dir, &name)?;
                 self.found.insert(inner, file);
@@ -199,7 +201,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn file(&mut self, dir: &Dir, name: &str) -> Result<Entry, ExecutionError> {
+    fn file(&mut self, dir: &Dir, name: &str) -> Result<TreeEntry, ExecutionError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(O_NONBLOCK);
         let file = dir.open_with(name, &options).map_err(|error| failed(&error))?;
@@ -216,16 +218,16 @@ impl Walk<'_> {
             return Err(refused());
         }
         self.bytes += size;
-        Ok(Entry::File { mode: metadata.permissions().mode() & 0o777, bytes })
+        Ok(TreeEntry::File { mode: metadata.permissions().mode() & 0o777, bytes })
     }
 }
 
 /// Makes the files of `definitions` and of `tree` in the empty folder `root`. What stands in the way of a definition is
 /// left out.
-pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &Tree) -> Result<(), ExecutionError> {
+pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &FileTree) -> Result<(), ExecutionError> {
     let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(|error| failed(&error))?;
     for (path, bytes) in definitions {
-        make(&dir, path, &Entry::File { mode: 0o644, bytes: bytes.clone() }).map_err(|error| failed(&error))?;
+        make(&dir, path, &TreeEntry::File { mode: 0o644, bytes: bytes.clone() }).map_err(|error| failed(&error))?;
     }
     for (path, entry) in &tree.0 {
         match make(&dir, path, entry) {
@@ -238,22 +240,22 @@ pub(super) fn lay_out(root: &Path, definitions: &Definitions, tree: &Tree) -> Re
 }
 
 /// Makes `entry`, which is not there yet; no link is followed out of `dir`.
-fn make(dir: &Dir, path: &str, entry: &Entry) -> io::Result<()> {
+fn make(dir: &Dir, path: &str, entry: &TreeEntry) -> io::Result<()> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if !folder.is_empty() {
         dir.create_dir_all(folder)?;
     }
     match entry {
-        Entry::Folder => match dir.create_dir(path) {
+        TreeEntry::Folder => match dir.create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made,
         },
-        Entry::Link(target) => dir.symlink_contents(target, path),
-        Entry::Pipe => {
+        TreeEntry::Link(target) => dir.symlink_contents(target, path),
+        TreeEntry::Pipe => {
             let below = if folder.is_empty() { dir.try_clone()? } else { dir.open_dir(folder)? };
             nix::unistd::mkfifoat(&below, name, Mode::from_bits_truncate(0o600)).map_err(io::Error::from)
         }
-        Entry::File { mode, bytes } => {
+        TreeEntry::File { mode, bytes } => {
             let mut file = dir.open_with(path, OpenOptions::new().write(true).create_new(true))?;
             file.write_all(bytes)?;
             file.set_permissions(Permissions::from_mode(*mode))
@@ -278,9 +280,9 @@ fn failed(error: &io::Error) -> ExecutionError {
 mod tests {
     use super::*;
 
-    fn tree(files: &[(&str, &str)]) -> Tree {
-        let file = |text: &str| Entry::File { mode: 0o644, bytes: text.as_bytes().to_vec() };
-        Tree(files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect())
+    fn tree(files: &[(&str, &str)]) -> FileTree {
+        let file = |text: &str| TreeEntry::File { mode: 0o644, bytes: text.as_bytes().to_vec() };
+        FileTree(files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect())
     }
 
     #[test]
@@ -298,16 +300,16 @@ mod tests {
     #[test]
     fn an_archive_is_read_as_it_was_written_and_nothing_else_is() {
         let mut files = tree(&[("a/b", "text"), ("c", "")]);
-        files.0.insert("a".to_owned(), Entry::Folder);
-        files.0.insert("l".to_owned(), Entry::Link("/etc/passwd".to_owned()));
-        files.0.insert("p".to_owned(), Entry::Pipe);
+        files.0.insert("a".to_owned(), TreeEntry::Folder);
+        files.0.insert("l".to_owned(), TreeEntry::Link("/etc/passwd".to_owned()));
+        files.0.insert("p".to_owned(), TreeEntry::Pipe);
         let bytes = files.to_bytes().expect("bytes");
-        assert_eq!(Tree::from_bytes(&bytes, CopyLimits::default()), Ok(files));
+        assert_eq!(FileTree::from_bytes(&bytes, CopyLimits::default()), Ok(files));
         for broken in [&bytes[..bytes.len() - 4], b"nothing", b""] {
-            assert!(matches!(Tree::from_bytes(broken, CopyLimits::default()), Err(ExecutionError::Denied { .. })));
+            assert!(matches!(FileTree::from_bytes(broken, CopyLimits::default()), Err(ExecutionError::Denied { .. })));
         }
         let few = CopyLimits { entries: 1, ..CopyLimits::default() };
-        assert!(Tree::from_bytes(&bytes, few).is_err());
+        assert!(FileTree::from_bytes(&bytes, few).is_err());
     }
 
     #[test]
@@ -316,7 +318,7 @@ mod tests {
         let root = place.path().join("root");
         std::fs::create_dir(&root).expect("a folder");
         let mut files = tree(&[("out/x", "x"), (".openharness/agents/a.md", "mine"), ("ok", "1")]);
-        files.0.insert("out".to_owned(), Entry::Link("..".to_owned()));
+        files.0.insert("out".to_owned(), TreeEntry::Link("..".to_owned()));
         let definitions = Definitions::from([(".openharness/agents/a.md".to_owned(), b"theirs".to_vec())]);
         assert!(lay_out(&root, &definitions, &files).is_err(), "an entry below a link that leads out");
         assert!(!place.path().join("x").exists());

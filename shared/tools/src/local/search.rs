@@ -103,16 +103,16 @@ fn walk(place: &Place, folder: &str, visit: &mut dyn FnMut(&str) -> bool) -> Res
         false => place.dir.open_dir(folder),
     };
     let dir = dir.map_err(|error| failed(&error, folder))?;
-    let mut walk = Walk { visit, left: MOST_ENTRIES };
+    let mut walk = SearchWalk { visit, left: MOST_ENTRIES };
     Ok(!walk.folder(&dir, folder, 0))
 }
 
-struct Walk<'v> {
+struct SearchWalk<'v> {
     visit: &'v mut dyn FnMut(&str) -> bool,
     left: usize,
 }
 
-impl Walk<'_> {
+impl SearchWalk<'_> {
     /// False when the walk is to end.
     fn folder(&mut self, dir: &Dir, path: &str, depth: usize) -> bool {
         // A folder that may not be read has no files for us.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::schema;
 
-type Run = dyn Fn(&ToolCall) -> BoxFuture<'static, Result<ToolReply, ToolError>> + Send + Sync;
+type RunTool = dyn Fn(&ToolCall) -> BoxFuture<'static, Result<ToolReply, ToolError>> + Send + Sync;
 
 /// A tool that is declared in Rust.
 ///
@@ -42,7 +42,7 @@ pub struct RustTool(ToolSpec);
 #[derive(Clone)]
 pub struct RunnableTool {
     spec: ToolSpec,
-    run: Arc<Run>,
+    run: Arc<RunTool>,
 }
 
 impl RustTool {

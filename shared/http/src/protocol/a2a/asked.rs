@@ -20,7 +20,7 @@ const PAGES: usize = 10;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SendParams {
-    message: Sent,
+    message: SentMessage,
     #[serde(default)]
     configuration: Configuration,
     #[serde(default)]
@@ -36,7 +36,7 @@ struct Configuration {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct SentMessage {
     message_id: String,
     parts: Vec<Map>,
     context_id: Option<String>,
