@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use dormouse_receipts::{Draft, Export, Keys, Map, Receipt, SigningKey, canonical, example};
+use dormouse_receipts::{Draft, Export, Keys, Map, PublicKey, Receipt, SigningKey, canonical, example};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
@@ -47,8 +47,30 @@ fn key() -> SigningKey {
     SigningKey::from_seed([7; 32])
 }
 
-/// Files of receipts: sound, random, changed, moved, signed by others.
-fn chains() -> Vec<Vec<String>> {
+/// Instant at which keys are to be believed.
+const AT: &str = "2026-11-24T12:00:00Z";
+
+/// Receipts, and the key that is published with them.
+struct File {
+    key: PublicKey,
+    lines: Vec<String>,
+}
+
+impl File {
+    fn new(lines: Vec<String>) -> Self {
+        Self { key: key().public(), lines }
+    }
+
+    /// One receipt, whose key has its times from `edit`.
+    fn dated(line: &str, edit: impl FnOnce(&mut PublicKey)) -> Self {
+        let mut file = Self::new(vec![line.to_owned()]);
+        edit(&mut file.key);
+        file
+    }
+}
+
+/// Files of receipts: sound, random, changed, moved, signed by others, by keys that are not to be believed.
+fn chains() -> Vec<File> {
     let mut chance = fastrand::Rng::with_seed(19);
     let sealed = |draft: Map, previous: Option<&str>, key: &SigningKey| {
         Draft::new(draft).seal(previous, key).expect("a receipt")
@@ -72,7 +94,43 @@ fn chains() -> Vec<Vec<String>> {
     let mut unsigned = forged.clone();
     unsigned["signatures"] = json!([]);
     let twice = few[0].replace(r#""total":0"#, r#""total":0,"total":0"#);
-    vec![
+    let otherwise = few[0].replace("==\"", "=\"");
+    // The last of 86 letters has four bits that no byte has.
+    let bits = few[0].find("==\"").map_or_else(String::new, |end| {
+        let next = char::from(few[0].as_bytes()[end - 1] + 1);
+        format!("{}{next}{}", &few[0][..end - 1], &few[0][end..])
+    });
+    let signature = |edit: &dyn Fn(&mut Value)| {
+        let mut edited: Value = serde_json::from_str(&few[0]).expect("JSON");
+        edit(&mut edited["signatures"][0]);
+        vec![edited.to_string()]
+    };
+    let mut renamed_key: Value = serde_json::from_str(&few[0]).expect("JSON");
+    renamed_key["issuer"]["public_key_id"] = json!("key_other");
+    let body = renamed_key.as_object().expect("an object");
+    let hash = canonical::hash(body).expect("a hash");
+    renamed_key["signatures"][0]["signature"] = json!(key().sign(hash.as_bytes()));
+    renamed_key["chain"]["receipt_hash"] = json!(hash);
+    let mut late = example("receipt_late");
+    late.insert("issued_at".to_owned(), json!("2026-11-24T12:05:01Z"));
+    let late = sealed(late, None, &key()).text;
+    let time = |text: &str| text.parse().ok();
+    let mut files = vec![
+        File::dated(&few[0], |key| key.revoked_at = time(AT)),
+        File::dated(&few[0], |key| key.revoked_at = time("2026-11-24T12:00:01Z")),
+        File::dated(&few[0], |key| key.retired_at = time("2026-04-24T12:00:00Z")),
+        File::dated(&few[0], |key| key.retired_at = time("2026-04-24T11:59:59Z")),
+        File::dated(&few[0], |key| key.created_at = time("2026-04-25T12:00:00Z")),
+        File::dated(&few[0], |key| key.created_at = time("2026-04-25T12:00:01Z")),
+    ];
+    let others = vec![
+        vec![otherwise],
+        vec![bits],
+        signature(&|one| one["note"] = json!("believe me")),
+        signature(&|one| one["signed_at"] = json!("yesterday")),
+        signature(&|one| one["signed_at"] = json!("2026-04-25T12:00:00.123456789Z")),
+        vec![renamed_key.to_string()],
+        vec![late],
         random,
         changed,
         moved,
@@ -82,7 +140,9 @@ fn chains() -> Vec<Vec<String>> {
         vec![forged.to_string()],
         vec![unsigned.to_string()],
         vec![twice],
-    ]
+    ];
+    files.extend(others.into_iter().map(File::new));
+    files
 }
 
 fn object(chance: &mut fastrand::Rng, depth: usize) -> Map {
@@ -112,11 +172,11 @@ fn number(chance: &mut fastrand::Rng) -> Value {
 }
 
 /// The receipts that the protocol publishes: their hashes are placeholders.
-fn fixtures(folder: &Path) -> Result<Vec<Vec<String>>, Failed> {
+fn fixtures(folder: &Path) -> Result<Vec<File>, Failed> {
     let mut files = Vec::new();
     for name in ["receipts/task-receipt.json", "replay/task-replay-receipt.json"] {
         let value: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name))?)?;
-        files.push(vec![value.to_string()]);
+        files.push(File::new(vec![value.to_string()]));
     }
     Ok(files)
 }
@@ -125,17 +185,21 @@ fn fixtures(folder: &Path) -> Result<Vec<Vec<String>>, Failed> {
 fn in_python(code: &str) -> &str {
     match code {
         "previous_missing" | "out_of_order" | "fork" | "repeated" => "broken_link",
+        // Of the form it knows that of signatures: the hash is over the rest.
+        "unknown_field" | "wrong_field" => "malformed",
         other => other,
     }
 }
 
-fn compare(python: &Path, files: &[Vec<String>]) -> Result<(), Failed> {
+fn compare(python: &Path, files: &[File]) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
-    for (at, lines) in files.iter().enumerate() {
+    for (at, File { key, lines }) in files.iter().enumerate() {
         let file = folder.path().join(format!("{at}.jsonl"));
-        let content = format!("{}\n{}\n", Export::line_of_keys(&Keys::from([key().public()])), lines.join("\n"));
+        let content = format!("{}\n{}\n", Export::line_of_keys(&Keys::from([key.clone()])), lines.join("\n"));
         std::fs::write(&file, &content)?;
-        let output = Command::new(python).arg(root().join("conformance/receipts.py")).arg(&file).output()?;
+        let mut verifier = Command::new(python);
+        verifier.arg(root().join("conformance/receipts.py")).arg(&file).args(["--at", AT]);
+        let output = verifier.output()?;
         let theirs: Vec<Value> =
             String::from_utf8(output.stdout)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         if theirs.len() != lines.len() {
@@ -144,7 +208,7 @@ fn compare(python: &Path, files: &[Vec<String>]) -> Result<(), Failed> {
             );
         }
         let export = Export::parse(content.as_bytes())?;
-        let report = export.verify(&export.keys, "2026-11-24T12:00:00Z".parse()?);
+        let report = export.verify(&export.keys, AT.parse()?);
         assert_eq!(output.status.success(), report.is_sound(), "file {at}");
         for (place, (ours, theirs)) in export.receipts.iter().zip(&theirs).enumerate() {
             if let Ok(ours) = ours {
