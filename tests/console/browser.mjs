@@ -74,6 +74,10 @@ async function tab({ server, base = server?.base, key = server?.key, size = WIDE
   if (process.env.ASSETS) await fromDisk(page);
   page.base = base;
   if (key) await page.addInitScript((kept) => { if (!sessionStorage.getItem("left")) sessionStorage.setItem("dormouse-key", kept); }, key);
+  await page.addInitScript(() => {
+    globalThis.shifts = [];
+    new PerformanceObserver((list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) globalThis.shifts.push([one.value, one.sources.map((source) => source.node?.className || source.node?.nodeName)]); }).observe({ type: "layout-shift", buffered: true });
+  });
   page.open = async (to) => { await page.goto(base + to); return page; };
   page.sees = (text) => page.getByText(text).first().waitFor();
   page.button = (name) => page.getByRole("button", { name, exact: true });
@@ -87,6 +91,7 @@ const KINDS = { js: "text/javascript", css: "text/css", svg: "image/svg+xml", ht
 async function fromDisk(page) {
   await page.route((url) => url.pathname.startsWith("/console"), async (route) => {
     const name = path.basename(new URL(route.request().url()).pathname);
+    if (name.endsWith(".json")) { await route.continue().catch(() => {}); return; }
     const file = path.join(process.env.ASSETS, fs.existsSync(path.join(process.env.ASSETS, name)) && name.includes(".") ? name : "index.html");
     const response = await route.fetch().catch(() => null);
     if (response) await route.fulfill({ status: 200, headers: { ...response.headers(), "content-type": KINDS[file.split(".").pop()] }, body: fs.readFileSync(file) }).catch(() => {});
@@ -99,6 +104,9 @@ export async function accessible(page, where) {
   const found = await page.evaluate(async () => (await globalThis.axe.run(document, { resultTypes: ["violations"] })).violations.map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`));
   if (found.length > 0) throw new Error(`${where}: ${found.join("\n")}`);
 }
+
+/** How far what stood on the page has moved by itself: the sum, and what moved. */
+export const shifted = (page) => page.evaluate(() => ({ sum: globalThis.shifts.reduce((all, [value]) => all + value, 0), what: globalThis.shifts }));
 
 export const picture = (page, name) => page.screenshot({ path: path.join(process.env.PICTURES, `${name}.png`) });
 

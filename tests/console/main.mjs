@@ -1,7 +1,12 @@
 // The checks, in order. Two servers: the agents that ship, and an assistant with a scripted model and a tool.
 
+import { execFileSync } from "node:child_process";
 import { assistant, cable, dormouse, dormouseWith, endAll, expense, issuer, rest, said, session, task, until } from "./world.mjs";
-import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture, sizes, summary } from "./browser.mjs";
+import { PHONE, WIDE, accessible, browser, check, equal, faults, holds, picture, shifted, sizes, summary } from "./browser.mjs";
+
+import { HOSTILE, hostile } from "./agents.mjs";
+import { keyboard } from "./keyboard.mjs";
+import { states } from "./states.mjs";
 
 const SLEEPERS = Number(process.env.SLEEPERS || 10000);
 
@@ -98,6 +103,7 @@ await check("empty views teach", async (tab) => {
   const page = await tab({ server: clerk });
   await page.open("/console/inbox");
   await page.sees("Nothing waits for you");
+  await page.sees("dormouse dev --workspace helper");
   await picture(page, "empty-inbox");
   await page.open("/console/asleep");
   await page.sees("Nothing sleeps");
@@ -111,7 +117,8 @@ await check("approve", async (tab) => {
   const page = await tab({ server: shipped });
   await page.open("/console/inbox");
   await page.getByRole("link", { name: /a chair to approve/ }).click();
-  await page.sees("If nobody answers:");
+  await page.sees(/until \d+ \w+ 2026, .*: it goes on by itself with what stands below/);
+  await page.sees("timed_out");
   await page.sees("head of finance");
   await page.button("Approve").click();
   await page.sees("Answered. It went on and has completed.");
@@ -401,12 +408,15 @@ await check("somebody without a key answers by the link, and sees no more than t
   const asked = [];
   const page = await tab({ server: shipped, key: null, size: PHONE });
   page.on("request", (request) => asked.push(request.url()));
+  const given = [];
+  page.on("response", async (response) => { if (response.url().includes("/invocations/")) given.push(await response.json()); });
   await page.open(address);
   await page.sees("Ada asks for EUR 120.00 for a link");
-  await page.sees("If nobody answers:");
+  await page.sees(/until \d+ \w+ 2026, .*\(in 2 d 23 h\): it goes on by itself with what stands below/);
   const shown = await page.locator("body").innerText();
   holds(!shown.includes("amount_cents") && !shown.includes("result"), "nothing of the state");
   holds(!asked.some((url) => url.includes(token)), "the token is in no address that is sent");
+  equal([given.length, given.some((one) => "state" in one || JSON.stringify(one).includes("amount_cents"))], [1, false], "answers that the page was given, and whether they hold the state");
   await accessible(page, "link");
   await picture(page, "link-phone-light");
   await page.getByLabel(/Your name/).fill("Grace <b>Hopper</b>");
@@ -425,8 +435,6 @@ await check("somebody without a key answers by the link, and sees no more than t
   await cut.open(`/console/answer/${other.invocation_id}`);
   await cut.sees("This link is not whole");
 });
-
-const HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egnp.exe\u001b[31mred\u0007\u0000\"'>{{7*7}}";
 
 await check("hostile content is text, everywhere", async (tab) => {
   const long = `${HOSTILE} ${"long ".repeat(1000)}`;
@@ -450,6 +458,8 @@ await check("hostile content is text, everywhere", async (tab) => {
   await page.getByRole("heading", { name: /U\+202E/ }).waitFor();
   await picture(page, "hostile-phone-light");
 });
+
+await hostile();
 
 await check("a text of 2 MB is shown in pieces", async (tab) => {
   const page = await tab({ server: shipped });
@@ -488,13 +498,12 @@ await check("the keyboard does everything", async (tab) => {
   await page.getByRole("dialog").waitFor();
   await accessible(page, "keys");
   await page.keyboard.press("Escape");
-  await page.keyboard.press("a");
+  await page.keyboard.press("a"); await page.keyboard.press("Enter");
   await page.sees("Answered. It went on and has completed.");
-  await page.keyboard.press("g"); await page.keyboard.press("s");
-  await page.getByRole("heading", { name: "Sessions" }).waitFor();
-  await page.keyboard.press("Tab");
-  holds(await page.evaluate(() => document.activeElement !== document.body), "Tab goes somewhere");
 });
+
+await keyboard(shipped, clerk, ofClerk);
+await states(shipped);
 
 await check("twenty approvals on a phone, one after the other", async (tab) => {
   const left = (await shipped.get("/v1/x-pauses?asks=person&limit=1000")).data;
@@ -517,6 +526,11 @@ await check("a member sees the own tenant's tasks, without the doctor", async (t
   const page = await tab({ server: shipped, key: made.key });
   await page.open("/console/inbox");
   await page.sees("Nothing waits for you");
+  // What the page says to paste does what it says.
+  const line = await page.locator(".command pre").innerText();
+  holds(line.includes("/graphs/expense-approval/turns"), `the lesson: ${line}`);
+  const begun = execFileSync("sh", ["-c", line.replace("KEY", made.key)]).toString();
+  equal(JSON.parse(begun).status, "suspended", "what the lesson begins");
   await page.open("/console/asleep");
   await page.sees("Nothing sleeps");
 });
@@ -553,22 +567,38 @@ await check("every view, light and dark, phone and wide: axe is content, nothing
 await check(`an inbox of ${SLEEPERS} opens, counts and scrolls`, async (tab) => {
   await crowding;
   const page = await tab({ server: crowded });
-  await page.addInitScript(() => {
-    globalThis.shift = 0;
-    new PerformanceObserver((list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) globalThis.shift += one.value; }).observe({ type: "layout-shift", buffered: true });
-  });
   const begin = Date.now();
   await page.open("/console/inbox");
   await page.locator(".longlist a").first().waitFor();
   const first = Date.now() - begin;
-  await page.sees(`${new Intl.NumberFormat("en-GB").format(SLEEPERS)} wait for an answer`);
+  const all = `${new Intl.NumberFormat("en-GB").format(SLEEPERS)} wait for an answer`;
+  await page.sees(all);
   console.log(`        first rows after ${first} ms, all ${SLEEPERS} after ${Date.now() - begin} ms`);
   const list = page.locator(".longlist").first();
   await list.evaluate((box) => { box.scrollTop = box.scrollHeight; });
   await page.locator(`.row[aria-posinset="${SLEEPERS}"]`).waitFor();
   holds(await page.locator(".row").count() < 60, "only what is seen exists");
-  const shift = await page.evaluate(() => globalThis.shift);
-  holds(shift < 0.1, `the layout shifts by ${shift}`);
+  const shift = await shifted(page);
+  holds(shift.sum < 0.005, `the layout shifts: ${JSON.stringify(shift)}`);
+  // Half way down, away to another view, and back: it stands where it was left.
+  const middle = Math.floor(SLEEPERS / 2);
+  await list.evaluate((box, row) => { box.scrollTop = row * 84; }, middle);
+  await page.locator(`.row[aria-posinset="${middle + 1}"]`).waitFor();
+  await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Catalog" }).click();
+  await page.getByRole("heading", { name: "Agents" }).waitFor();
+  await page.goBack();
+  await page.locator(`.row[aria-posinset="${middle + 1}"]`).waitFor();
+  // What is chosen narrows it down, and stays for who comes back.
+  await page.getByLabel("Find in requests").fill(`thing ${SLEEPERS}`);
+  await page.sees(`1 of ${all.split(" ")[0]}`);
+  await page.goForward();
+  await page.goBack();
+  await page.sees(`1 of ${all.split(" ")[0]}`);
+  await page.getByLabel("Find in requests").fill("");
+  await page.getByRole("combobox", { name: "Age", exact: true }).selectOption("older than 1 week");
+  await page.sees(`0 of ${all.split(" ")[0]}`);
+  await page.getByRole("combobox", { name: "Age", exact: true }).selectOption("any age");
+  await list.evaluate((box) => { box.scrollTop = box.scrollHeight; });
   await page.locator(`.row[aria-posinset="${SLEEPERS}"] a`).click();
   await page.button("Approve").click();
   await page.sees("Answered. It went on and has completed.");

@@ -68,13 +68,19 @@ export async function dormouseWith(variables, ...more) {
   return server;
 }
 
-/** A server on loopback. `answer(body, request)` gives what it answers as JSON. */
+/** A server on loopback. `answer(body, request)` gives what it answers as JSON, or as a stream of `pieces`. */
 async function listening(answer) {
   const server = createServer((request, response) => {
     let body = "";
     request.on("data", (piece) => { body += piece; });
     request.on("end", async () => {
       const given = await answer(body ? JSON.parse(body) : null, request);
+      if (given.pieces) {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        for await (const piece of given.pieces) response.write(`data: ${JSON.stringify(piece)}\n\n`);
+        response.end("data: [DONE]\n\n");
+        return;
+      }
       response.writeHead(given.status ?? 200, { "content-type": "application/json" });
       response.end(JSON.stringify(given.body));
     });
@@ -134,16 +140,21 @@ export async function issuer() {
   return Object.assign(said, { base, described: JSON.stringify([{ name: "corp", issuer: base, audiences: ["dormouse"], tenant_claim: "org", console: { client_id: "console" } }]) });
 }
 
-/** An assistant that wants to send a letter, and may only when somebody approves. */
-export async function assistant() {
+/**
+ * An assistant that wants to send a letter, and may only when somebody approves. `extend(write)` writes more into its folder,
+ * `reply(body, choice)` is asked first what the model answers, `sent` is what the tool answers.
+ */
+export async function assistant({ extend = () => {}, reply = () => null, sent = {} } = {}) {
   const letters = []; const heard = [];
-  const tool = await listening((body) => { letters.push(body); return { body: { sent: true, to: body?.to } }; });
+  const tool = await listening((body) => { letters.push(body); return { body: { sent: true, to: body?.to, ...sent } }; });
   const model = await listening((body) => {
     heard.push(body);
     const last = body.messages.at(-1);
     const asked = String(last.content ?? "");
     const usage = { prompt_tokens: 1200, completion_tokens: 80, total_tokens: 1280 };
     const choice = (message, finish_reason) => ({ body: { id: "c", object: "chat.completion", created: 1, model: "scripted", choices: [{ index: 0, message, finish_reason }], usage } });
+    const other = reply(body, choice);
+    if (other) return other;
     if (last.role === "tool") return choice({ role: "assistant", content: `The tool said: ${asked.slice(0, 300)}` }, "stop");
     if (!asked.includes("letter")) return choice({ role: "assistant", content: `You said: ${asked.slice(0, 500)}` }, "stop");
     const call = { id: `call_${heard.length}`, type: "function", function: { name: "send_letter", arguments: JSON.stringify({ to: "grace@example.com", text: asked }) } };
@@ -157,6 +168,7 @@ export async function assistant() {
   write(".openharness/agents/clerk.md", "---\ndescription: Writes letters, and asks before it sends them.\nmodel: default\n---\nYou write letters.\n");
   write(".openharness/models/models.yaml", `main:\n  provider: openai-compatible\n  name: scripted\n  url: http://127.0.0.1:${model}/v1\n  key: \${env.SCRIPTED_KEY}\n  metadata:\n    prices: {prompt: 2.0, completion: 8.0}\nodd:\n  provider: martian\n  name: x\n`);
   write(".openharness/tools/settings.yaml", `send_letter:\n  http:\n    method: POST\n    url: http://127.0.0.1:${tool}/letters\n    description: Sends a letter.\n    input_schema: {type: object, properties: {to: {type: string}, text: {type: string}}, required: [to, text]}\n`);
+  extend(write, `http://127.0.0.1:${model}/v1`, `http://127.0.0.1:${tool}/letters`);
   process.env.SCRIPTED_KEY = "scripted";
   const notified = []; const chatted = [];
   const desk = await listening((body, request) => { notified.push({ body, headers: request.headers }); return { body: {} }; });

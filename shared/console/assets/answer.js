@@ -24,7 +24,7 @@ function pruned(value) {
 }
 
 /** A sentence with what stands between backticks set as code. */
-function ticked(text) {
+export function ticked(text) {
   const pieces = String(text).split("`");
   return h("span", { class: "told", dir: "auto" }, pieces.map((piece, index) => (index % 2 === 1 && index < pieces.length - 1 ? h("code", {}, piece) : index % 2 === 1 ? `\`${piece}` : piece)));
 }
@@ -36,9 +36,9 @@ export function ladder(pause) {
   const { dormouse_resolution, ...all } = last.sets ?? {};
   const sets = pruned(all) ?? {};
   const isNo = [pause.kind, pause.request?.kind].includes("approval") && Object.keys(plain(pause.request?.calls)).length > 0;
-  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : "it goes on by itself, without an answer" : "nothing else happens";
+  const end = last.action === "fail" ? "the run ends with an error" : last.action === "resume" ? Object.keys(sets).length > 0 ? "it goes on by itself with what stands below" : isNo ? "it counts as a no, and nothing of it is done" : "it goes on by itself, without an answer" : "nothing else happens, and it waits on";
   return h("div", { class: "ladder" },
-    h("p", { class: "default" }, h("strong", {}, "If nobody answers: "), `${end} `, time(last.at, "ahead"), "."),
+    h("p", { class: "default" }, h("strong", {}, "If nobody answers"), ` until ${stamp(last.at)} (`, time(last.at, "ahead"), `): ${end}.`),
     Object.keys(sets).length > 0 && h("div", { class: "sets" }, tree(sets)),
     pause.ladder.length > 1 && h("ol", {}, pause.ladder.map((step) => h("li", {}, time(step.at, "ahead"), h("span", { class: "quiet" }, ` ${stamp(step.at)}`), h("br"), ACTION[step.action] ?? step.action, step.to && [": ", told(step.to, { limit: 80 })]))));
 }
@@ -141,7 +141,7 @@ export function answerForm(pause, { give, after, me = null, part: fixed = null }
   }
 
   const button = (words, look, key, act) => {
-    const made = h("button", { type: look === "primary" ? "submit" : "button", class: look, "aria-keyshortcuts": key, title: key && `Key ${key}` }, words);
+    const made = h("button", { type: look === "primary" ? "submit" : "button", class: look, "aria-keyshortcuts": key, title: key && `Key ${key}, then Enter` }, words);
     made.addEventListener("click", (event) => { event.preventDefault(); act(made); });
     if (key) made.dataset.key = key;
     buttons.push(made);

@@ -16,6 +16,16 @@ export class Refusal extends Error {
   }
 }
 
+/** What to do about a refusal, for people; the words of the server are for programs where the status says it all. */
+const ADVICE = {
+  401: () => "It was revoked, has expired, or was not copied whole. Sign in with another one.",
+  403: (words) => `${words} Ask whoever made the key for one that may, and sign in with that.`,
+  500: (words) => `${words} Nothing was lost. If it stays so, whoever operates the server finds this request in the log.`,
+};
+
+/** `text` as a sentence. */
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;
+
 const told = (value) => (typeof value === "string" ? value : undefined);
 
 /** Sends a request; `key` may be any bearer token. */
@@ -36,7 +46,8 @@ export async function send(method, path, { body, key, headers = {}, signal } = {
   try { value = text ? JSON.parse(text) : null; } catch { /* told below */ }
   if (response.ok) return value;
   const error = value?.error ?? {};
-  const refusal = new Refusal(response.status, told(error.code) ?? told(error.category) ?? "", told(error.message) ?? `The server answered ${response.status}.`, response.headers.get("x-request-id"));
+  const words = sentence(told(error.message) ?? `The server answered ${response.status}.`);
+  const refusal = new Refusal(response.status, told(error.code) ?? told(error.category) ?? "", ADVICE[response.status]?.(words) ?? words, response.headers.get("x-request-id"));
   refusal.details = error.details ?? {};
   refusal.decided = error.decided;
   throw refusal;

@@ -1,10 +1,11 @@
 // Everything that sleeps: why, since when, until when; what the doctor finds, and its repair.
 
-import { empty, h, put, say, told, trouble, waiting } from "./dom.js";
+import { brief, empty, h, put, say, told, trouble } from "./dom.js";
+import { ticked } from "./answer.js";
 import { at } from "./api.js";
 import { lesson } from "./inbox.js";
 import { LongList } from "./list.js";
-import { pauseView } from "./pause.js";
+import { arrive, pauseView } from "./pause.js";
 import { count, mark, time } from "./words.js";
 
 const why = (one) => one.asks_person ? (one.kind === "approval" ? "a person's approval" : "a person") : { job: "a job", event: "an event", reminder: "a time", rest: "the model", timer: "a time" }[one.kind] ?? one.kind ?? "a signal";
@@ -17,8 +18,8 @@ export function asleepView(app, id) {
   const list = new LongList({
     name: "Everything that sleeps", height: () => 60, key: (one) => one.id,
     draw: (one) => h("a", { href: `/console/asleep/${at(one.id)}`, class: one.id === open ? "entry open" : "entry", "aria-current": one.id === open ? "true" : null },
-      h("span", { class: "line" }, told(one.graph || "unreadable", { limit: 60 }), h("span", { class: "quiet" }, " waits for ", why(one))),
-      h("span", { class: "under" }, one.status !== "asleep" && [mark(one.status), " "], "since ", time(one.since), one.question ? [" · ", told(one.question, { limit: 120 })] : h("span", { class: "id" }, " · ", one.id.slice(0, 60))),
+      h("span", { class: "line" }, brief(one.graph || "unreadable", 60), h("span", { class: "quiet" }, " waits for ", why(one))),
+      h("span", { class: "under" }, one.status !== "asleep" && [mark(one.status), " "], "since ", time(one.since), one.question ? [" · ", brief(one.question, 120)] : h("span", { class: "id" }, " · ", one.id.slice(0, 60))),
       h("span", { class: `due ${one.due_at && Date.parse(one.due_at) < Date.now() ? "soon" : ""}` }, one.due_at ? time(one.due_at, "ahead") : h("span", { class: "quiet" }, "no deadline"))),
   });
   const search = h("input", { type: "search", placeholder: "Find   /", "aria-label": "Find what sleeps", oninput: (event) => { shown.text = event.target.value.toLowerCase(); draw(); } });
@@ -36,19 +37,21 @@ export function asleepView(app, id) {
     if (open) return;
     if (pauses.state === "failed") put(main, trouble(pauses.error, () => pauses.load()));
     else if (all.length > 0) put(main, h("div", { class: "nothing" }, h("p", {}, "Choose one to see why it sleeps, and whether everything that would wake it is in place.")));
-    else if (pauses.state === "whole") put(main, empty("Nothing sleeps", h("p", {}, "Whatever waits for a person, a job, an event or a time shows here, whoever began it. A reminder that sleeps for an hour:"), lesson(app, "reminder", { text: "stretch your legs", after: "PT1H" }), h("p", { class: "quiet" }, "With a key that lacks the scope ", h("code", {}, "operations:read"), " only tasks of your own are shown.")));
+    else if (pauses.state === "whole") put(main, empty("Nothing sleeps", h("p", {}, "Whatever waits for a person, a job, an event or a time shows here, whoever began it. To see one:"), lesson(app, "reminder", { text: "stretch your legs", after: "PT1H" }), h("p", { class: "quiet" }, "With a key that lacks the scope ", h("code", {}, "operations:read"), " only tasks of your own are shown.")));
   };
   const show = (which) => {
+    const left = open; const stood = main.contains(document.activeElement) || document.activeElement === document.body;
     view?.leave();
     view = null;
-    open = which;
+    open = list.open = which;
     node.classList.toggle("has-detail", Boolean(which));
     if (which) {
-      view = pauseView(app, which, { done: (gone) => setTimeout(() => pauses.drop(gone), 0) });
-      put(main, h("a", { class: "back", href: "/console/asleep" }, "‹ Everything that sleeps"), doctor(app, which), view.node);
+      view = pauseView(app, which, { above: (pause) => doctor(app, pause), drawn: arrive(list, main), done: (gone) => setTimeout(() => pauses.drop(gone), 0) });
+      put(main, h("a", { class: "back", href: "/console/asleep" }, "‹ Everything that sleeps"), view.node);
       main.scrollTop = 0;
     }
     draw();
+    if (!which && left && stood) list.reach(left);
   };
   pauses.onChange(draw);
   pauses.load();
@@ -61,22 +64,20 @@ export function asleepView(app, id) {
   };
 }
 
-/** What the doctor says of one, with its repair. */
-function doctor(app, id) {
-  const box = h("section", { class: "doctor", "aria-label": "Findings" }, waiting("Asking the doctor…"));
-  const load = () => app.client.get(`/v1/x-pauses/${at(id)}`).then(draw).catch((error) => { if (error.status !== 404) put(box, trouble(error, load)); else put(box); });
-  const draw = (pause, done = []) => {
-    const repairs = pause.remarks.filter((remark) => remark.remedy);
-    const button = repairs.length > 0 && h("button", { type: "button", class: "primary", onclick: async () => {
+/** What the doctor says of `pause`, with its repair. */
+function doctor(app, { id, ...pause }) {
+  const box = h("section", { class: "doctor", "aria-label": "Findings" });
+  const draw = ({ generation, remarks }, done = []) => {
+    const button = remarks.some((remark) => remark.remedy) && h("button", { type: "button", class: "primary", onclick: async () => {
       button.disabled = true;
       try {
-        const repaired = await app.client.post(`/v1/x-pauses/${at(id)}/repair`, { generation: pause.generation });
+        const repaired = await app.client.post(`/v1/x-pauses/${at(id)}/repair`, { generation });
         say("Repaired, as far as it could be.");
         draw(repaired.pause, repaired.done);
       } catch (error) { say(`${error.title}. ${error.message}`, true); button.disabled = false; }
     } }, "Repair");
-    put(box, pause.remarks.length > 0 && h("ul", { class: "remarks" }, pause.remarks.map((remark) => h("li", { class: remark.trouble ? "bad" : "" }, h("span", { class: `mark ${remark.trouble ? "bad" : "good"}` }, remark.trouble ? "Trouble" : "Fine"), " ", told(remark.sentence.charAt(0).toUpperCase() + remark.sentence.slice(1), { limit: 500 }), remark.remedy && h("p", { class: "quiet" }, "A repair would ", remark.remedy, ".")))), done.map((line) => h("p", { class: "outcome good" }, told(line, { limit: 400 }))), button);
+    put(box, remarks.length > 0 && h("ul", { class: "remarks" }, remarks.map((remark) => h("li", { class: remark.trouble ? "bad" : "" }, h("span", { class: `mark ${remark.trouble ? "bad" : "good"}` }, remark.trouble ? "Trouble" : "Fine"), " ", ticked(remark.sentence.charAt(0).toUpperCase() + remark.sentence.slice(1)), remark.remedy && h("p", { class: "quiet" }, "A repair would ", remark.remedy, ".")))), done.map((line) => h("p", { class: "outcome good" }, told(line, { limit: 400 }))), button);
   };
-  load();
+  draw(pause);
   return box;
 }

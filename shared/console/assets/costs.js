@@ -7,7 +7,7 @@ import { count, dollars, lasting } from "./words.js";
 /** Dollars an hour of the smallest container that is always on: 0.25 vCPU and 0.5 GB of Fargate in us-east-1, 2025. */
 const SERVER = 0.25 * 0.04048 + 0.5 * 0.004445;
 /** Dollars of a task that sleeps until it is approved, without compute, as measured. */
-const TASK = 31.44e-6;
+const TASK = 29.44e-6;
 /** Dollars a month of a sleeper of 4 KB, with point-in-time recovery. */
 const SLEEPER = 1.8e-6;
 const MOST_PAGES = 60;

@@ -1,11 +1,14 @@
 // Elements from data. Text is only ever text: it is cleaned, and never becomes markup.
 
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]/g;
+// Controls, escapes, marks of direction, and characters without a shape: fillers, and the tags in which text can be hidden.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
+/** Marks upon one letter; more of them than this cover the lines above and below. */
+const PILED = /(\p{M}{4})\p{M}+/gu;
 
-/** `text` with what could hide or turn round other text made visible: controls, escapes, marks of direction. */
+/** `text` with what could hide, cover or turn round other text made visible. */
 export function clean(text) {
-  return String(text).replace(/\r\n/g, "\n").replace(HIDDEN, (mark) => {
-    const code = mark.charCodeAt(0);
+  return String(text).replace(/\r\n/g, "\n").replace(PILED, "$1\u27e6\u2026\u27e7").replace(HIDDEN, (mark) => {
+    const code = mark.codePointAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     if (code === 0x7f) return "\u2421";
     return `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
@@ -20,7 +23,7 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "vars") for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
     else if (name === "value" && "value" in element) element.value = value;
-    else if (name === "href" && !/^(\/|#)/.test(value)) continue;
+    else if (name === "href" && !/^(\/(?!\/)|#)/.test(value)) continue;
     else element.setAttribute(name, value === true ? "" : clean(value));
   }
   append(element, children);
@@ -47,6 +50,30 @@ export function put(parent, ...children) {
   return parent;
 }
 
+/**
+ * Shows `items` in `parent`. What was there under the same key stays as it is: opened, selected, with the focus. `make` gives
+ * the element of what is new.
+ */
+export function keep(parent, items, key, make) {
+  const before = parent.kept ?? new Map();
+  const now = new Map(items.map((item) => [key(item), item]));
+  parent.kept = new Map([...now].map(([name, item]) => [name, before.get(name) ?? make(item)]));
+  const elements = new Set(parent.kept.values());
+  for (const child of [...parent.childNodes]) if (!elements.has(child)) child.remove();
+  let next = parent.firstChild;
+  for (const element of elements) {
+    if (element === next) next = next.nextSibling;
+    else parent.insertBefore(element, next);
+  }
+}
+
+/** Draws `parent` again only if `what` it shows has changed. */
+export function redraw(parent, what, make) {
+  if (parent.drawn === what) return;
+  parent.drawn = what;
+  put(parent, make());
+}
+
 /** Text of somebody else: set apart, in its own direction, shortened with a way to the rest. */
 export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
   const whole = String(text);
@@ -67,6 +94,12 @@ export function told(text, { limit = 1500, tag = "span", name = "" } = {}) {
   label();
   return h("div", { class: "longtext" }, box, more);
 }
+
+/** The beginning of a text of somebody else: where no button can be, in links and titles. */
+export const brief = (text, limit, { tag = "span" } = {}) => {
+  const whole = [...String(text).slice(0, 2 * limit)];
+  return h(tag, { class: "told", dir: "auto" }, whole.length > limit ? `${whole.slice(0, limit - 1).join("")}…` : whole.join(""));
+};
 
 const FEW = 60;
 

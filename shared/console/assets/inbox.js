@@ -1,9 +1,10 @@
 // What waits for a person: the list, and the one that is looked at.
 
-import { command, empty, h, put, told, trouble } from "./dom.js";
+import { brief, command, empty, h, put, trouble } from "./dom.js";
+import { ticked } from "./answer.js";
 import { at } from "./api.js";
 import { LongList } from "./list.js";
-import { pauseView } from "./pause.js";
+import { arrive, pauseView } from "./pause.js";
 import { count, time } from "./words.js";
 
 const AGES = [["", "any age"], ["3600", "older than 1 hour"], ["86400", "older than 1 day"], ["604800", "older than 1 week"]];
@@ -33,12 +34,10 @@ export class Pauses {
     this.state = "loading";
     if (first) this.tell();
     const fresh = new Map();
-    let limit = 200;
     try {
-      for await (const page of this.pages(limit)) {
+      for await (const page of this.pages()) {
         for (const one of page.data) { fresh.set(one.id, one); if (first) this.byId.set(one.id, one); }
         if (first) this.tell();
-        limit = 1000;
       }
       if (this.state === "ended") return;
       this.byId = fresh;
@@ -53,7 +52,8 @@ export class Pauses {
   }
 
   async* pages() {
-    let cursor = null; let limit = 200;
+    // The first page is what is seen at first.
+    let cursor = null; let limit = 50;
     do {
       const page = await this.app.client.get(`/v1/x-pauses?limit=${limit}${this.query}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`, this.abort.signal);
       yield page;
@@ -78,15 +78,16 @@ export class Pauses {
 
 export function inboxView(app, id) {
   const pauses = app.person();
-  const shown = { text: "", graph: "", age: "", risk: "", who: "", order: "soon" };
+  // What was chosen stays chosen for who comes back.
+  const shown = app.inboxFilter ??= { text: "", graph: "", age: "", risk: "", who: "", order: "soon" };
   const heading = h("h1", { class: "sr" }, "Inbox");
   const counted = h("p", { class: "counted", role: "status" });
   const filters = h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() });
   const list = new LongList({
     name: "Requests that wait for a person", height: () => 84, key: (one) => one.id,
     draw: (one) => h("a", { href: `/console/inbox/${at(one.id)}`, class: one.id === open ? "entry tall open" : "entry tall", "aria-current": one.id === open ? "true" : null },
-      h("span", { class: "line" }, told(one.question ?? one.kind ?? "Waits for an answer", { limit: 200 })),
-      h("span", { class: "under" }, one.risk && [h("span", { class: "mark bad" }, one.risk.slice(0, 12)), " "], told(one.agent ?? one.graph, { limit: 60 }), " · ", time(one.since), one.missing.length > 0 && ` · ${one.missing.length} to answer`),
+      h("span", { class: "line" }, ticked(one.question ?? one.kind ?? "Waits for an answer")),
+      h("span", { class: "under" }, one.risk && [h("span", { class: "mark bad" }, one.risk.slice(0, 12)), " "], brief(one.agent ?? one.graph, 60), " · ", time(one.since), one.missing.length > 0 && ` · ${one.missing.length} to answer`),
       one.due_at && h("span", { class: `due ${Date.parse(one.due_at) - Date.now() < 3600000 ? "soon" : ""}` }, time(one.due_at, "ahead"))),
   });
   const side = h("section", { class: "side", "aria-label": "Requests" }, heading, filters, counted, list.box);
@@ -105,7 +106,7 @@ export function inboxView(app, id) {
 
   const choice = (name, words, options) => h("label", {}, h("span", { class: "sr" }, words), h("select", { onchange: (event) => { shown[name] = event.target.value; draw(); } }, options.map(([value, word]) => h("option", { value, selected: shown[name] === value }, word))));
   const offered = { graph: "", risk: "", who: "" };
-  const search = h("input", { type: "search", placeholder: "Find   /", "aria-label": "Find in requests", oninput: (event) => { shown.text = event.target.value; draw(); } });
+  const search = h("input", { type: "search", value: shown.text, placeholder: "Find   /", "aria-label": "Find in requests", oninput: (event) => { shown.text = event.target.value; draw(); } });
   const drawFilters = () => {
     const all = [...pauses.byId.values()];
     const words = (of) => [...new Set(all.flatMap(of).filter(Boolean))].sort().slice(0, 100);
@@ -115,7 +116,7 @@ export function inboxView(app, id) {
     offered.all = now;
     const options = (first, list) => [["", first], ...list.map((one) => [one, one.slice(0, 40)])];
     const hadFocus = document.activeElement === search;
-    put(filters, search, h("div", { class: "choices" }, graphs.length > 1 && choice("graph", "Agent", options("all agents", graphs)), people.length > 0 && choice("who", "Who is asked", options("anybody", people)), risks.length > 0 && choice("risk", "Risk", options("any risk", risks)), choice("age", "Age", AGES), choice("order", "Order", [["soon", "due first"], ["old", "oldest first"]])));
+    put(filters, search, h("div", { class: "choices" }, choice("graph", "Agent", options("all agents", graphs)), choice("who", "Who is asked", options("anybody", people)), choice("risk", "Risk", options("any risk", risks)), choice("age", "Age", AGES), choice("order", "Order", [["soon", "due first"], ["old", "oldest first"]])));
     if (hadFocus) search.focus();
   };
 
@@ -131,18 +132,20 @@ export function inboxView(app, id) {
 
   const drawNone = (all) => {
     if (pauses.state === "failed") put(main, trouble(pauses.error, () => pauses.load()));
-    else if (all > 0) put(main, h("div", { class: "nothing" }, h("p", {}, "Choose a request. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " move, ", h("kbd", {}, "Enter"), " opens, ", h("kbd", {}, "a"), " approves, ", h("kbd", {}, "d"), " denies.")));
-    else if (pauses.state === "whole") put(main, empty("Nothing waits for you", h("p", {}, "When an agent needs a person it goes to sleep, costs nothing, and its question stands here."), h("p", {}, "Ask for something that has to be approved:"),
-      lesson(app, "expense-approval", { employee: "Ada", amount_cents: 12000, purpose: "a keyboard" }), h("p", { class: "quiet" }, "or begin a conversation under ", h("a", { href: "/console/sessions" }, "Sessions"), ".")));
+    else if (all > 0) put(main, h("div", { class: "nothing" }, h("p", {}, "Choose a request. ", h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " move, ", h("kbd", {}, "Enter"), " opens, ", h("kbd", {}, "a"), " or ", h("kbd", {}, "d"), " and ", h("kbd", {}, "Enter"), " approve or deny.")));
+    else if (pauses.state === "whole") put(main, empty("Nothing waits for you", h("p", {}, "When an agent needs a person it goes to sleep, costs nothing, and its question stands here."), h("p", {}, "To see one:"),
+      lesson(app, "expense-approval", { employee: "Ada", amount_cents: 12000, purpose: "a keyboard" })));
   };
 
   const show = (which) => {
+    const left = open; const stood = main.contains(document.activeElement) || document.activeElement === document.body;
     view?.leave();
     view = null;
-    open = which;
+    open = list.open = which;
     node.classList.toggle("has-detail", Boolean(which));
-    if (!which) { draw(); return; }
+    if (!which) { draw(); if (left && stood) list.reach(left); return; }
     view = pauseView(app, which, {
+      drawn: arrive(list, main),
       done: (gone) => setTimeout(() => pauses.drop(gone), 0),
       next: () => {
         const left = matching().filter((one) => one.id !== which);
@@ -165,13 +168,14 @@ export function inboxView(app, id) {
   };
 }
 
-/** A command that starts the graph `name`, where it is served, or else the first that is. */
+/** How to begin something that sleeps: the graph `name`, where it is served, or else an agent of one's own. */
 export function lesson(app, name, state) {
   const box = h("div", {});
   app.graphs().then((graphs) => {
-    const known = graphs.some((graph) => graph.name === name);
-    const which = known ? name : graphs[0]?.name;
-    put(box, which ? command(`curl -s ${location.origin}/graphs/${which}/turns -H 'content-type: application/json' -H 'authorization: Bearer KEY' -d '${JSON.stringify({ state: known ? state : {} })}'`) : h("p", {}, "This server links no graph: ", h("code", {}, "dormouse new"), " makes one."));
+    const start = `curl -s ${location.origin}/graphs/${name}/turns -H 'content-type: application/json' -H 'authorization: Bearer KEY' -d '${JSON.stringify({ state })}'`;
+    put(box, graphs.some((graph) => graph.name === name)
+      ? [command(start), h("p", { class: "quiet small" }, "KEY is an API key, as you signed in with; on your own machine none is asked for, and the header may go.")]
+      : [h("p", {}, "Say something to an agent that is served here, under ", h("a", { href: "/console/sessions" }, "Sessions"), ". Or make one, which asks before it changes anything:"), command("dormouse new helper --template assistant"), command("dormouse dev --workspace helper")]);
   }).catch(() => put(box));
   return box;
 }

@@ -22,6 +22,7 @@ export class LongList {
     const held = within && this.key(this.items[within[0]]);
     this.items = items;
     this.space.style.setProperty("height", `${items.length * this.rowHeight()}px`);
+    if (this.back && this.space.offsetHeight >= this.back + this.box.clientHeight) { this.box.scrollTop = this.back; this.back = 0; }
     for (const row of this.rows.values()) row.remove();
     this.rows.clear();
     this.paint();
@@ -29,6 +30,9 @@ export class LongList {
     const now = items.findIndex((item) => this.key(item) === held);
     this.rows.get(now)?.querySelector("a,button")?.focus({ preventScroll: true });
   }
+
+  /** Goes to where it was left, as soon as it is as long as it was then. */
+  goBack(top) { this.back = top; this.set(this.items); }
 
   rowHeight() { return this.height(); }
 
@@ -66,9 +70,17 @@ export class LongList {
     this.rows.get(this.current)?.querySelector("a,button")?.focus({ preventScroll: true });
   }
 
+  /** Goes on from what has the focus, or else from what is open. */
   step(by) {
     const within = [...this.rows].find(([, row]) => row.contains(document.activeElement));
-    this.focus(within ? within[0] + by : this.current);
+    const open = within ? -1 : this.items.findIndex((item) => this.key(item) === this.open);
+    this.focus(within ? within[0] + by : open >= 0 ? open + by : this.current);
+  }
+
+  /** Gives the focus to the row of `key`, or to the one that stands in its place. */
+  reach(key) {
+    const found = this.items.findIndex((item) => this.key(item) === key);
+    this.focus(found >= 0 ? found : this.current);
   }
 
   keyed(event) {

@@ -46,6 +46,11 @@ function turnTheme(button) {
   button.textContent = `Theme: ${next}`;
 }
 
+/** Whoever speaks to the browser, or hits keys by chance, turns letters off as keys. */
+function lettersWork() {
+  try { return localStorage.getItem("dormouse-letters") !== "off"; } catch { return true; }
+}
+
 /** The console with a key. */
 class App {
   constructor(key) {
@@ -53,32 +58,40 @@ class App {
     this.live = new Live(this.client);
     this.view = null;
     this.name = null;
+    this.tops = new Map();
   }
 
   async start() {
     put(root, waiting("Meeting the server…"));
+    this.person().load();
     try {
       await this.client.meet();
     } catch (error) {
+      if (this.isOut) return;
       put(root, h("main", { class: "center" }, h("div", { class: "card" }, trouble(error, () => this.start()))));
       return;
     }
+    if (this.isOut) return;
     this.frame();
     this.live.run();
     this.renewed = renewing((token) => { this.client.key = token; keepKey(token); });
-    addEventListener("popstate", this.moved = () => this.route());
+    addEventListener("popstate", this.moved = () => this.route(true));
     addEventListener("online", this.online = () => this.live.hurry());
     document.addEventListener("keydown", this.pressed = (event) => this.key(event));
     document.addEventListener("click", this.clicked = (event) => this.click(event));
     this.person().onChange(() => this.badge());
-    this.person().load();
+    this.badge();
     this.route();
   }
 
-  /** Follows a session closely while it is looked at: its own events come sooner than those of all. */
-  follow(session, cursor) {
+  /**
+   * Follows a session closely while it is looked at: its own events come sooner than those of all. `hear` is told of them
+   * and of the text that a model is writing.
+   */
+  follow(session, cursor, hear = () => {}) {
     const near = new Live(this.client, session, cursor);
-    near.on((event) => { if (event.event !== "x-resumed") this.live.emit(event); });
+    near.on(hear);
+    near.on((event) => { if (!["x-resumed", "message.delta"].includes(event.event)) this.live.emit(event); });
     near.run();
     return () => near.end();
   }
@@ -133,17 +146,20 @@ class App {
 
   go(path) { history.pushState(null, "", path); this.route(); }
 
-  route() {
+  /** Shows what the address names; where the browser goes back to it, as far down as it was left. */
+  route(isBack = false) {
     const { name, id } = place();
     const make = VIEWS[name];
     for (const [of, link] of this.links) link.toggleAttribute("aria-current", of === (UNDER[name] ?? name));
     for (const [of, link] of this.links) if (of === (UNDER[name] ?? name)) link.setAttribute("aria-current", "page");
     if (this.name === name && this.view?.update) { this.view.update(id); this.titled(); return; }
+    if (this.view?.list) this.tops.set(this.name, this.view.list.box.scrollTop);
     this.view?.leave();
     this.name = name;
     this.view = make && (id || !["session", "run"].includes(name)) ? make(this, id) : lost();
     put(this.content, this.view.node);
     this.view.list?.later();
+    if (isBack && this.view.list) this.view.list.goBack(this.tops.get(name) ?? 0);
     this.titled();
     if (document.activeElement === document.body || !document.activeElement) this.content.focus({ preventScroll: true });
   }
@@ -162,6 +178,7 @@ class App {
     const isText = event.target.matches?.("input:not([type=checkbox]),textarea,select");
     if (isText) { if (event.key === "Escape") event.target.blur(); return; }
     const { key } = event;
+    if (!lettersWork() && key !== "Escape") return;
     const afterG = this.g && Date.now() - this.g < 1500;
     this.g = key === "g" ? Date.now() : 0;
     if (afterG) {
@@ -170,14 +187,16 @@ class App {
     }
     if (key === "?") { this.help(); return; }
     const pressed = [...this.content.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key && !one.disabled && one.offsetParent !== null);
-    if (pressed) { event.preventDefault(); pressed.click(); return; }
+    // One key goes somewhere or chooses; what cannot be taken back takes Enter as well.
+    if (pressed) { event.preventDefault(); if (pressed.localName === "a") pressed.click(); else pressed.focus(); return; }
     const act = this.view?.keys?.[key];
     if (act) { event.preventDefault(); act(); }
   }
 
   help() {
     const line = (keys, words) => h("div", {}, h("dt", {}, keys.map((key) => h("kbd", {}, key))), h("dd", {}, words));
-    const box = h("dialog", { "aria-labelledby": "keys" }, h("form", { method: "dialog" }, h("h2", { id: "keys" }, "Keys"), h("dl", { class: "keys" }, PLACES.map(([, words, key]) => line(["g", key], words)), line(["j", "k"], "down and up in a list"), line(["Enter"], "open what has the focus"), line(["/"], "find, or write to the agent"), line(["a"], "approve"), line(["d"], "deny"), line(["n"], "next request"), line(["Esc"], "back, or out of a field"), line(["?"], "this")), h("div", { class: "actions" }, h("button", { class: "primary" }, "Close"))));
+    const letters = h("input", { type: "checkbox", checked: lettersWork(), onchange: (event) => { try { localStorage.setItem("dormouse-letters", event.target.checked ? "on" : "off"); } catch { /* for now */ } } });
+    const box = h("dialog", { "aria-labelledby": "keys" }, h("form", { method: "dialog" }, h("h2", { id: "keys" }, "Keys"), h("dl", { class: "keys" }, PLACES.map(([, words, key]) => line(["g", key], words)), line(["j", "k"], "down and up in a list"), line(["Enter"], "open what has the focus"), line(["/"], "find, or write to the agent"), line(["a", "Enter"], "approve"), line(["d", "Enter"], "deny"), line(["n"], "next request"), line(["Esc"], "back, or out of a field"), line(["?"], "this")), h("label", { class: "check" }, letters, " Letters are keys, without Ctrl or Alt"), h("div", { class: "actions" }, h("button", { class: "primary" }, "Close"))));
     document.body.append(box);
     box.addEventListener("close", () => box.remove());
     box.showModal();

@@ -47,7 +47,7 @@ export async function begin(issuer) {
   const challenge = base64(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier)));
   const parameters = { ...issuer.parameters, response_type: "code", client_id: issuer.client_id, redirect_uri: redirect(), scope: issuer.scope, state, code_challenge: challenge, code_challenge_method: "S256" };
   for (const [name, value] of Object.entries(parameters)) to.searchParams.set(name, value);
-  const back = location.pathname === "/console/signed-in" ? "/console/inbox" : location.pathname;
+  const back = location.pathname === "/console/signed-in" ? "/console/inbox" : location.pathname + location.search;
   store.set(BEGUN, { state, verifier, back, issuer: { name: issuer.name, issuer: issuer.issuer, client_id: issuer.client_id, token_endpoint: known.token_endpoint } });
   location.assign(to.href);
 }

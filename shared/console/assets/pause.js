@@ -1,6 +1,6 @@
 // One pause: what is asked, until when, the answer. With a key, or by the token of its link.
 
-import { h, put, say, told, trouble, tree, waiting, folded } from "./dom.js";
+import { brief, h, put, say, told, trouble, tree, waiting, folded } from "./dom.js";
 import { isTask, send, at } from "./api.js";
 import { answerForm, ladder, outcomeWords, parts, question } from "./answer.js";
 import { graphPicture } from "./pictures.js";
@@ -18,6 +18,26 @@ export function confirmed(title, words, action) {
     box.showModal();
   });
 }
+
+/** The reason that stands in `node`; gives back how to put it there again. */
+function typed(node) {
+  const reason = () => node.querySelector("#reason");
+  const { value = "" } = reason() ?? {};
+  const hadFocus = reason() !== null && reason() === document.activeElement;
+  return () => {
+    if (value && reason()) reason().value = value;
+    if (hadFocus) reason()?.focus();
+  };
+}
+
+/** Lets the keyboard and screen readers go on at what was opened in `main`, if they stood in the list or nowhere. */
+export const arrive = (list, main) => (article) => {
+  const stood = document.activeElement;
+  if (stood && stood !== document.body && !list.box.contains(stood) && !main.contains(stood)) return;
+  const title = article.querySelector("h1");
+  title?.setAttribute("tabindex", "-1");
+  title?.focus({ preventScroll: true });
+};
 
 /** Sends an answer with the key: of a task as its message, of anything else to the pause. */
 async function giveWithKey(app, pause, { approved, payload, part }) {
@@ -38,10 +58,13 @@ async function giveWithKey(app, pause, { approved, payload, part }) {
 
 const over = (pause) => ({ completed: "It went on and has completed.", failed: "It has ended with an error.", canceled: "It was canceled.", working: "It was answered and goes on.", put_aside: "Its workers died; an operator has to look." }[pause.status]);
 
-/** The view of a pause with a key. `done(answered)` is told when it waits no more. */
-export function pauseView(app, id, { done, next } = {}) {
+/**
+ * The view of a pause with a key. `done(id)` is told when it waits no more, `drawn(node)` when it is there; `above(pause)`
+ * gives what stands above it.
+ */
+export function pauseView(app, id, { done, next, drawn, above } = {}) {
   const node = h("article", { class: "pause" }, waiting("Asking the server what it waits for…"));
-  let shown = null; let left = false; let mine = false; let unfollow = null;
+  let shown = null; let left = false; let mine = false; let unfollow = null; let isFirst = true;
   const load = async () => {
     try {
       const pause = await app.client.get(`/v1/x-pauses/${at(id)}`);
@@ -54,8 +77,9 @@ export function pauseView(app, id, { done, next } = {}) {
     }
   };
   const draw = (pause) => {
+    const written = shown?.generation === pause.generation ? typed(node) : () => {};
     shown = pause;
-    const facts = h("p", { class: "facts" }, mark(pause.status), " ", h("a", { href: `/console/run/${at(pause.id)}` }, told(pause.agent ?? pause.graph, { limit: 60 })), h("span", { class: "quiet" }, pause.kind && [" · ", told(pause.kind, { limit: 40 })], " · since ", time(pause.since)));
+    const facts = h("p", { class: "facts" }, mark(pause.status), " ", h("a", { href: `/console/run/${at(pause.id)}` }, brief(pause.agent ?? pause.graph, 60)), h("span", { class: "quiet" }, pause.kind && [" · ", told(pause.kind, { limit: 40 })], " · since ", time(pause.since)));
     const asleep = pause.status === "asleep";
     const stale = h("div", { class: "stale" });
     const form = asleep ? answerForm(pause, {
@@ -64,11 +88,13 @@ export function pauseView(app, id, { done, next } = {}) {
       after: (answered) => { if (answered) afterwards(pause); else load(); },
     }) : null;
     node.stale = stale;
-    put(node, facts, question(pause), parts(pause), stale,
+    put(node, above?.(pause), facts, question(pause), parts(pause), stale,
       asleep ? [pause.asks_person ? null : h("p", { class: "hint" }, pause.event ? "It waits for an event, not for a person. An answer from here takes the event's place." : "It waits for a machine or for a time. An answer from here takes its place."), ladder(pause), form, h("div", { class: "after" })]
         : h("p", { class: "outcome" }, over(pause), pause.failure && told(pause.failure, { limit: 400, tag: "span" })),
       h("section", { class: "more" }, folded("Where it stands", () => standing(app, pause)), folded("Details", () => details(pause)),
         asleep && h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => cancel(pause) }, "Cancel this run…"))));
+    written();
+    if (isFirst) { isFirst = false; drawn?.(node); }
   };
   const afterwards = (pause) => {
     done?.(pause.id);
@@ -169,7 +195,7 @@ export function linkView(id) {
         h("p", { class: "quiet small" }, "This link is for this one request. Whoever has it can answer: do not pass it on. Reference ", h("code", {}, short(id)), ".")));
     } catch (error) {
       const words = { 404: ["This link leads to nothing", "It is not whole, or it was made for another request. Copy all of it from the message that you were sent."], 410: ["This request is over", "It was answered, or its time has passed, or the link has expired. Nothing is left to do here."] }[error.status];
-      put(node, h("div", { class: "card" }, words ? [h("h1", {}, words[0]), h("p", {}, words[1]), error.status === 410 && h("p", { class: "quiet" }, told(error.message, { limit: 300 }))] : trouble(error, load)));
+      put(node, h("div", { class: "card" }, words ? [h("h1", {}, words[0]), h("p", {}, words[1]), error.status === 410 && h("p", { class: "quiet" }, told(error.message, { limit: 300 }))] : [h("h1", {}, "A request"), trouble(error, load)]));
     }
   };
   load();

@@ -1,7 +1,7 @@
 // One run: its time with sleep to scale, where it stands, every step, receipts.
 
 import { judged } from "./receipts.js";
-import { folded, h, put, say, told, tree, trouble, waiting } from "./dom.js";
+import { folded, h, keep, put, redraw, say, told, tree, trouble, waiting } from "./dom.js";
 import { at, isTask } from "./api.js";
 import { timePicture } from "./pictures.js";
 import { confirmed, pauseView, standing } from "./pause.js";
@@ -12,7 +12,7 @@ const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
 
 const WORDS = {
   "task.submitted": "Accepted", "task.started": "Began to work", "task.input_required": "Went to sleep: asks for input", "task.auth_required": "Went to sleep: asks for approval", "task.status_changed": "Woke up", "task.completed": "Completed", "task.failed": "Failed", "task.canceled": "Canceled",
-  "user.message": "Was told", "user.input_submitted": "Was answered", "user.tool_confirmation": "Was answered", "user.cancel_requested": "Somebody asked to cancel", "agent.message": "Said", "span.completed": "Step", "span.failed": "Step failed", "tool.requested": "Asks for a tool", "tool.approval_required": "A tool needs approval", "tool.approved": "A tool was allowed", "tool.denied": "A tool was denied", "tool.completed": "Tool answered", "tool.failed": "Tool failed", "artifact.created": "Result written", "receipt.issued": "Receipt issued",
+  "user.message": "Was told", "user.input_submitted": "Was answered", "user.tool_confirmation": "Was answered", "user.cancel_requested": "Somebody asked to cancel", "agent.message": "Said", "span.completed": "Step", "span.failed": "Step failed", "tool.requested": "Asks for a tool", "tool.approval_required": "A tool needs approval", "tool.approved": "A tool was allowed", "tool.denied": "A tool was denied", "tool.completed": "Tool answered", "tool.failed": "Tool failed", "artifact.created": "Result written", "receipt.issued": "Receipt issued", "session.message_appended": "Was told", "vendor.dormouse.agent_asked": "Asked another agent:", "vendor.dormouse.tool_pending": "A tool works elsewhere:", "vendor.dormouse.run_ended": "The agent has nothing left to do",
 };
 
 /** The stretches of a run, from its events. */
@@ -41,20 +41,27 @@ export function runView(app, id) {
     return { title: "Run", node, leave: view.leave };
   }
   const picture = h("section", { "aria-label": "Time" }); const stands = h("section", { "aria-label": "Where it stands" }); const steps = h("section", { "aria-label": "Steps" }); const head = h("header", { class: "head" }); const facts = h("section", { class: "factbox" }); const receipts = h("section", { "aria-label": "Receipts" });
-  let left = false; let unfollow = null; let task = null; let events = []; let drawn = "";
+  const counted = h("h2", {}); const list = h("ol", { class: "steps" }); const proven = h("div", {});
+  put(steps, counted, list);
+  let left = false; let unfollow = null; let task = null; let events = []; let pause = null; let drawn = "";
   const load = async () => {
     try {
-      [task, events] = await Promise.all([app.client.get(`/v1/tasks/${at(id)}`), app.client.all(`/v1/tasks/${at(id)}/events?limit=200`, { most: 50, name: "after_event_id" })]);
+      // All of it at once: what came later would push down what is read already.
+      [task, events, pause] = await Promise.all([app.client.get(`/v1/tasks/${at(id)}`), app.client.all(`/v1/tasks/${at(id)}/events?limit=200`, { most: 50, name: "after_event_id" }), app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null), app.graphs().catch(() => null)]);
       if (left) return;
       await draw();
       if (!ENDED.has(task.status)) unfollow ??= app.follow(task.session_id, events.at(-1)?.id ?? null);
       else { unfollow?.(); unfollow = null; }
-    } catch (error) { if (!left) put(node, h("h1", {}, "Run"), trouble(error, load)); }
+    } catch (error) {
+      if (left) return;
+      if (head.parentNode === node) say(`${error.title}. ${error.message}`, true);
+      else put(node, h("h1", {}, "Run"), trouble(error, load));
+    }
   };
   const draw = async () => {
-    if (head.childElementCount === 0) put(node, head, facts, picture, stands, steps, receipts);
+    if (head.parentNode !== node) put(node, head, facts, picture, stands, steps, receipts);
     const asks = task.status.endsWith("_REQUIRED");
-    put(head, h("div", {}, h("a", { class: "back always", href: `/console/session/${at(task.session_id)}` }, "‹ Session"), h("h1", {}, "Run of ", told(named(task.persona_id), { limit: 80 }))), h("div", { class: "actions" }, mark(task.status), asks && h("a", { class: "button primary", href: `/console/inbox/${at(id)}` }, "Answer"), !ENDED.has(task.status) && h("button", { type: "button", class: "quiet", onclick: cancel }, "Cancel…")));
+    redraw(head, task.status, () => [h("div", {}, h("a", { class: "back always", href: `/console/session/${at(task.session_id)}` }, "‹ Session"), task.parent_task_id && [" ", h("a", { class: "back always", href: `/console/run/${at(task.parent_task_id)}` }, "‹ The run that asked")], h("h1", {}, "Run of ", told(named(task.persona_id), { limit: 80 }))), h("div", { class: "actions" }, mark(task.status), asks && h("a", { class: "button primary", href: `/console/inbox/${at(id)}` }, "Answer"), !ENDED.has(task.status) && h("button", { type: "button", class: "quiet", onclick: cancel }, "Cancel…"))]);
     const models = events.filter((event) => event.payload?.usage);
     const tokens = models.reduce((all, event) => all + (event.payload.usage.total_tokens ?? (event.payload.usage.input_tokens ?? 0) + (event.payload.usage.output_tokens ?? 0)), 0);
     const cost = models.reduce((all, event) => all + Number(event.payload.cost ?? 0), 0);
@@ -67,20 +74,21 @@ export function runView(app, id) {
       const begin = Math.min(...spans.map((span) => span.from)); const end = Math.max(...spans.map((span) => span.to));
       put(picture, h("h2", {}, "Time"), timePicture(spans, begin, end, { open }));
     }
-    put(steps, h("h2", {}, `${count(events.length)} steps`), h("ol", { class: "steps" }, events.map(stepRow)));
+    put(counted, `${count(events.length)} steps`);
+    keep(list, events, (event) => event.id, stepRow);
     const state = `${task.status} ${events.length}`;
     if (state !== drawn) {
       drawn = state;
-      app.client.get(`/v1/x-pauses/${at(id)}`).then((pause) => { if (!left) put(stands, h("h2", {}, "Where it stands"), standing(app, pause)); }).catch(() => put(stands));
+      put(stands, pause && [h("h2", {}, "Where it stands"), standing(app, pause)]);
       if (ENDED.has(task.status)) proofs();
     }
   };
   const stepRow = (event) => {
     const { payload = {} } = event;
-    const what = payload.tool ?? payload.name ?? payload.request?.description ?? payload.failure?.message ?? "";
+    const what = payload.tool ?? payload.name ?? payload.agent ?? payload.request?.description ?? payload.failure?.message ?? "";
     return h("li", { class: /failed|denied/.test(event.event) ? "bad" : /required/.test(event.event) ? "sleep" : "" }, h("span", { class: "when" }, h("time", { datetime: event.created_at, title: stamp(event.created_at) }, new Date(event.created_at).toLocaleTimeString())), h("div", {},
       h("span", {}, WORDS[event.event] ?? told(event.event, { limit: 60 })), what && [" ", told(String(what), { limit: 200, name: "quiet" })], payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), event.replayed && h("span", { class: "mark off" }, "replayed"),
-      payload.parts ? partsOf(payload.parts) : null, Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
+      payload.parts ? partsOf(payload.parts) : null, event.event === "vendor.dormouse.agent_asked" && payload.invocation_id && h("p", {}, h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run")), Object.keys(payload).length > 0 && folded("Record", () => tree(payload), { class: "record" })));
   };
   const cancel = async () => {
     const reason = await confirmed("Cancel this run?", "It ends for good. What it has done so far stays done.", "Cancel the run");
@@ -93,7 +101,8 @@ export function runView(app, id) {
     try {
       const found = await app.client.all(`/v1/tasks/${at(id)}/receipts?limit=50`, { most: 4 });
       if (left || found.length === 0) return;
-      put(receipts, h("h2", {}, "Receipts"), found.map((receipt) => {
+      if (!proven.isConnected) put(receipts, h("h2", {}, "Receipts"), proven);
+      keep(proven, found, (receipt) => receipt.id, (receipt) => {
         const line = h("p", { role: "status" });
         return h("div", { class: "card receipt" }, h("p", {}, h("code", {}, receipt.id), " ", time(receipt.created_at)), line, h("button", { type: "button", onclick: async () => {
           put(line, "Verifying…");
@@ -103,7 +112,7 @@ export function runView(app, id) {
             put(line, told(words, { limit: 400 }));
           } catch (error) { put(line, `${error.title}. ${error.message}`); }
         } }, "Verify"), folded("What it states", () => tree(receipt)));
-      }));
+      });
     } catch { /* a server that names them and has none */ }
   };
   let timer;

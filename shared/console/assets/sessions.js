@@ -1,6 +1,6 @@
 // Conversations: the list, and one of them, live.
 
-import { empty, folded, h, put, say, told, tree, trouble, waiting } from "./dom.js";
+import { brief, empty, folded, h, keep, put, redraw, say, told, tree, trouble, waiting } from "./dom.js";
 import { at } from "./api.js";
 import { LongList } from "./list.js";
 import { confirmed } from "./pause.js";
@@ -10,7 +10,7 @@ export function sessionsView(app) {
   const node = h("main", { class: "page", tabindex: "0" }, waiting("Fetching the sessions…"));
   const list = new LongList({
     name: "Sessions", height: () => 62, key: (one) => one.id,
-    draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, told(one.summary ?? named(one.persona_id), { limit: 120 })), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
+    draw: (one) => h("a", { class: "entry", href: `/console/session/${at(one.id)}` }, h("span", { class: "line" }, brief(one.summary ?? named(one.persona_id), 120)), h("span", { class: "under" }, "begun ", time(one.created_at), h("span", { class: "id" }, " · ", short(one.id))), h("span", { class: "due" }, mark(one.state))),
   });
   let items = []; let left = false; let whole = false;
   const draw = () => {
@@ -70,6 +70,7 @@ function chosen(personas, workspaces) {
   });
 }
 
+const ENDED = new Set(["COMPLETED", "FAILED", "CANCELED"]);
 const WHO = { user: "You and others", assistant: "Agent", agent: "Agent", system: "System", tool: "Tool" };
 
 /** The parts of a message. */
@@ -77,7 +78,7 @@ export function partsOf(parts) {
   return (parts ?? []).map((part) => {
     if (part.type === "text") return told(part.text, { tag: "p", name: "text" });
     if (part.type === "json") return h("div", { class: "json" }, tree(part.value));
-    if (part.type === "tool_call") return folded(h("span", {}, "Calls ", told(part.name, { tag: "code", limit: 80 })), () => tree(part.input), { class: "tool" });
+    if (part.type === "tool_call") return folded(h("span", {}, "Calls ", brief(part.name, 80, { tag: "code" })), () => tree(part.input), { class: "tool" });
     if (part.type === "tool_result") return folded(h("span", {}, part.status === "error" ? "The tool failed" : "The tool answered"), () => tree(part.output), { class: `tool ${part.status === "error" ? "bad" : ""}` });
     return h("div", { class: "json" }, tree(part));
   });
@@ -91,14 +92,17 @@ const STEP = {
 function stepOf(event) {
   const { payload = {} } = event;
   if (STEP[event.event]) {
-    return folded(h("span", {}, `The agent ${STEP[event.event]} `, told(payload.tool ?? payload.name ?? "a tool", { tag: "code", limit: 80 }), payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), payload.output_bytes !== undefined && h("span", { class: "quiet" }, ` ${size(payload.output_bytes)}`)), () => tree(payload), { class: `tool ${/failed|denied/.test(event.event) ? "bad" : ""}` });
+    return folded(h("span", {}, `The agent ${STEP[event.event]} `, brief(payload.tool ?? payload.name ?? "a tool", 80, { tag: "code" }), payload.duration_ms !== undefined && h("span", { class: "quiet" }, ` ${lasting(payload.duration_ms)}`), payload.output_bytes !== undefined && h("span", { class: "quiet" }, ` ${size(payload.output_bytes)}`)), () => tree(payload), { class: `tool ${/failed|denied/.test(event.event) ? "bad" : ""}` });
   }
   if (event.event === "span.completed" && payload["gen_ai.request.model"]) {
     const usage = payload.usage ?? {};
-    return folded(h("span", { class: "quiet" }, told(payload["gen_ai.request.model"], { limit: 60 }), ` thought for ${lasting(payload.duration_ms ?? 0)}`, usage.total_tokens ? `, ${usage.total_tokens} tokens` : "", payload.cost ? `, $${Number(payload.cost).toFixed(5)}` : ""), () => tree(payload), { class: "tool" });
+    return folded(h("span", { class: "quiet" }, brief(payload["gen_ai.request.model"], 60), ` thought for ${lasting(payload.duration_ms ?? 0)}`, usage.total_tokens ? `, ${usage.total_tokens} tokens` : "", payload.cost ? `, $${Number(payload.cost).toFixed(5)}` : ""), () => tree(payload), { class: "tool" });
   }
   if (event.event === "task.input_required" || event.event === "task.auth_required") {
     return h("p", { class: "asks" }, h("span", { class: "mark sleep" }, "Asleep"), " ", told(payload.request?.description ?? "It waits for an answer", { limit: 300 }), " ", h("a", { href: `/console/inbox/${at(event.task_id)}` }, "Look at it"));
+  }
+  if (event.event === "vendor.dormouse.agent_asked" && payload.invocation_id) {
+    return h("p", { class: "asks" }, "The agent asked ", told(payload.agent ?? "another one", { tag: "code", limit: 80 }), payload.background ? " and went on meanwhile. " : " and sleeps until it has the answer. ", h("a", { href: `/console/run/${at(payload.invocation_id)}` }, "Its run"), " ", payload.session_id && h("a", { href: `/console/session/${at(payload.session_id)}` }, "What was said"));
   }
   if (event.event === "task.failed") return h("p", { class: "asks" }, h("span", { class: "mark bad" }, "Failed"), " ", told(payload.failure?.message ?? "", { limit: 500 }));
   if (event.event === "task.canceled") return h("p", { class: "asks" }, h("span", { class: "mark off" }, "Canceled"), " ", told(payload.reason ?? "", { limit: 300 }));
@@ -107,7 +111,7 @@ function stepOf(event) {
 }
 
 export function sessionView(app, id) {
-  const head = h("header", { class: "head" }); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
+  const head = h("header", { class: "head" }, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, "Session")), h("div", { class: "actions" }, h("span", { class: "mark" }, "…"), ["Fork", "Cut last turn", "Close"].map((one) => h("button", { type: "button", class: "quiet", disabled: true }, one)))); const talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" }, waiting("Fetching the conversation…"));
   const aside = h("aside", { class: "aside", "aria-label": "Runs of this session" });
   const input = h("textarea", { id: "say", rows: "2", placeholder: "Say something to the agent…", "aria-label": "Message" });
   const button = h("button", { type: "submit", class: "primary" }, "Send");
@@ -123,13 +127,39 @@ export function sessionView(app, id) {
       if (!found.page.has_more) return;
     }
   };
+  // Agents that were asked work in sessions of their own: their runs are part of this tree.
+  const asked = new Map();
+  const ofOthers = async (given, depth = 0) => {
+    for (const { payload = {} } of given.filter((event) => event.event === "vendor.dormouse.agent_asked" && event.payload.session_id)) {
+      const known = asked.get(payload.session_id) ?? { agent: payload.agent, tasks: [] };
+      asked.set(payload.session_id, known);
+      if (known.tasks.length > 0 && known.tasks.every((task) => ENDED.has(task.status)) && known.last === payload.invocation_id) continue;
+      known.last = payload.invocation_id;
+      known.tasks = await app.client.all(`/v1/sessions/${at(payload.session_id)}/tasks?limit=200`, { most: 1 }).catch(() => known.tasks);
+      if (depth < 3) await ofOthers((await app.client.get(`/v1/sessions/${at(payload.session_id)}/events?limit=200`).catch(() => ({ data: [] }))).data, depth + 1);
+    }
+  };
+  // What the model is writing: nothing of it is kept, and the message itself takes its place.
+  let writing = null;
+  const draft = h("section", { class: "message assistant", "aria-live": "off" });
+  const write = (event) => {
+    if (event.event === "agent.message" || /^task\.(completed|failed|canceled)$/.test(event.event)) writing = null;
+    if (event.event !== "message.delta" || left) return;
+    const text = event.from === 0 ? "" : writing?.task_id === event.task_id && [...writing.text].length === event.from ? writing.text : null;
+    writing = text === null ? null : { ...event, text: text + event.text };
+    if (!writing) return;
+    put(draft, h("p", { class: "who working" }, "The agent writes"), told(writing.text, { tag: "p", name: "text", limit: 20000 }));
+    if (draft.isConnected) { if (isAtEnd()) talk.scrollTop = talk.scrollHeight; } else draw();
+  };
+  const isAtEnd = () => talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160;
   let running = false; let again = false;
   const load = async () => {
     if (running) { again = true; return; }
     running = true;
     try {
       [session, messages, tasks, results] = await Promise.all([app.client.get(`/v1/sessions/${at(id)}`), app.client.all(`/v1/sessions/${at(id)}/messages?limit=200`, { most: 50 }), app.client.all(`/v1/sessions/${at(id)}/tasks?limit=200`, { most: 5 }), app.client.all(`/v1/artifacts?session_id=${encodeURIComponent(id)}&limit=50`, { most: 1 }).catch(() => []), readEvents()]);
-      if (!left) { draw(); unfollow ??= app.follow(id, after); }
+      await ofOthers([...events.values()]);
+      if (!left) { draw(); unfollow ??= app.follow(id, after, write); }
     } catch (error) { if (!left) put(talk, trouble(error, load)); }
     running = false;
     if (again && !left) { again = false; load(); }
@@ -143,32 +173,36 @@ export function sessionView(app, id) {
   };
   const draw = () => {
     const isOpen = !["CLOSED", "FAILED"].includes(session.state);
-    put(head, h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), h("h1", {}, told(session.summary ?? named(session.persona_id), { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
+    redraw(head, JSON.stringify([session.summary, session.state, messages.length > 0]), () => [h("div", {}, h("a", { class: "back always", href: "/console/sessions" }, "‹ Sessions"), session.parent_session_id && [" ", h("a", { class: "back always", href: `/console/session/${at(session.parent_session_id)}` }, "‹ The session that it comes from")], h("h1", {}, told(session.summary ?? named(session.persona_id), { limit: 120 }))), h("div", { class: "actions" }, mark(session.state),
       h("button", { type: "button", class: "quiet", onclick: () => act(`/v1/sessions/${at(id)}/fork`, {}, "Forked: this is the new one.", (made) => `/console/session/${at(made.id)}`) }, "Fork"),
       isOpen && messages.length > 0 && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Cut the last turn off?", "The agent forgets it. Events and receipts of it stay.", "Cut it off") !== null) act(`/v1/sessions/${at(id)}/truncate`, { keep_first: messages.length - 1 }, "The last turn is cut off."); } }, "Cut last turn"),
-      isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close")));
+      isOpen && h("button", { type: "button", class: "quiet", onclick: async () => { if (await confirmed("Close this session?", "It takes nothing new. What runs goes on.", "Close it") !== null) act(`/v1/sessions/${at(id)}/close`, undefined, "Closed."); } }, "Close"))]);
     form.hidden = !isOpen;
     const lines = [
-      ...messages.map((message) => ({ at: message.created_at, order: 0, node: () => messageOf(message) })),
-      ...[...events.values()].map((event, order) => ({ at: event.created_at, order: order + 1, node: () => stepOf(event) })),
+      ...messages.map((message) => ({ id: message.id, at: message.created_at, order: 0, node: () => messageOf(message) })),
+      ...[...events.values()].map((event, order) => ({ id: event.id, at: event.created_at, order: order + 1, node: () => stepOf(event) ?? document.createComment("") })),
     ].sort((a, b) => a.at.localeCompare(b.at) || a.order - b.order);
-    const atEnd = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80;
+    const atEnd = isAtEnd();
     const first = talk.childElementCount <= 1;
     const working = tasks.some((task) => ["SUBMITTED", "WORKING"].includes(task.status));
-    put(talk, lines.map((line) => line.node()), messages.length === 0 && h("p", { class: "quiet" }, "Nothing was said yet."), working && h("p", { class: "working", role: "status" }, "The agent works…"));
+    if (messages.length === 0) lines.push({ id: "nothing", node: () => h("p", { class: "quiet" }, "Nothing was said yet.") });
+    if (working) lines.push({ id: "working", node: () => h("p", { class: "working", role: "status" }, "The agent works…") });
+    if (writing) lines.push({ id: `writing ${writing.task_id} ${writing.step}`, node: () => draft });
+    keep(talk, lines, (line) => line.id, (line) => line.node());
     if (first || atEnd) talk.scrollTop = talk.scrollHeight;
-    put(aside, h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(tasks), results.length > 0 && [h("h2", {}, "Results"), h("ul", { class: "runs" }, results.map(result))]);
+    redraw(aside, JSON.stringify([[tasks, ...[...asked.values()].map((one) => one.tasks)].flat().map((task) => [task.id, task.status]), results.map((one) => one.id)]), () => [h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(), results.length > 0 && [h("h2", {}, "Results"), h("ul", { class: "runs" }, results.map(result))]]);
   };
   const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts));
   const result = (one) => h("li", {}, h("button", { type: "button", class: "quiet small", onclick: async () => {
     try { await app.client.file(`/v1/artifacts/${at(one.id)}/content`, `${one.id}.${(one.mime_type ?? "").includes("json") ? "json" : "txt"}`); } catch (error) { say(`${error.title}. ${error.message}`, true); }
-  } }, told(`${one.kind ?? "file"}, ${one.mime_type ?? ""}`, { limit: 60 })), " ", time(one.created_at));
+  } }, brief(`${one.kind ?? "file"}, ${one.mime_type ?? ""}`, 60)), " ", time(one.created_at));
   /** Runs, and those that they began, as a tree. */
-  const family = (all) => {
+  const family = () => {
+    const all = [...tasks, ...[...asked.values()].flatMap((one) => one.tasks.map((task) => ({ ...task, agent: one.agent })))];
     const known = new Set(all.map((task) => task.id));
     const under = (parent) => {
       const mine = all.filter((task) => (known.has(task.parent_task_id) ? task.parent_task_id : null) === parent);
-      return mine.length === 0 ? null : h("ul", { class: "runs" }, mine.map((task) => h("li", {}, h("a", { href: `/console/run/${at(task.id)}` }, mark(task.status), " ", time(task.created_at)), under(task.id))));
+      return mine.length === 0 ? null : h("ul", { class: "runs" }, mine.map((task) => h("li", {}, h("a", { href: `/console/run/${at(task.id)}` }, mark(task.status), " ", task.agent && [brief(task.agent, 40), " "], time(task.created_at)), under(task.id))));
     };
     return under(null);
   };

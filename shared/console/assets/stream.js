@@ -66,7 +66,7 @@ export class Live {
     this.abort = new AbortController();
     const headers = { authorization: `Bearer ${this.client.key}`, "harn-agents-protocol-version": VERSION, accept: "text/event-stream" };
     if (this.cursor) headers["last-event-id"] = this.cursor;
-    const response = await fetch(`${this.client.streamBase}/v1/${this.session ? `sessions/${encodeURIComponent(this.session)}/` : ""}events/stream`, { headers, signal: this.abort.signal, cache: "no-store", credentials: "omit" });
+    const response = await fetch(`${this.client.streamBase}/v1/${this.session ? `sessions/${encodeURIComponent(this.session)}/` : ""}events/stream${this.session ? "?deltas=true" : ""}`, { headers, signal: this.abort.signal, cache: "no-store", credentials: "omit" });
     if (!response.ok) throw Object.assign(new Error("no stream"), { status: response.status });
     this.become("live");
     if (this.fails > 0) this.emit({ event: "x-resumed" });
@@ -100,6 +100,7 @@ export class Live {
       return;
     }
     if (id) this.cursor = id;
-    this.emit(event);
+    // Text while a model writes it: it has no place among the events.
+    this.emit(name === "message.delta" ? { ...event, event: name } : event);
   }
 }

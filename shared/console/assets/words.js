@@ -26,7 +26,7 @@ export const ago = (instant) => {
 export const ahead = (instant) => {
   const left = Date.parse(instant) - Date.now();
   if (left < 0) return `${lasting(-left)} overdue`;
-  return `in ${lasting(left).split(" ").slice(0, 2).join(" ")}`;
+  return `in ${lasting(left)}`;
 };
 
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });

@@ -1,0 +1,233 @@
+// What the views show while they wait, when something fails, while something changes, and at every size of screen.
+
+import { accessible, check, equal, holds, picture, PHONE, WIDE, shifted } from "./browser.mjs";
+import { expense, rest, session, task, until } from "./world.mjs";
+
+const SIZES = { narrow: { width: 320, height: 640 }, phone: PHONE, laptop: { width: 1280, height: 720 }, wide: WIDE, huge: { width: 2560, height: 1440 } };
+const approval = (approved) => ({ kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved } }] } });
+
+/** The address of every view, with something to see behind it. */
+export async function addresses(server, purpose) {
+  const of = await session(server, "persona_expense-approval");
+  const id = await task(server, of, { employee: "Zoe", amount_cents: 55500, purpose });
+  return { inbox: "/console/inbox", request: `/console/inbox/${id}`, sessions: "/console/sessions", session: `/console/session/${of}`, run: `/console/run/${id}`, asleep: "/console/asleep", sleeper: `/console/asleep/${id}`, catalog: "/console/catalog", costs: "/console/costs" };
+}
+
+export async function states(shipped) {
+  await check("no view waits for a second without a word, and what fails says so and is tried again", async (tab) => {
+    const views = await addresses(shipped, "a slow view");
+    const link = new URL((await expense(shipped, "a slow link")).page_url);
+    views.link = link.pathname + link.hash;
+    for (const [name, to] of Object.entries(views)) {
+      const page = await tab({ server: shipped, key: name === "link" ? null : shipped.key, expects: [500] });
+      await page.clock.install();
+      const held = [];
+      let how = "hold";
+      await page.route((url) => /^\/(v1\/|invocations|openapi)/.test(url.pathname) && !url.pathname.endsWith("agent-card") && !url.pathname.endsWith("/stream"), async (route) => {
+        if (how === "hold") held.push(route);
+        else if (how === "fail") await route.fulfill({ status: 500, json: { error: { code: "internal", message: "The store is away." } } });
+        else await route.continue().catch(() => {});
+      });
+      await page.open(to);
+      await until("it has asked for something", () => held.length > 0);
+      await page.clock.runFor(1000);
+      const waits = () => page.evaluate(() => document.querySelector("#content, #app > main, #app").innerText);
+      await until(`${name} says what it waits for`, async () => /\S…|so far/.test(await waits()), 5000);
+      how = "fail";
+      for (const one of held.splice(0)) await one.fulfill({ status: 500, json: { error: { code: "internal", message: "The store is away." } } });
+      await page.getByRole("alert").first().waitFor();
+      await page.sees("The store is away.");
+      await accessible(page, `${name}, failed`);
+      if (name === "run") await picture(page, "run-failed-to-load-wide-light");
+      how = "go";
+      // A list is asked for beside what is open: both say that they failed.
+      await until(`${name} is there after all`, async () => {
+        const again = page.locator("[role=alert] button");
+        if (await again.count() === 0) return true;
+        await again.first().click({ timeout: 1000 }).catch(() => {});
+        return false;
+      });
+      holds((await page.locator("h1").count()) > 0 && await page.getByText("The store is away.").count() === 0, `${name} is whole`);
+      await page.context().close();
+    }
+  });
+
+  await check("what was opened stays open, and keeps the focus, while the run goes on", async (tab) => {
+    const of = await session(shipped, "persona_expense-approval");
+    const id = await task(shipped, of, { employee: "Zoe", amount_cents: 55500, purpose: "an open record" });
+    const run = await tab({ server: shipped });
+    await run.open(`/console/run/${id}`);
+    await run.live();
+    const record = run.locator(".steps details.record").first();
+    await record.locator("summary").click();
+    await record.locator(".tree").first().waitFor();
+    const talk = await tab({ server: shipped });
+    await talk.open(`/console/session/${of}`);
+    await talk.live();
+    const before = await talk.locator(".talk > *").count();
+    await talk.locator(".talk > *").first().evaluate((line) => { line.dataset.seen = "yes"; });
+    await shipped.post(`/v1/tasks/${id}/messages`, approval(true));
+    await run.locator(".mark.good", { hasText: "Completed" }).first().waitFor();
+    await run.getByText("Completed", { exact: true }).nth(1).waitFor();
+    holds(await record.evaluate((box) => box.open && box.contains(document.activeElement)), "the record is open and has the focus");
+    await until("the conversation has gone on", async () => (await talk.locator(".talk > *").count()) > before);
+    equal(await talk.locator(".talk > [data-seen]").count(), 1, "lines that stayed");
+  });
+
+  await check("a reason that is being written stays when somebody else has answered", async (tab) => {
+    const server = shipped;
+    const { invocation_id: id, callback_urls: ways } = await server.post("/graphs/purchase/turns", { state: { item: "a drill", amount_cents: 120000 } });
+    const page = await tab({ server });
+    await page.open(`/console/inbox/${id}`);
+    await page.getByLabel("Answer for").selectOption("grace");
+    const answered = await fetch(ways.linus, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ vote: "yes" }) });
+    equal(answered.status, 202, "the answer of another one");
+    await page.sees("1 of 2 answers are there");
+    equal(await page.getByLabel("Answer for").locator("option").allInnerTexts(), ["ada", "grace"], "who is left");
+  });
+
+  await check("a link whose time has passed, one for another part, and one that became stale while it was open", async (tab) => {
+    const made = await shipped.post("/graphs/purchase/turns", { state: { item: "a saw", amount_cents: 120000 } });
+    const page = await tab({ server: shipped, key: null, size: PHONE, expects: [409, 410, 404] });
+    const address = (url) => new URL(url).pathname + new URL(url).hash;
+    await page.open(address(made.page_urls.ada));
+    await page.sees("buy a saw for EUR 1200.00?");
+    await page.sees(/as ada/);
+    equal(await page.getByLabel("Answer for").count(), 0, "others that may be answered for");
+    const ada = new URLSearchParams(new URL(made.page_urls.ada).hash.slice(1)).get("token");
+    const other = await tab({ server: shipped, key: null, expects: [404] });
+    await other.open(`/console/answer/${made.invocation_id}#token=${ada}&part=grace`);
+    await other.sees("This link leads to nothing");
+    // Two others decide meanwhile; then ada answers from the page that is still open.
+    for (const name of ["grace", "linus"]) await fetch(made.callback_urls[name], { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ vote: "yes" }) });
+    await ended(shipped, made.invocation_id, "completed");
+    await page.button("Deny").click();
+    await page.locator(".outcome.bad, .card h1").filter({ hasText: /faster|over|nothing/i }).first().waitFor();
+    await picture(page, "link-stale-phone-light");
+    const late = await shipped.post("/graphs/purchase/turns", { state: { item: "a plane", amount_cents: 120000, decide_within: "PT6S" } });
+    const slow = await tab({ server: shipped, key: null, size: PHONE, expects: [409, 410] });
+    await slow.open(address(late.page_urls.ada));
+    await slow.sees(/until .*: it goes on by itself, without an answer/);
+    await ended(shipped, late.invocation_id, "completed");
+    await slow.button("Approve").click();
+    await slow.locator(".outcome.bad").filter({ hasText: /Somebody was faster|That is over/ }).waitFor();
+    const gone = await tab({ server: shipped, key: null, size: PHONE, expects: [410] });
+    await gone.open(address(late.page_urls.ada));
+    await gone.sees("This request is over");
+    await accessible(gone, "a link that is over");
+    await picture(gone, "link-over-phone-light");
+  });
+
+  await check("a key that is revoked while somebody answers: nothing is lost, and the way back leads to the request", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "a revoked answer");
+    const made = JSON.parse(await shipped.command("keys", "create", "--actor", "grace", "--all-scopes", "--scope", "operations:read", "--scope", "operations:write", "--never-expires", "--json"));
+    const page = await tab({ server: shipped, key: made.key, expects: [401] });
+    await page.open(`/console/inbox/${id}`);
+    await page.button("Approve").waitFor();
+    await shipped.command("keys", "revoke", made.id);
+    await page.button("Approve").click();
+    await page.sees("This key is not accepted");
+    await picture(page, "revoked-wide-light");
+    equal((await shipped.get(`/v1/x-pauses/${id}`)).status, "asleep", "its status");
+    await page.getByLabel("API key").fill(shipped.key);
+    await page.button("Sign in").click();
+    await page.getByRole("heading", { name: /a revoked answer/ }).waitFor();
+    await page.button("Approve").click();
+    await page.sees("Answered. It went on and has completed.");
+  });
+
+  await check("a key that may look and not answer is told what it lacks", async (tab) => {
+    const { invocation_id: id } = await expense(shipped, "only to look at");
+    const made = JSON.parse(await shipped.command("keys", "create", "--actor", "visitor", "--scope", "sessions:read", "--scope", "tasks:read", "--scope", "operations:read", "--never-expires", "--json"));
+    const page = await tab({ server: shipped, key: made.key, expects: [403] });
+    await page.open(`/console/inbox/${id}`);
+    await page.sees("No live updates: the key lacks events:read");
+    await page.button("Approve").click();
+    await page.locator(".outcome.bad", { hasText: "This key is not allowed to do that" }).waitFor();
+    await picture(page, "not-allowed-wide-light");
+    equal((await shipped.get(`/v1/x-pauses/${id}`)).status, "asleep", "its status");
+  });
+
+  await check("what the doctor finds is shown above what sleeps, and a repair is asked for and told", async (tab) => {
+    const { invocation_id: id } = await shipped.post("/graphs/export-job/turns", { state: { dataset: "orders" } });
+    const page = await tab({ server: shipped });
+    const finding = { trouble: true, sentence: "its rule `export` is gone", remedy: "make the rule again" };
+    // The trouble is put into what the server says; the repair is the server's own.
+    await page.route(`**/v1/x-pauses/${id}`, async (route) => {
+      const response = await route.fetch();
+      const pause = await response.json();
+      await route.fulfill({ response, json: { ...pause, remarks: [...pause.remarks, finding] } });
+    });
+    await page.open(`/console/asleep/${id}`);
+    const findings = page.getByRole("region", { name: "Findings" });
+    await findings.getByText("Trouble").waitFor();
+    await findings.getByText("A repair would make the rule again.").waitFor();
+    await accessible(page, "findings of the doctor");
+    await picture(page, "findings-wide-light");
+    const asked = page.waitForResponse((response) => response.url().endsWith("/repair"));
+    await findings.getByRole("button", { name: "Repair" }).click();
+    equal((await asked).status(), 200, "what the server says to the repair");
+    await findings.getByText("Trouble").waitFor({ state: "detached" });
+    await findings.getByText("Fine").first().waitFor();
+  });
+
+  await check("sleep is drawn to scale", async (tab) => {
+    const page = await tab({ server: shipped });
+    await page.open("/console/inbox");
+    await page.live();
+    const drawn = await page.evaluate(async () => {
+      const [{ spansOf }, { timePicture }] = await Promise.all([import("/console/run.js"), import("/console/pictures.js")]);
+      const begin = Date.parse("2026-01-01T00:00:00Z");
+      const event = (minutes, name, payload = {}) => ({ event: name, created_at: new Date(begin + minutes * 60000).toISOString(), payload });
+      const { spans } = spansOf([event(0, "task.submitted"), event(60, "task.input_required"), event(240, "task.status_changed"), event(300, "span.completed", { duration_ms: 30 * 60000, name: "model" }), event(360, "task.completed")]);
+      const picture = timePicture(spans, begin, begin + 360 * 60000);
+      return [...picture.querySelectorAll(".span")].map((span) => { const rect = span.querySelector("rect"); return [span.getAttribute("class"), Math.round(Number(rect.getAttribute("x"))), Math.round(Number(rect.getAttribute("width")))]; });
+    });
+    // 360 minutes are 1000 wide.
+    equal(drawn.sort(), [["span call", 750, 83], ["span sleep", 167, 500], ["span work", 0, 167], ["span work", 667, 333]], "stretches: their place and width");
+  });
+
+  await check("a month of costs", async (tab) => {
+    const page = await tab({ server: shipped });
+    const first = Date.now() - 29 * 86400000;
+    const events = Array.from({ length: 30 }, (_, day) => ({ id: `event_${day}`, event: "span.completed", created_at: new Date(first + day * 86400000).toISOString(), task_id: `task_${day}`, payload: { "gen_ai.request.model": day % 3 === 0 ? "large" : "small", usage: { total_tokens: 1000 * (day + 1) }, cost: String(0.1 * (day + 1)), duration_ms: 900 } }));
+    await page.route("**/v1/x-feed*", (route) => route.fulfill({ json: { first: "event_0" } }));
+    await page.route("**/v1/events/event_0", (route) => route.fulfill({ json: events[0] }));
+    await page.route("**/v1/events?*", (route) => route.fulfill({ json: { data: events.slice(1), page: { has_more: false, next_cursor: null } } }));
+    await page.open("/console/costs");
+    await page.locator("svg.bars .bar").nth(29).waitFor();
+    const tall = await page.locator("svg.bars .bar rect").evaluateAll((bars) => bars.map((bar) => Math.round(Number(bar.getAttribute("height")))));
+    equal([tall.length, tall[29], tall[14]], [30, 152, 76], "bars: their number, the height of the last and of the middle one");
+    await page.sees("Models: $46.50 in 30 days");
+    await page.sees("465,000");
+    await page.getByText("The numbers of each day").click();
+    equal(await page.locator("details[open] tbody tr").count(), 30, "days in numbers");
+    await accessible(page, "a month of costs");
+    await page.getByText("The numbers of each day").click();
+    await picture(page, "month-wide-light");
+    await page.getByRole("link", { name: "7 days" }).click();
+    await page.waitForURL(/days=7/);
+    await until("seven bars", async () => (await page.locator("svg.bars .bar").count()) === 7);
+  });
+
+  await check("at every size, from 320 to 2560 wide: nothing overflows, nothing shifts", async (tab) => {
+    const views = await addresses(shipped, "every size");
+    for (const [size, viewport] of Object.entries(SIZES)) {
+      const page = await tab({ server: shipped, size: viewport });
+      for (const [name, to] of Object.entries(views)) {
+        await page.open(to);
+        await page.live();
+        await page.locator(".waiting").first().waitFor({ state: "detached" });
+        await rest(100);
+        const wide = await page.evaluate(() => [...document.querySelectorAll("main, #app, .detail, .side, .page")].filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => `${box.className || box.id}: ${box.scrollWidth} in ${box.clientWidth}`));
+        equal(wide, [], `${name} ${size}: what overflows`);
+        const shift = await shifted(page);
+        holds(shift.sum < 0.005, `${name} ${size}: it shifts, ${JSON.stringify(shift)}`);
+        if (["narrow", "huge"].includes(size)) await picture(page, `${name}-${size}-light`);
+      }
+      await page.context().close();
+    }
+  });
+}
+
+const ended = (server, id, status) => until(`${id} is ${status}`, async () => (await server.get(`/v1/x-pauses/${id}`)).status === status);
