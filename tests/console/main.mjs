@@ -169,6 +169,18 @@ await check("receipts are verified in the browser, and one that was changed on t
   await forged.open(`/console/run/${id}`);
   await forged.locator(".card.receipt").first().getByRole("button", { name: "Verify" }).click();
   await forged.sees(/Not valid: its content is not what was hashed/);
+  for (const [when, words] of [[{ created_at: "2099-01-01T00:00:00Z" }, /Not valid: .* was not in use when it was issued/], [{ retired_at: "2001-01-01T00:00:00Z" }, /Not valid: .* was not in use when it was issued/], [{ revoked_at: "2001-01-01T00:00:00Z" }, /Not valid: .* was revoked/]]) {
+    const other = await tab({ server: shipped });
+    await other.route("**/v1/keys", async (route) => {
+      const response = await route.fetch();
+      const keys = await response.json();
+      await route.fulfill({ response, json: { ...keys, data: keys.data.map((key) => ({ ...key, ...when })) } });
+    });
+    await other.open(`/console/run/${id}`);
+    await other.locator(".card.receipt").first().getByRole("button", { name: "Verify" }).click();
+    await other.sees(words);
+    await other.context().close();
+  }
 });
 
 await check("several answer, each in their name", async (tab) => {

@@ -13,6 +13,9 @@ const utf8 = (text) => new TextEncoder().encode(text);
 const bytes = (text) => Uint8Array.from(atob(String(text).replace(/^base64:/, "")), (one) => one.charCodeAt(0));
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
+/** By how many milliseconds clocks may differ, and how long a key may still sign when the next one does. */
+const SKEW = 300000; const GRACE = 86400000;
+
 /** What the receipt `body` is worth by `keys`, at this time: `{ valid, reason }`. */
 export async function verify(body, keys) {
   const not = (reason) => ({ valid: false, reason });
@@ -25,6 +28,9 @@ export async function verify(body, keys) {
     const key = keys.find((known) => known.id === one.key_id);
     if (!key) return not(`the key ${one.key_id} is not one of this server's`);
     if (key.revoked_at && Date.parse(key.revoked_at) <= Date.now()) return not(`the key ${one.key_id} was revoked`);
+    const issued = Date.parse(rest.issued_at);
+    if (issued > Date.now() + SKEW) return not("it says that it was issued in the future");
+    if (issued < Date.parse(key.created_at) || issued > Date.parse(key.retired_at) + GRACE) return not(`the key ${one.key_id} was not in use when it was issued`);
     const read = await crypto.subtle.importKey("raw", bytes(key.public_key), { name: "Ed25519" }, false, ["verify"]);
     if (!await crypto.subtle.verify({ name: "Ed25519" }, read, bytes(one.signature), utf8(hash))) return not("its signature is not by that key");
   }
