@@ -1,5 +1,5 @@
 //! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; objects of S3; functions of Lambda;
-//! keys of KMS; signatures for requests to other services.
+//! keys of KMS; WebSockets of API Gateway; signatures for requests to other services.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by the code that composes the process.
@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod connect;
+mod connections;
 mod dynamodb;
 mod eventbridge;
 mod function;
@@ -26,6 +27,7 @@ mod subscriptions;
 mod tools;
 
 pub use connect::{AwsAccess, Clients, Endpoints, Lazy, email_address};
+pub use connections::ApiGatewayConnections;
 pub use dynamodb::{
     Belongings, DynamoDbCheckpointer, DynamoDbStateStore, Erased, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME,
     ensure_table, table_resource,

@@ -56,6 +56,8 @@ pub use principal::Authorization;
 pub use quotas::Quotas;
 pub use server::{ProtocolConfig, Server};
 pub use settings::{ConfigError, Variables};
-pub use socket::{Frames, LARGEST_FRAME, Said, Socket};
+pub use socket::{
+    CommandsElsewhere, FOLLOW, FollowCall, Frame, Frames, HeldParts, HeldSockets, LARGEST_FRAME, Said, Socket,
+};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};
 pub use trigger::TriggerError;

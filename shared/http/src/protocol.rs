@@ -15,7 +15,7 @@ mod receipt;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use dormouse_api::{Call, CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
+use dormouse_api::{Actor, Call, CallAnswer, Keys, Operations, Personas, Receipts, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
@@ -87,7 +87,7 @@ impl Protocol {
 }
 
 impl Protocol {
-    /// The stream that `request` asks for, over any transport.
+    /// Who asks by `request` for a stream, over any transport, and the stream.
     ///
     /// # Errors
     /// The first objection, and what the operation objects to.
@@ -95,9 +95,10 @@ impl Protocol {
         &self,
         request: &Request,
         request_id: &str,
-    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
+    ) -> Result<(Actor, BoxStream<'static, StreamItem>), ProtocolError> {
         let call = self.admit(request).await?;
-        self.open(call, request, request_id).await
+        let actor = call.actor.clone();
+        Ok((actor, self.open(call, request, request_id).await?))
     }
 
     async fn open(

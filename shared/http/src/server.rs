@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use dormouse_api::{
-    Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
+    Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
 };
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
@@ -22,7 +22,7 @@ use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
 use crate::protocol::{CardSignatures, Describe, DescribedServer, Protocol, ServerInfo};
 use crate::surface::{Surface, SurfaceRefusal};
-use crate::{App, Origins, Request, Response, log};
+use crate::{App, CommandsElsewhere, Origins, Request, Response, log};
 
 /// The longest id of a request that is taken over from the gateway.
 const LONGEST_REQUEST_ID: usize = 200;
@@ -56,6 +56,10 @@ pub struct ProtocolConfig {
     pub may_repair: bool,
     /// True if sockets can be opened at the paths of streams.
     pub sockets: bool,
+    /// Where sockets can be opened instead: an address to which the path of the stream is added as a parameter.
+    pub socket_url: Option<String>,
+    /// The server that does what commands of sockets ask for, where this one only reads.
+    pub commands: Option<CommandsElsewhere>,
     /// True if A2A is spoken at `/a2a`, and the cards say so: where a stream is not held back until it is whole.
     pub a2a: bool,
     /// Keys of webhooks, where the workers have the graph that delivers them.
@@ -81,6 +85,8 @@ impl ProtocolConfig {
             reads_only: false,
             may_repair: false,
             sockets: false,
+            socket_url: None,
+            commands: None,
             a2a: false,
             webhooks: None,
             secrets: BTreeMap::new(),
@@ -104,6 +110,7 @@ struct ServerShared {
     extensions: Extensions,
     origins: Origins,
     reads_only: bool,
+    commands: Option<CommandsElsewhere>,
 }
 
 impl fmt::Debug for ServerShared {
@@ -141,6 +148,7 @@ impl Server {
             since: clock.now(),
             issues: app.receipts().is_some(),
             sockets: wire.sockets,
+            socket_url: wire.socket_url,
             a2a: wire.a2a,
             webhooks: wire.webhooks.is_some(),
         };
@@ -168,7 +176,14 @@ impl Server {
             clock,
             described: LazyLock::new(describe),
         };
-        Self(Arc::new(ServerShared { app, protocol, extensions, origins, reads_only: wire.reads_only }))
+        Self(Arc::new(ServerShared {
+            app,
+            protocol,
+            extensions,
+            origins,
+            reads_only: wire.reads_only,
+            commands: wire.commands,
+        }))
     }
 
     /// The application that serves turns, events and wake-ups.
@@ -209,14 +224,22 @@ impl Server {
         }
     }
 
-    /// The stream that `request` asks for, before it is encoded for a transport.
+    /// Who asks by `request` for a stream, and the stream before it is encoded for a transport.
     ///
     /// # Errors
     /// The response that refuses it.
-    pub(crate) async fn follow(&self, request: &Request) -> Result<BoxStream<'static, StreamItem>, Response> {
+    pub(crate) async fn follow(&self, request: &Request) -> Result<(Actor, BoxStream<'static, StreamItem>), Response> {
         let request_id = format!("req_{}", self.0.app.engine().ports().ids.fresh());
         let followed = self.0.protocol.follow(request, &request_id).await;
         followed.map_err(|error| SurfaceRefusal::Protocol(error).into_response(&request_id))
+    }
+
+    /// Serves what a command of a socket asks for.
+    pub(crate) async fn command(&self, request: Request) -> Response {
+        match &self.0.commands {
+            Some(elsewhere) => elsewhere.ask(&request).await,
+            None => self.http(request).await,
+        }
     }
 
     /// The API that serves `path`.

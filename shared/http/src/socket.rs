@@ -24,11 +24,18 @@
 //! which the socket was opened: a key that is revoked works no longer.
 //!
 //! A page of a browser, which cannot send headers, offers `bearer.KEY` and the version of the protocol as subprotocols.
+//!
+//! Where connections are held by a gateway, and no process lives as long as one of them, [`HeldSockets`] does the same.
 
-use dormouse_api::StreamItem;
-use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
+mod elsewhere;
+mod held;
+mod record;
+mod seats;
+
+use dormouse_api::{Actor, StreamItem};
+use dormouse_protocol::id::{EventId, PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::operation::Paging;
-use dormouse_protocol::request::{IDEMPOTENCY_HEADER, MAX_BODY_BYTES, VERSION_HEADER};
+use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_BODY_BYTES, VERSION_HEADER};
 use dormouse_protocol::{Event, Identifier, Map, Operation, PROTOCOL_VERSION, ProtocolError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -37,6 +44,9 @@ use serde_json::{Value, json};
 
 use crate::protocol::DELTA;
 use crate::{Content, Findings, Request, Response, Server};
+
+pub use elsewhere::CommandsElsewhere;
+pub use held::{FOLLOW, FollowCall, HeldParts, HeldSockets};
 
 /// The largest frame that a client may send, in bytes.
 pub const LARGEST_FRAME: usize = MAX_BODY_BYTES;
@@ -47,6 +57,9 @@ const PATIENCE: u32 = 10;
 /// Prefix of the subprotocol that holds a key.
 const BEARER: &str = "bearer.";
 
+/// The parameter that names the event behind which a stream is followed.
+const AFTER: &str = "after_event_id";
+
 /// An open connection: who opened it, where, and what follows.
 pub struct Socket {
     server: Server,
@@ -54,7 +67,19 @@ pub struct Socket {
     opened: Request,
     task_id: Option<String>,
     session_id: Option<String>,
+    /// The query by which the stream is followed.
+    query: String,
+    /// Number of frames that could not be read.
     unreadable: u32,
+}
+
+/// A frame that the server sends by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The frame.
+    pub text: String,
+    /// The event that it tells of: behind it the stream is followed anew.
+    pub event_id: Option<EventId>,
 }
 
 impl std::fmt::Debug for Socket {
@@ -64,7 +89,7 @@ impl std::fmt::Debug for Socket {
 }
 
 /// Frames that a server sends by itself; the end of the stream is the end of the socket.
-pub type Frames = BoxStream<'static, String>;
+pub type Frames = BoxStream<'static, Frame>;
 
 /// Outcome of a frame of a client.
 pub enum Said {
@@ -92,7 +117,16 @@ impl Server {
     /// # Errors
     /// The response that refuses it, as a stream over HTTP would be.
     pub async fn socket(&self, request: Request) -> Result<(Socket, Frames), Response> {
-        let opened = with_credentials(request);
+        let socket = Socket::over(self, with_credentials(request))?;
+        let (_, items) = socket.follow(&socket.query).await?;
+        let now = self.app().now();
+        Ok((socket, frames(items, now, None).boxed()))
+    }
+}
+
+impl Socket {
+    /// The socket that `opened`, a request with its credentials, has opened.
+    fn over(server: &Server, opened: Request) -> Result<Self, Response> {
         let refuse = |error: ProtocolError| Response::json(error.status(), &json!(error.into_response("socket")));
         let found = Operation::find("GET", &opened.path).map_err(refuse)?;
         if found.operation.spec().paging != Paging::Stream {
@@ -100,24 +134,25 @@ impl Server {
         }
         let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
         let (task_id, session_id) = (place("task_id"), place("session_id"));
-        let socket = Socket { server: self.clone(), opened, task_id, session_id, unreadable: 0 };
-        let frames = socket.follow(&socket.opened.query).await?;
-        Ok((socket, frames))
+        let query = opened.query.clone();
+        Ok(Self { server: server.clone(), opened, task_id, session_id, query, unreadable: 0 })
     }
-}
 
-impl Socket {
     /// The subprotocol that the server chooses of those that the client offered.
     pub fn subprotocol(request: &Request) -> Option<&'static str> {
         let offered = request.header("sec-websocket-protocol")?;
         offered.split(',').any(|one| one.trim() == PROTOCOL_VERSION).then_some(PROTOCOL_VERSION)
     }
 
-    async fn follow(&self, query: &str) -> Result<Frames, Response> {
+    /// What the stream yields that `query` asks for, and who asks.
+    async fn follow(&self, query: &str) -> Result<(Actor, BoxStream<'static, StreamItem>), Response> {
         let findings = Findings::default();
-        let request = Request { query: query.to_owned(), findings, ..self.opened.clone() };
-        let now = self.server.app().now();
-        self.server.follow(&request).await.map(|items| frames(items, now).boxed())
+        let mut request = Request { query: query.to_owned(), findings, ..self.opened.clone() };
+        if query != self.opened.query {
+            // It would count before the event that the query names.
+            request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(LAST_EVENT_ID_HEADER));
+        }
+        self.server.follow(&request).await
     }
 
     /// Takes a frame of the client.
@@ -151,14 +186,18 @@ impl Socket {
         }
     }
 
-    async fn resume(&self, id: Option<Value>, frame: &Map) -> Said {
-        let after = frame.get("after_event_id").and_then(Value::as_str).unwrap_or_default();
+    async fn resume(&mut self, id: Option<Value>, frame: &Map) -> Said {
+        let after = frame.get(AFTER).and_then(Value::as_str).unwrap_or_default();
         let is_plain = after.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte));
         if after.is_empty() || !is_plain {
-            return Said::Frame(refused(id, ProtocolError::cursor_expired("after_event_id")));
+            return Said::Frame(refused(id, ProtocolError::cursor_expired(AFTER)));
         }
-        match self.follow(&format!("after_event_id={after}")).await {
-            Ok(frames) => Said::Resumed(frames),
+        let query = behind(&self.query, after);
+        match self.follow(&query).await {
+            Ok((_, items)) => {
+                self.query = query;
+                Said::Resumed(frames(items, self.server.app().now(), None).boxed())
+            }
             Err(response) => Said::Frame(told(id, response)),
         }
     }
@@ -199,7 +238,7 @@ impl Socket {
     }
 
     async fn ask(&self, id: Option<Value>, request: Request) -> String {
-        told(id, self.server.http(request).await)
+        told(id, self.server.command(request).await)
     }
 }
 
@@ -231,20 +270,38 @@ fn refused(id: Option<Value>, error: ProtocolError) -> String {
     told(id, Response::json(error.status(), &json!(error.into_response("socket"))))
 }
 
-/// What a stream yields, as frames. What had happened before `since` is replayed.
-fn frames(items: BoxStream<'static, StreamItem>, since: Timestamp) -> impl futures::Stream<Item = String> + Send {
+/// `query`, but for what is behind the event `after`.
+fn behind(query: &str, after: &str) -> String {
+    let others = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(AFTER));
+    others.map(str::to_owned).chain([format!("{AFTER}={after}")]).collect::<Vec<_>>().join("&")
+}
+
+/// What a stream yields, as frames. What had happened before `since` is replayed. Of an event with a frame of more than
+/// `most` bytes all is told but its payload.
+fn frames(
+    items: BoxStream<'static, StreamItem>,
+    since: Timestamp,
+    most: Option<usize>,
+) -> impl futures::Stream<Item = Frame> + Send {
     let shown = move |event: &Event| {
-        json!({ "type": "event", "replayed": event.envelope.created_at < since, "event": event }).to_string()
+        let replayed = event.envelope.created_at < since;
+        let mut text = json!({ "type": "event", "replayed": replayed, "event": event }).to_string();
+        if most.is_some_and(|most| text.len() > most) {
+            let event = Event { payload: Map::new(), ..event.clone() };
+            text = json!({ "type": "event", "replayed": replayed, "too_large": true, "event": event }).to_string();
+        }
+        Frame { text, event_id: Some(event.envelope.id.clone()) }
     };
+    let passing = |frame: Value| Frame { text: frame.to_string(), event_id: None };
     items.flat_map(move |item| {
-        let frames: Vec<String> = match item {
+        let frames: Vec<Frame> = match item {
             StreamItem::Events(events) => events.iter().map(shown).collect(),
             StreamItem::Text(pieces) => {
-                pieces.iter().map(|piece| json!({ "type": DELTA, "delta": piece }).to_string()).collect()
+                pieces.iter().map(|piece| passing(json!({ "type": DELTA, "delta": piece }))).collect()
             }
-            StreamItem::Heartbeat => vec![json!({ "type": "ping" }).to_string()],
+            StreamItem::Heartbeat => vec![passing(json!({ "type": "ping" }))],
             StreamItem::Failed { cursor, error } => {
-                vec![json!({ "type": "error", "id": null, "cursor": cursor, "error": error.error }).to_string()]
+                vec![passing(json!({ "type": "error", "id": null, "cursor": cursor, "error": error.error }))]
             }
         };
         futures::stream::iter(frames)

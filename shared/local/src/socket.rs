@@ -48,7 +48,7 @@ async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames
         tokio::select! {
             frame = frames.next() => match frame {
                 Some(frame) => {
-                    if connection.send(Message::text(frame)).await.is_err() {
+                    if connection.send(Message::text(frame.text)).await.is_err() {
                         return;
                     }
                 }

@@ -21,6 +21,7 @@
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //! | [`Signer`] | a key that receipts are signed with; only where they are issued |
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
+//! | [`Connections`] | to send to WebSockets that a gateway holds; only where one does |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
 //! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
 //! | [`hook::HookHandler`] | what handles the hooks of a workspace |
@@ -64,6 +65,7 @@ mod category;
 mod checkpoint;
 mod child;
 mod commit;
+mod connections;
 mod counters;
 mod entry;
 pub mod execution;
@@ -107,6 +109,7 @@ pub use commit::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
     SessionSave, SessionWrite, SuspendFrom,
 };
+pub use connections::{ConnectionError, Connections};
 pub use counters::{CounterChange, CounterWrite, Counters};
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};

@@ -29,8 +29,8 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
         HarnAgentInterface { transport: HarnTransport::Rest, url: format!("{}/v1", about.base_url) },
         HarnAgentInterface { transport: HarnTransport::Sse, url: format!("{stream_url}/v1") },
     ];
-    if about.sockets {
-        let url = format!("{}/v1", about.base_url.replacen("http", "ws", 1));
+    let own = about.sockets.then(|| format!("{}/v1", about.base_url.replacen("http", "ws", 1)));
+    if let Some(url) = about.socket_url.clone().or(own) {
         interfaces.push(HarnAgentInterface { transport: HarnTransport::WebSocket, url });
     }
     HarnAgentCard {
@@ -55,7 +55,7 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
 
 /// Capabilities of this server.
 fn capabilities(about: &ServerInfo) -> Vec<String> {
-    let sockets = about.sockets.then_some("websocket");
+    let sockets = (about.sockets || about.socket_url.is_some()).then_some("websocket");
     let with_receipts = if about.issues { &["receipts", "replay"][..] } else { &[] };
     ["rest", "sse"].into_iter().chain(sockets).chain(with_receipts.iter().copied()).map(str::to_owned).collect()
 }

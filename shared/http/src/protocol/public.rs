@@ -117,6 +117,8 @@ pub(crate) struct ServerInfo {
     pub(crate) issues: bool,
     /// True if sockets can be opened at the paths of its streams.
     pub(crate) sockets: bool,
+    /// The address at which they are opened instead.
+    pub(crate) socket_url: Option<String>,
     /// True if it speaks A2A.
     pub(crate) a2a: bool,
     /// True if it sends webhooks.
@@ -247,7 +249,7 @@ impl Protocol {
                 sse: true,
                 receipts: about.issues,
                 replay: about.issues,
-                websocket: about.sockets,
+                websocket: about.sockets || about.socket_url.is_some(),
             }))),
             Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).await.map(|card| json!(card)),
             other => Err(ProtocolError::not_implemented(other)),

@@ -5,6 +5,7 @@
 
 mod a2a;
 mod alike;
+mod held;
 mod keys;
 mod pages;
 mod refusals;

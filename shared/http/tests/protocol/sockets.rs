@@ -25,7 +25,7 @@ async fn said(socket: &mut Socket, frame: &str) -> Value {
 }
 
 async fn told(frames: Frames) -> Vec<Value> {
-    frames.map(|frame| serde_json::from_str(&frame).expect("JSON")).collect().await
+    frames.map(|frame| serde_json::from_str(&frame.text).expect("JSON")).collect().await
 }
 
 #[tokio::test]

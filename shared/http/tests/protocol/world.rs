@@ -9,8 +9,8 @@ use dormouse_api::{
 use dormouse_engine::{END, Graph, Update, state};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, ProtocolConfig,
-    Request, Response, Server,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, CommandsElsewhere, Content, Limits, Origins, Parts,
+    ProtocolConfig, Request, Response, Server,
 };
 use dormouse_ports::{
     Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Journal, ListRequest, Page, Records,
@@ -225,6 +225,8 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         may_repair: false,
         reads_only: serves == Serves::Protocol,
         sockets: true,
+        socket_url: None,
+        commands: None,
         a2a: true,
         webhooks: None,
         secrets: BTreeMap::new(),
@@ -250,14 +252,28 @@ impl World {
     }
 
     pub(crate) fn serving(serves: Serves, limits: StreamLimits) -> Self {
+        Self::made(serves, limits, None)
+    }
+
+    /// A world whose sockets send their commands to `commands`.
+    pub(crate) fn commanding(commands: CommandsElsewhere) -> Self {
+        Self::made(Serves::Protocol, StreamLimits::default(), Some(commands))
+    }
+
+    fn made(serves: Serves, limits: StreamLimits, commands: Option<CommandsElsewhere>) -> Self {
         let shelf = Arc::new(Shelf::default());
         let clock = Arc::new(ManualClock::default());
         let notifier = AppendNotifier::default();
         let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
-        let server = Server::over(app(&clock, &shelf), wire(&shelf, &notifier, limits, serves), desk.clone());
+        let wire = ProtocolConfig { commands, ..wire(&shelf, &notifier, limits, serves) };
+        let server = Server::over(app(&clock, &shelf), wire, desk.clone());
         Self { server, shelf, desk, clock, notifier, key }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// A request with everything that it needs.
