@@ -80,7 +80,8 @@ for arch in "$@"; do
         continue
     fi
     say "building for $target (the first time takes some minutes)"
-    build "$target" "build/$arch" dormouse-inbound dormouse-signal dormouse-stream dormouse-wakeup
+    build "$target" "build/$arch" dormouse-inbound dormouse-signal dormouse-socket dormouse-stream \
+        dormouse-wakeup
     # A program of its own with little in it: it must not share the features of the others.
     build "$target" "build/$arch" dormouse-tools-function
     if [ -n "${COMPARE:-}" ]; then build "$target" "build/$arch/compare" dormouse-hello; fi

@@ -25,6 +25,9 @@
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
 #   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
 #   STREAMING      disabled: without the function stream, where there are no function addresses
+#   SOCKETS        enabled: with a WebSocket API and the function socket, for which there is socket.zip; disabled (the default)
+#   SOCKET_CONCURRENCY, SOCKET_THROTTLING_RATE   how many of its calls are served at a time, 0 for no limit, and how many
+#                  frames a second it takes; 500
 #
 #   WORKSPACES     names of published workspaces whose agents are served, separated by commas; there is a bucket for their
 #                  bundles then (`dormouse workspace publish`)
@@ -95,6 +98,11 @@ fi
 functions=(inbound signal stream wakeup)
 tools=disabled
 if [ -f "$zips/tools.zip" ]; then functions+=(tools) tools=enabled; fi
+sockets=${SOCKETS:-$(standing Sockets)}
+if [ "$sockets" = enabled ]; then
+    [ -f "$zips/socket.zip" ] || fail "SOCKETS=enabled needs $zips/socket.zip"
+    functions+=(socket)
+fi
 build=$(for function in "${functions[@]}"; do cat "$zips/$function.zip"; done | sha256sum | cut -c 1-16)
 prefix="$stack/$build"
 for function in "${functions[@]}"; do
@@ -200,6 +208,9 @@ deploy() {
         given Streaming "${STREAMING:-}"
         given Workspaces "${WORKSPACES:-}"
         given BedrockModels "$(models_of_bedrock)"
+        given Sockets "${SOCKETS:-}"
+        given SocketConcurrency "${SOCKET_CONCURRENCY:-}"
+        given SocketThrottlingRate "${SOCKET_THROTTLING_RATE:-}"
         given Tools "$tools"
         given ToolsConcurrency "${TOOLS_CONCURRENCY:-}"
         given ToolsTimeout "${TOOLS_TIMEOUT:-}"

@@ -17,13 +17,17 @@ export { DormouseParameters } from "./parameters";
 
 /** What a Dormouse is made of. */
 export interface DormouseProps extends DormouseParameters {
-  /** The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them. */
+  /**
+   * The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them; with socket.zip
+   * where sockets are enabled.
+   */
   readonly zips: string;
 
   /** The template; that of this repository unless it is another one. */
   readonly template?: string;
 }
 
+const SOCKET = { socket: "SocketFunction" };
 const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream: "StreamFunction", wakeup: "WakeupFunction" };
 
 /** One Dormouse. Everything in it is named after its stack, so that a stack has one. */
@@ -33,7 +37,8 @@ export class Dormouse extends Construct {
 
   constructor(scope: Construct, id: string, props: DormouseProps) {
     super(scope, id);
-    const zips = Object.keys(FUNCTIONS).map(
+    const functions = { ...FUNCTIONS, ...(props.sockets === "enabled" ? SOCKET : {}) };
+    const zips = Object.keys(functions).map(
       (name) => new assets.Asset(this, name, { path: path.join(props.zips, `${name}.zip`) }),
     );
     const release = createHash("sha256");
@@ -45,7 +50,7 @@ export class Dormouse extends Construct {
       preserveLogicalIds: true,
       parameters: { ...given(props), ArtifactBucket: zips[0].s3BucketName, ArtifactPrefix: build, Release: digest(props) },
     });
-    Object.values(FUNCTIONS).forEach((logicalName, at) => {
+    Object.values(functions).forEach((logicalName, at) => {
       const found = this.template.getResource(logicalName) as CfnFunction;
       found.code = { s3Bucket: zips[at].s3BucketName, s3Key: zips[at].s3ObjectKey };
     });

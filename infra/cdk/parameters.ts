@@ -125,6 +125,12 @@ export interface DormouseParameters {
   readonly streaming?: "enabled" | "disabled";
 
   /**
+   * Whether there is a WebSocket API, with the function that holds its sockets. It needs socket.zip beside the
+   * others. Default: "disabled".
+   */
+  readonly sockets?: "enabled" | "disabled";
+
+  /**
    * How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead
    * worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for
    * it. Default: 150.
@@ -152,6 +158,18 @@ export interface DormouseParameters {
    * Each open stream takes one of the account's. Default: 0.
    */
   readonly streamConcurrency?: number;
+
+  /**
+   * How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each
+   * socket that is followed takes one of the account's, and one that rests none. Default: 0.
+   */
+  readonly socketConcurrency?: number;
+
+  /**
+   * How many frames a second the WebSocket API takes of all clients together; each may be twice as many at once.
+   * Default: 500.
+   */
+  readonly socketThrottlingRate?: number;
 
   /**
    * How many callbacks, signals and events are served at a time at most. So many are kept free for them in the
@@ -283,11 +301,14 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   hostedZoneId: "HostedZoneId",
   baseUrl: "BaseUrl",
   streaming: "Streaming",
+  sockets: "Sockets",
   turnSeconds: "TurnSeconds",
   signalTimeout: "SignalTimeout",
   wakeupTimeout: "WakeupTimeout",
   inboundConcurrency: "InboundConcurrency",
   streamConcurrency: "StreamConcurrency",
+  socketConcurrency: "SocketConcurrency",
+  socketThrottlingRate: "SocketThrottlingRate",
   signalConcurrency: "SignalConcurrency",
   wakeupConcurrency: "WakeupConcurrency",
   tableArn: "TableArn",
@@ -315,6 +336,7 @@ export const OUTPUTS = {
   apiEndpoint: "ApiEndpoint",
   domainTarget: "DomainTarget",
   streamUrl: "StreamUrl",
+  socketUrl: "SocketUrl",
   busName: "BusName",
   tableName: "TableName",
   workspaceBucket: "WorkspaceBucket",

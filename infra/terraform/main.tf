@@ -7,7 +7,7 @@ variable "name" {
 }
 
 variable "zips" {
-  description = "The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them; with tools.zip where tools is enabled."
+  description = "The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them; with tools.zip where tools is enabled, and with socket.zip where sockets are."
   type        = string
 }
 
@@ -34,7 +34,7 @@ data "aws_partition" "here" {}
 
 locals {
   template  = coalesce(var.template, "${path.module}/../template.yaml")
-  functions = concat(["inbound", "signal", "stream", "wakeup"], var.tools == "enabled" ? ["tools"] : [])
+  functions = concat(["inbound", "signal", "stream", "wakeup"], var.tools == "enabled" ? ["tools"] : [], var.sockets == "enabled" ? ["socket"] : [])
   build     = substr(sha256(join("", [for name in local.functions : filesha256("${var.zips}/${name}.zip")])), 0, 16)
   prefix    = "${var.name}/${local.build}"
 

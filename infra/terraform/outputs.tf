@@ -20,6 +20,11 @@ output "stream_url" {
   value       = lookup(aws_cloudformation_stack.this.outputs, "StreamUrl", null)
 }
 
+output "socket_url" {
+  description = "Where sockets are opened; the path of a stream is added as the parameter `path`."
+  value       = lookup(aws_cloudformation_stack.this.outputs, "SocketUrl", null)
+}
+
 output "bus_name" {
   description = "Where events are published, and where those that graphs wait for have to arrive."
   value       = lookup(aws_cloudformation_stack.this.outputs, "BusName", null)

@@ -24,11 +24,14 @@ locals {
     HostedZoneId         = var.hosted_zone_id
     BaseUrl              = var.base_url
     Streaming            = var.streaming
+    Sockets              = var.sockets
     TurnSeconds          = var.turn_seconds
     SignalTimeout        = var.signal_timeout
     WakeupTimeout        = var.wakeup_timeout
     InboundConcurrency   = var.inbound_concurrency
     StreamConcurrency    = var.stream_concurrency
+    SocketConcurrency    = var.socket_concurrency
+    SocketThrottlingRate = var.socket_throttling_rate
     SignalConcurrency    = var.signal_concurrency
     WakeupConcurrency    = var.wakeup_concurrency
     TableArn             = var.table_arn

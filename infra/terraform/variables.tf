@@ -212,6 +212,17 @@ variable "streaming" {
   }
 }
 
+variable "sockets" {
+  description = "Whether there is a WebSocket API, with the function that holds its sockets. It needs socket.zip beside the others. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.sockets == null ? true : contains(["enabled", "disabled"], var.sockets)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
 variable "turn_seconds" {
   description = "How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for it. The template's default: 150."
   type        = number
@@ -264,6 +275,28 @@ variable "stream_concurrency" {
   validation {
     condition     = var.stream_concurrency == null ? true : var.stream_concurrency >= 0
     error_message = "At least 0."
+  }
+}
+
+variable "socket_concurrency" {
+  description = "How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each socket that is followed takes one of the account's, and one that rests none. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.socket_concurrency == null ? true : var.socket_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "socket_throttling_rate" {
+  description = "How many frames a second the WebSocket API takes of all clients together; each may be twice as many at once. The template's default: 500."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.socket_throttling_rate == null ? true : var.socket_throttling_rate >= 1
+    error_message = "At least 1."
   }
 }
 

@@ -274,6 +274,7 @@ pub async fn build_functions() {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--bins", "-p", "dormouse-tests"]);
     cargo.args(["-p", "dormouse-inbound", "-p", "dormouse-signal", "-p", "dormouse-stream", "-p", "dormouse-wakeup"]);
+    cargo.args(["-p", "dormouse-socket"]);
     cargo.args(["-p", "dormouse-tools-function"]);
     cargo.arg("--target-dir").arg(target.parent().expect("a target folder"));
     if target.ends_with("release") {

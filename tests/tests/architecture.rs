@@ -138,6 +138,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("dormouse-inbound", &["dormouse", "dormouse-app"]),
     ("dormouse-signal", &["dormouse", "dormouse-app"]),
+    ("dormouse-socket", &["dormouse", "dormouse-app"]),
     ("dormouse-stream", &["dormouse", "dormouse-app"]),
     ("dormouse-wakeup", &["dormouse", "dormouse-app"]),
     // It may reach nothing, and neither may its code.

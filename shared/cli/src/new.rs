@@ -21,7 +21,7 @@ const PACKAGE: [(&str, &str); 6] = [
 ];
 /// The same for each function.
 const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
-const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Stream", "Wakeup"];
+const FUNCTIONS: [&str; 5] = ["Inbound", "Signal", "Socket", "Stream", "Wakeup"];
 
 /// Files that deploy the functions. The scripts can be run.
 const INFRA: [(&str, &str); 9] = [
@@ -189,7 +189,7 @@ fn package_name(folder: &Path) -> Result<String, NewError> {
     if !begins || name.len() > 64 || !name.split('-').all(is_word) {
         return Err(NewError::Name(plain(name)));
     }
-    let taken = ["dormouse", "core", "std", "alloc", "test", "inbound", "signal", "stream", "wakeup"];
+    let taken = ["dormouse", "core", "std", "alloc", "test", "inbound", "signal", "socket", "stream", "wakeup"];
     let keywords = [
         "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn",
         "for", "gen", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self",

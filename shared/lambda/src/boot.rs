@@ -8,14 +8,14 @@ use dormouse_api::{
     Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, Writes,
 };
 use dormouse_aws::{
-    AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner, RequestSigner, RuleConfig,
-    SchedulerConfig, StoreConfig,
+    ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
+    RequestSigner, RuleConfig, SchedulerConfig, StoreConfig,
 };
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{
-    App, CallbackSecret, CallbackSigner, ConfigError, Limits, NotifierParts, NotifyingBus, Parts, ProtocolConfig,
-    Server, SignalAddresses,
+    App, CallbackSecret, CallbackSigner, CommandsElsewhere, ConfigError, HeldParts, HeldSockets, Limits, NotifierParts,
+    NotifyingBus, Parts, ProtocolConfig, Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Fetch, Sign, SignalSubscriptions, Sleepers};
@@ -25,6 +25,7 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use crate::Function;
 use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
+use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
 use crate::workspaces::published;
 
@@ -32,6 +33,11 @@ use crate::workspaces::published;
 const STREAM_LIFE: Duration = Duration::from_secs(300);
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
+/// Life of a stream that is followed for a socket: longer than API Gateway keeps any open. Its follower ends before.
+const SOCKET_LIFE: Duration = Duration::from_secs(3 * 3600);
+/// Bytes up to which the record of a socket, and the seats of a tenant, live inside their items: each is written often, and
+/// a blob would be left behind each time.
+const SOCKET_RECORD: usize = 300 * 1024;
 /// Number of bytes of a stream that are sent whole: a response of Lambda has 6 MB, in JSON.
 const WHOLE_STREAM: usize = 2 * 1024 * 1024;
 
@@ -41,6 +47,9 @@ pub enum BootError {
     /// The environment is not complete.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The configuration is one of another function than that for sockets.
+    #[error("the configuration says nothing of sockets: it is one of another function")]
+    NoSockets,
     /// A secret cannot be had.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
@@ -70,12 +79,56 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
+    Ok(joined(shape(function, &config), config, telemetry, agents).await?.server)
+}
+
+/// The sockets of `agents` that the function `socket` holds on AWS, as the environment describes it.
+///
+/// # Errors
+/// [`BootError`]. Nothing is asked of AWS before the whole environment was read.
+pub(crate) async fn boot_sockets(agents: &Agents, telemetry: Option<Telemetry>) -> Result<HeldSockets, BootError> {
+    compose_sockets(Config::from_env(Function::Socket)?, telemetry, agents).await
+}
+
+/// The sockets of `agents` that the function `socket` holds on AWS with `config`.
+///
+/// # Errors
+/// If `config` is one of another function, a secret cannot be had, or an agent is wrong.
+pub async fn compose_sockets(
+    config: Config,
+    telemetry: Option<Telemetry>,
+    agents: &Agents,
+) -> Result<HeldSockets, BootError> {
+    let own = config.sockets.clone().ok_or(BootError::NoSockets)?;
+    let shape = shape(Function::Socket, &config);
+    let fetch = shape.fetch.clone();
+    let access = config.access.clone();
+    let table = config.table.clone();
+    let Joined { server, cursors, dynamodb, .. } = joined(shape, config, telemetry, agents).await?;
+    let clock = Arc::new(SystemClock::default());
+    let kept = StoreConfig { inline_limit: SOCKET_RECORD, ..StoreConfig::default() };
+    let store = Arc::new(DynamoDbStateStore::new(&dynamodb, table, kept));
+    let itself =
+        FunctionCalls(dormouse_aws::Function::unqualified(&access, &own.function, fetch.clone(), clock.clone()));
+    Ok(HeldSockets::new(HeldParts {
+        server,
+        records: store.clone(),
+        commits: store,
+        cursors,
+        connections: Arc::new(ApiGatewayConnections::new(&access, &own.stage_url, fetch, clock)),
+        calls: Arc::new(itself),
+        limits: StreamLimits::default(),
+    }))
+}
+
+/// The shape of the server that `function` runs.
+fn shape(function: Function, config: &Config) -> ServerShape {
     let bus = Arc::new(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone()));
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
-    let shape = ServerShape { streams: streams(function), reads_only: function == Function::Stream, bus, fetch };
-    Ok(joined(shape, config, telemetry, agents).await?.0)
+    let reads_only = matches!(function, Function::Stream | Function::Socket);
+    ServerShape { streams: streams(function), reads_only, bus, fetch }
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
@@ -87,13 +140,24 @@ pub(crate) struct ServerShape {
     pub(crate) fetch: Arc<dyn Fetch>,
 }
 
-/// The server, and its store as one that knows what falls due.
+/// A server, and the parts of it that others need.
+pub(crate) struct Joined {
+    pub(crate) server: Server,
+    /// Its store, as one that knows what falls due.
+    pub(crate) sleepers: Arc<dyn Sleepers>,
+    /// What seals with its secret.
+    cursors: Cursors,
+    /// The client of its store.
+    dynamodb: aws_sdk_dynamodb::Client,
+}
+
+/// The server that the environment describes.
 pub(crate) async fn joined(
     ServerShape { streams, reads_only, bus, fetch }: ServerShape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,
-) -> Result<(Server, Arc<dyn Sleepers>), BootError> {
+) -> Result<Joined, BootError> {
     let access = config.workspaces.is_some().then(|| config.access.clone());
     let ses = config.access.clone();
     let kms = config.access.clone();
@@ -177,10 +241,12 @@ pub(crate) async fn joined(
     let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
+        socket_url: config.socket_url,
+        commands: config.sockets.map(|own| CommandsElsewhere::new(fetch.clone(), &own.api_url)),
         streams,
         origins: config.origins,
         reads_only,
-        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
+        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors.clone())
     };
     let limits = config.quotas.limits;
     let keys = Keys::new(wire.records.clone());
@@ -207,7 +273,7 @@ pub(crate) async fn joined(
         },
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
-    Ok((Server::new(app, wire), store))
+    Ok(Joined { server: Server::new(app, wire), sleepers: store, cursors, dynamodb: clients.dynamodb })
 }
 
 /// Signer of requests to Amazon SES, and its address.
@@ -237,6 +303,7 @@ fn signers(secret: CallbackSecret, second: Option<CallbackSecret>) -> (CallbackS
 fn streams(function: Function) -> StreamLimits {
     match function {
         Function::Stream => StreamLimits { life: STREAM_LIFE, ..StreamLimits::default() },
+        Function::Socket => StreamLimits { life: SOCKET_LIFE, ..StreamLimits::default() },
         Function::Inbound | Function::Signal | Function::Wakeup => {
             StreamLimits { life: WHOLE_STREAM_LIFE, whole: Some(WHOLE_STREAM), ..StreamLimits::default() }
         }

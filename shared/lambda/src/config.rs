@@ -1,4 +1,5 @@
 mod secrets;
+mod sockets;
 mod workspaces;
 
 use std::time::Duration;
@@ -9,6 +10,7 @@ use dormouse_aws::{AwsAccess, Endpoints};
 use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
+pub use sockets::SocketConfig;
 pub use workspaces::WorkspaceConfig;
 
 use crate::Function;
@@ -34,6 +36,8 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_AUTHORIZATION` | proof of callers of `/graphs`, `/chat`: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
+/// | `DORMOUSE_SOCKET_URL` | where sockets are opened, `wss://` and a stage of a WebSocket API; optional, needed by `socket` |
+/// | `DORMOUSE_API_URL` | prefix of the addresses to which `socket` sends commands: those of the HTTP API |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
 /// | `DORMOUSE_ISSUERS` | issuers of accepted tokens, a JSON array of [`IssuerConfig`]; optional, none without it |
 /// | `DORMOUSE_NOTIFICATIONS` | channels of notifications: the name of the parameter that holds them (`/dormouse/dev/notifications`), or a JSON object ([`Notifications`](dormouse_http::Notifications)); optional, none without it; for `wakeup` |
@@ -75,6 +79,10 @@ pub struct Config {
     pub base_url: Option<String>,
     /// Prefix of the addresses of streams.
     pub stream_url: Option<String>,
+    /// Where sockets are opened.
+    pub socket_url: Option<String>,
+    /// What the function needs that holds sockets.
+    pub sockets: Option<SocketConfig>,
     /// Origins of the pages that may ask from a browser.
     pub origins: Origins,
     /// Issuers of accepted tokens.
@@ -149,6 +157,8 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
+            socket_url: reader.socket_url(),
+            sockets: reader.sockets(function),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
             bus: reader.text("DORMOUSE_BUS", registers),

@@ -15,12 +15,13 @@ mod config;
 mod gateway;
 mod machine;
 mod serve;
+mod sockets;
 mod streaming;
 pub mod telemetry;
 mod workers;
 mod workspaces;
 
-pub use boot::{BootError, boot, compose};
-pub use config::{Config, SecretSources, Secrets, SecretsError, WorkspaceConfig};
+pub use boot::{BootError, boot, compose, compose_sockets};
+pub use config::{Config, SecretSources, Secrets, SecretsError, SocketConfig, WorkspaceConfig};
 pub use machine::{Machine, WorkQueue, machine};
 pub use serve::{Function, serve};

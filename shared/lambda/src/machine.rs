@@ -17,7 +17,7 @@ use dormouse_ports::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::boot::{BootError, ServerShape, joined};
+use crate::boot::{BootError, Joined, ServerShape, joined};
 use crate::config::Config;
 
 /// Calls for work that this process may take itself.
@@ -58,7 +58,7 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
     let shape = ServerShape { streams: StreamLimits::default(), reads_only: false, bus, fetch };
-    let (server, sleepers) = joined(shape, config, telemetry, agents).await?;
+    let Joined { server, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server, sleepers: MachineStore(sleepers), work })
 }
 

@@ -1,6 +1,7 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::Agents;
@@ -12,9 +13,9 @@ use futures::stream::{self, BoxStream};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::Value;
 
-use crate::boot::boot;
+use crate::boot::{BootError, boot, boot_sockets};
 use crate::streaming::{self, PiecewiseResponse};
-use crate::{gateway, telemetry};
+use crate::{gateway, sockets, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -35,6 +36,8 @@ pub enum Function {
     Wakeup,
     /// HTTP requests with streamed responses.
     Stream,
+    /// What comes over WebSockets, and its own calls for what is sent over them.
+    Socket,
 }
 
 /// Pieces of a streamed response.
@@ -59,13 +62,45 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
         tracing::warn!(%error, "the function goes on without a collector");
         None
     });
-    let server = match boot(function, agents, exporter).await {
-        Ok(server) => server,
-        Err(error) => {
-            tracing::error!(%error, "the function cannot start");
-            return ExitCode::FAILURE;
+    let served = match function {
+        Function::Socket => serve_sockets(agents, exporter).await,
+        Function::Inbound | Function::Signal | Function::Wakeup | Function::Stream => {
+            serve_requests(function, agents, exporter).await
         }
     };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ServeError::Start(error)) => {
+            tracing::error!(%error, "the function cannot start");
+            ExitCode::FAILURE
+        }
+        Err(ServeError::Runtime(error)) => {
+            tracing::error!(%error, "the function cannot go on");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reason for which a function ends.
+enum ServeError {
+    Start(BootError),
+    Runtime(lambda_runtime::Error),
+}
+
+async fn serve_sockets(agents: &Agents, exporter: Option<Telemetry>) -> Result<(), ServeError> {
+    let sockets = Arc::new(boot_sockets(agents, exporter).await.map_err(ServeError::Start)?);
+    let handler = service_fn(|event: LambdaEvent<Value>| {
+        let sockets = sockets.clone();
+        async move {
+            let left = time_left(sockets.server().app(), event.context.deadline);
+            sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
+        }
+    });
+    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
+}
+
+async fn serve_requests(function: Function, agents: &Agents, exporter: Option<Telemetry>) -> Result<(), ServeError> {
+    let server = boot(function, agents, exporter).await.map_err(ServeError::Start)?;
     let served = match function {
         Function::Stream => {
             let handler = |event, deadline| {
@@ -74,7 +109,7 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
             };
             streaming::serve(handler).await
         }
-        Function::Inbound | Function::Signal | Function::Wakeup => {
+        Function::Inbound | Function::Signal | Function::Wakeup | Function::Socket => {
             let handler = service_fn(|event: LambdaEvent<Value>| {
                 let server = server.clone();
                 async move { handle(&server, function, event).await.map_err(diagnostic) }
@@ -82,13 +117,7 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
             lambda_runtime::run(handler).await
         }
     };
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the function cannot go on");
-            ExitCode::FAILURE
-        }
-    }
+    served.map_err(ServeError::Runtime)
 }
 
 async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
@@ -96,7 +125,7 @@ async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) 
     let deadline = event.context.deadline;
     let left = time_left(app, deadline).saturating_sub(TO_DRAIN);
     let answer = match function {
-        Function::Inbound | Function::Stream => http(server, event.payload, left).await,
+        Function::Inbound | Function::Stream | Function::Socket => http(server, event.payload, left).await,
         Function::Signal if gateway::is_http(&event.payload) => http(server, event.payload, left).await,
         Function::Signal => app.event(event.payload, Some(left)).await,
         Function::Wakeup => app.wakeup(event.payload, Some(left)).await,

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use dormouse_api::Agents;
 use dormouse_engine::{
     Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state,
 };
 use dormouse_harness::HarnessChildren;
-use dormouse_http::{App, Content, Request, Server};
-use dormouse_lambda::{Config, Function as Trigger, compose};
+use dormouse_http::{App, Content, HeldSockets, Request, Server};
+use dormouse_lambda::{Config, Function as Trigger, compose, compose_sockets};
 use dormouse_ports::{ChildRuns, ChildStart, Event, EventBus, EventWait, Map, ParentLink};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::HttpAnswer;
@@ -19,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
-use crate::template::Template;
+use crate::template::{STACK, Template};
 
 /// A function behind the gate of its role.
 pub(crate) struct Function {
@@ -27,6 +28,8 @@ pub(crate) struct Function {
     pub(crate) server: Server,
     pub(crate) gate: Gate,
     pub(crate) config: Config,
+    /// What the function for sockets holds.
+    pub(crate) sockets: Option<HeldSockets>,
 }
 
 impl Function {
@@ -34,29 +37,57 @@ impl Function {
     pub(crate) async fn start(template: &Template, name: &str, store: String) -> Self {
         let (gate, address) = Gate::open(&template.statements(&format!("{name}Role")), store).await;
         let environment = template.environment(&format!("{name}Function"));
+        let named = format!("{STACK}-{}", name.to_lowercase());
         let by_lambda = json!({
             "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-            "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": name,
+            "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": named,
             "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
         });
         // What a deployment may ask for beyond what it does by itself.
         let chosen =
             json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30" });
+        let stage = format!("{}/live", address.replacen("http", "ws", 1));
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,
             "Wakeup" => Trigger::Wakeup,
             "Stream" => Trigger::Stream,
+            "Socket" => Trigger::Socket,
             other => panic!("there is no function {other}"),
         };
         let config = Config::from_variables(function, |variable| {
+            if variable == "DORMOUSE_SOCKET_URL" && environment.contains_key(variable) {
+                // Where the connections are; the gate stands for them too.
+                return Some(stage.clone());
+            }
             let told = environment.get(variable).map(|value| chosen.get(variable).unwrap_or(value));
             let value = told.or_else(|| by_lambda.get(variable))?;
             Some(value.as_str().expect("text").to_owned())
         });
         let config = config.expect("the environment of the template is complete");
-        let server = server(function, &config).await;
-        Self { app: server.app().clone(), server, gate, config }
+        let (config, agents) = served(config);
+        if function == Trigger::Socket {
+            let sockets = compose_sockets(config.clone(), None, &agents).await.expect("secrets and graphs");
+            let server = sockets.server().clone();
+            return Self { app: server.app().clone(), server, gate, config, sockets: Some(sockets) };
+        }
+        let server = compose(function, config.clone(), None, &agents).await.expect("secrets and graphs");
+        Self { app: server.app().clone(), server, gate, config, sockets: None }
+    }
+
+    /// The request of whoever holds `key` for the stream at `target`.
+    pub(crate) fn asked(key: &str, target: &str) -> Request {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let headers =
+            [("authorization", format!("Bearer {key}")), ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned())];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Request {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers,
+            ..Request::default()
+        }
     }
 
     /// What the protocol answers to whoever holds `key`: status and body, of a stream its first piece.
@@ -109,14 +140,13 @@ impl Function {
     }
 }
 
-/// What the function serves, with two graphs more. Addresses begin with `/`.
-async fn server(function: Trigger, config: &Config) -> Server {
-    let config = Config { base_url: None, stream_url: None, ..config.clone() };
+/// How a function with `config` serves, and what: with two graphs more. Addresses begin with `/`.
+fn served(config: Config) -> (Config, Agents) {
     let agents = dormouse_app::agents()
         .graph(|outside| Ok(errand(outside.bus.clone(), true)))
         .graph(|outside| Ok(errand(outside.bus.clone(), false)))
         .graph(|outside| Ok(delegation(outside.children.clone())));
-    compose(function, config, None, &agents).await.expect("secrets and graphs")
+    (Config { base_url: None, stream_url: None, ..config }, agents)
 }
 
 state! {

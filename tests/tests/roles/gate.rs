@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::policy::{Asked, Grant, grants, judge, prohibitions};
-use crate::template::{bus_arn, function_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
+use crate::template::{bus_arn, connection_arn, function_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
 
 /// A rule on the bus that no entry names.
 const UNNEEDED_RULE: &str = "dormouse-0123456789012345678901234567890123456789-0123456789ab";
@@ -106,6 +106,7 @@ async fn answer(
         Some((service, operation)) if service.starts_with("DynamoDB_") => on_table(operation, &read),
         Some(("AWSEvents", operation)) => on_bus(operation, &read),
         Some(("AmazonSSM", operation)) => on_parameters(operation, &read),
+        _ if uri.path().contains("/@connections/") => vec![on_connection(&method, &uri)],
         _ => match called(&uri) {
             Some(function) => {
                 vec![Asked { action: "lambda:InvokeFunction".to_owned(), resource: function, context: Vec::new() }]
@@ -137,6 +138,7 @@ async fn answer(
         Some(_) => json!({ "RuleArn": "arn:aws:events:::rule" }).to_string().into_response(),
         None if called(&uri).is_some() && gate.fails() => away(),
         None if called(&uri).is_some() => StatusCode::ACCEPTED.into_response(),
+        None if uri.path().contains("/@connections/") => StatusCode::OK.into_response(),
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
     }
 }
@@ -145,6 +147,12 @@ async fn answer(
 fn called(uri: &Uri) -> Option<String> {
     let name = uri.path().strip_prefix("/2015-03-31/functions/")?.strip_suffix("/invocations")?;
     Some(function_arn(&name.replace("%3A", ":")))
+}
+
+/// Something is sent over a connection, or it is closed.
+fn on_connection(method: &Method, uri: &Uri) -> Asked {
+    let resource = connection_arn(method.as_str(), uri.path().trim_start_matches('/'));
+    Asked { action: "execute-api:ManageConnections".to_owned(), resource, context: Vec::new() }
 }
 
 /// What the parameters that `body` names hold.

@@ -16,7 +16,7 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::FreshTurn;
-use dormouse_http::Authorization;
+use dormouse_http::{Authorization, FollowCall};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map};
 use dormouse_protocol::Scope;
@@ -50,23 +50,26 @@ struct Scene {
     signal: Function,
     wakeup: Function,
     stream: Function,
+    socket: Function,
     /// An API key for everything.
     key: String,
 }
 
 impl Scene {
     async fn set() -> Self {
-        let template = Template::read();
+        let template = Template::with(&[("Sockets", "enabled")]);
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
-        let [inbound, signal, wakeup, stream] = ["Inbound", "Signal", "Wakeup", "Stream"].map(|name| {
+        let functions = ["Inbound", "Signal", "Wakeup", "Stream", "Socket"];
+        let [inbound, signal, wakeup, stream, socket] = functions.map(|name| {
             let template = &template;
             let endpoint = door.clone();
             async move { Function::start(template, name, endpoint).await }
         });
         let key = key(&store).await;
-        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, stream: stream.await, store, key }
+        let (inbound, signal, wakeup) = (inbound.await, signal.await, wakeup.await);
+        Self { inbound, signal, wakeup, stream: stream.await, socket: socket.await, store, key }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -92,8 +95,9 @@ impl Scene {
         answer.body
     }
 
-    fn functions(&self) -> [(&'static str, &Function); 4] {
-        [("inbound", &self.inbound), ("signal", &self.signal), ("wakeup", &self.wakeup), ("stream", &self.stream)]
+    fn functions(&self) -> [(&'static str, &Function); 5] {
+        let Self { inbound, signal, wakeup, stream, socket, .. } = self;
+        [("inbound", inbound), ("signal", signal), ("wakeup", wakeup), ("stream", stream), ("socket", socket)]
     }
 }
 
@@ -138,6 +142,7 @@ async fn everything_is_granted_and_used() {
     requests(&scene).await;
     times(&scene).await;
     tasks(&scene).await;
+    sockets(&scene).await;
     let mut unused = Vec::new();
     for (name, function) in scene.functions() {
         assert_eq!(function.gate.denied(), [], "{name} asks for what its role does not grant");
@@ -387,6 +392,35 @@ async fn tasks(scene: &Scene) {
     assert_eq!(status, 404, "{refusal}");
 }
 
+/// What the function for sockets does: its commands are requests to inbound.
+async fn sockets(scene: &Scene) {
+    let held = scene.socket.sockets.as_ref().unwrap();
+    let (_, sessions) = scene.inbound.speak(&scene.key, "GET", "/v1/sessions", &Value::Null).await;
+    let session = text(&sessions["data"][0], "id").to_owned();
+    let (_, tasks) = scene.inbound.speak(&scene.key, "GET", "/v1/tasks", &Value::Null).await;
+    let task = text(&tasks["data"][0], "id").to_owned();
+    let events = format!("/v1/sessions/{session}/events");
+    let (_, events) = scene.inbound.speak(&scene.key, "GET", &events, &Value::Null).await;
+    let after = text(&events["data"][0], "id");
+    let targets = [
+        format!("/v1/tasks/{task}/stream"),
+        format!("/v1/sessions/{session}/events/stream?after_event_id={after}"),
+        format!("/v1/events/stream?after_event_id={after}"),
+    ];
+    for (number, target) in targets.iter().enumerate() {
+        let id = format!("connection{number}=");
+        let opened = held.connect(&id, Function::asked(&scene.key, target)).await;
+        assert_eq!(opened.status, 200, "{target}: {opened:?}");
+        let call = FollowCall { connection_id: id.clone(), generation: 1 };
+        held.follow(call, Some(Duration::from_secs(12))).await.unwrap();
+        let pong = held.frame(&id, Some(r#"{"type":"ping"}"#)).await.unwrap();
+        assert!(pong.contains("pong"), "{pong}");
+        held.disconnect(&id).await.unwrap();
+        // It is closed: its record has gone.
+        assert_eq!(held.frame(&id, Some(r#"{"type":"ping"}"#)).await, None);
+    }
+}
+
 /// The call for a worker that begins or continues the invocation `id`.
 fn work(id: &str) -> Value {
     json!({ "source": "dormouse", "detail-type": "Dormouse Work", "id": "e", "detail": { "invocation_id": id } })
@@ -445,7 +479,7 @@ fn a_stack_takes_another_table_and_leaves_its_own() {
     let template = Template::with(&[("TableArn", arn)]);
     assert!(!template.made().contains(&dormouse_aws::TABLE_RESOURCE_NAME));
     assert_eq!(template.resource(dormouse_aws::TABLE_RESOURCE_NAME)["DeletionPolicy"], "Retain");
-    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
         let statements = template.statements(&format!("{function}Role"));
         let on_tables: Vec<_> = statements
             .iter()
@@ -469,6 +503,23 @@ fn where_there_are_no_function_addresses_the_streams_are_left_out() {
 }
 
 #[test]
+fn sockets_are_there_where_they_are_asked_for() {
+    let parts = |template: &Template| {
+        let made = template.made().into_iter().filter(|name| name.contains("Socket")).map(str::to_owned);
+        made.collect::<Vec<_>>()
+    };
+    let template = Template::with(&[("Sockets", "enabled")]);
+    assert!(parts(&template).len() > 10 && parts(&Template::read()).is_empty(), "{:?}", parts(&template));
+    let url = template.environment("SocketFunction")["DORMOUSE_SOCKET_URL"].clone();
+    assert_eq!(url, "wss://sockets.execute-api.eu-central-1.amazonaws.com/live");
+    assert_eq!(template.environment("InboundFunction")["DORMOUSE_SOCKET_URL"], url, "the card tells where");
+    assert_eq!(template.resource("SocketStage")["Properties"]["StageName"], "live");
+    assert!(!Template::read().environment("InboundFunction").contains_key("DORMOUSE_SOCKET_URL"));
+    // A follower hands over before its function is stopped.
+    assert!(template.resource("SocketFunction")["Properties"]["Timeout"].as_u64() > Some(60));
+}
+
+#[test]
 fn secrets_are_where_the_functions_look_for_them() {
     let place = |store: &'static str| {
         let template = Template::with(&[("SecretStore", store)]);
@@ -489,7 +540,7 @@ fn secrets_are_where_the_functions_look_for_them() {
 
 #[test]
 fn who_ends_tasks_may_read_the_keys_of_receipts_and_nobody_else() {
-    let functions = ["Inbound", "Signal", "Wakeup", "Stream"];
+    let functions = ["Inbound", "Signal", "Wakeup", "Stream", "Socket"];
     for (store, path) in [
         ("parameter-store", "/dormouse/dev/receipt-keys"),
         ("secrets-manager", "/aws/reference/secretsmanager/dormouse/dev/receipt-keys"),
@@ -497,7 +548,7 @@ fn who_ends_tasks_may_read_the_keys_of_receipts_and_nobody_else() {
         let template = Template::with(&[("SecretStore", store), ("Receipts", "enabled")]);
         let named = functions.map(|function| template.environment(&format!("{function}Function")));
         let named = named.map(|variables| variables.get("DORMOUSE_RECEIPT_KEYS").cloned());
-        assert_eq!(named, [Some(json!(path)), Some(json!(path)), Some(json!(path)), None]);
+        assert_eq!(named, [Some(json!(path)), Some(json!(path)), Some(json!(path)), None, None]);
         let policy = template.decided("ReceiptKeys")["Properties"].clone();
         let role = |name: &str| json!({ "Ref": format!("{name}Role") });
         assert_eq!(policy["Roles"], json!([role("Inbound"), role("Signal"), role("Wakeup")]));
@@ -545,7 +596,7 @@ fn wakeup_alone_may_tell_people_that_they_are_asked_and_send_only_as_who_is_name
         assert_eq!(told["DORMOUSE_NOTIFICATIONS"], json!(format!("{path}/notifications")));
         assert_eq!(told["DORMOUSE_SECRETS"], json!(path), "it signs the links");
         assert!(told.contains_key("DORMOUSE_SECRETS_CHANGED") && told.contains_key("DORMOUSE_BASE_URL"));
-        for other in ["Inbound", "Signal", "Stream"] {
+        for other in ["Inbound", "Signal", "Stream", "Socket"] {
             let told = template.environment(&format!("{other}Function"));
             assert!(!told.contains_key("DORMOUSE_NOTIFICATIONS"), "{other}");
         }
@@ -585,7 +636,7 @@ fn everybody_calls_the_version_that_is_live() {
         assert!(called.ends_with("Live"), "{rule}: {called}");
     }
     assert_eq!(template.resource("Sweep")["Properties"]["Target"]["Arn"], json!({ "Ref": "WakeupLive" }));
-    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
         let environment = template.environment(&format!("{function}Function"));
         for name in ["DORMOUSE_SIGNAL_ARN", "DORMOUSE_WAKEUP_ARN"] {
             assert!(text(&Value::Object(environment.clone()), name).ends_with(":live"), "{function}: {name}");
@@ -644,7 +695,7 @@ fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
 #[test]
 fn no_function_may_write_a_key() {
     let template = Template::read();
-    for role in ["InboundRole", "SignalRole", "WakeupRole", "StreamRole"] {
+    for role in ["InboundRole", "SignalRole", "WakeupRole", "StreamRole", "SocketRole"] {
         let statements = template.statements(role);
         let grants = policy::grants(&statements);
         let prohibitions = policy::prohibitions(&statements);
@@ -659,7 +710,7 @@ fn no_function_may_write_a_key() {
                 assert!(!may(action, key), "{role} may {action} {key}");
             }
         }
-        let writes = role != "StreamRole";
+        let writes = !["StreamRole", "SocketRole"].contains(&role);
         assert_eq!(may("dynamodb:PutItem", "DOCUMENT#task#1"), writes, "{role}");
     }
 }
@@ -725,7 +776,7 @@ fn no_secret_stands_in_the_template() {
     let template = Template::read();
     let hidden = template.parameters().iter().filter(|(_, parameter)| parameter["NoEcho"] == true);
     assert_eq!(hidden.map(|(name, _)| name).collect::<Vec<_>>(), Vec::<&String>::new(), "parameters that are secret");
-    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
         let environment = template.environment(&format!("{function}Function"));
         let found = environment.keys().find(|name| name.ends_with("_SECRET") || name.ends_with("_KEY"));
         assert_eq!(found, None, "{function}");
@@ -737,7 +788,7 @@ fn no_secret_stands_in_the_template() {
 #[test]
 fn every_call_in_the_code_is_granted_or_made_outside_of_functions() {
     let template = Template::read();
-    let statements: Vec<Value> = ["InboundRole", "SignalRole", "WakeupRole", "StreamRole"]
+    let statements: Vec<Value> = ["InboundRole", "SignalRole", "WakeupRole", "StreamRole", "SocketRole"]
         .iter()
         .flat_map(|role| template.statements(role))
         .collect();

@@ -8,6 +8,8 @@ use serde_yaml_ng::Value as Yaml;
 
 pub(crate) const STACK: &str = "dormouse-test";
 const PLACE: &str = "eu-central-1:123456789012";
+/// The id of the WebSocket API.
+const SOCKETS: &str = "sockets";
 
 /// The template, read from the tree, with parameters that are not their defaults.
 pub(crate) struct Template {
@@ -161,6 +163,8 @@ impl Template {
             "AWS::Region" => PLACE.split_once(':').expect("a region").0.to_owned(),
             "AWS::AccountId" => PLACE.split_once(':').expect("an account").1.to_owned(),
             "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
+            "AWS::URLSuffix" => "amazonaws.com".to_owned(),
+            "SocketApi" => SOCKETS.to_owned(),
             "StateTable" => "dormouse".to_owned(),
             "ArtifactPrefix" => format!("{STACK}/0123456789abcdef"),
             parameter => self.setting(parameter),
@@ -202,6 +206,12 @@ pub(crate) fn bus_arn(name: &str) -> String {
 
 pub(crate) fn schedule_arn(group: &str, name: &str) -> String {
     format!("arn:aws:scheduler:{PLACE}:schedule/{group}/{name}")
+}
+
+/// `place` is the stage, and the connection below it.
+pub(crate) fn connection_arn(method: &str, place: &str) -> String {
+    let (stage, connection) = place.split_once('/').expect("a stage");
+    format!("arn:aws:execute-api:{PLACE}:{SOCKETS}/{stage}/{method}/{connection}")
 }
 
 /// The `name` may have a version behind it.

@@ -55,6 +55,8 @@ const WORKS: Duration = Duration::from_secs(240);
 const TO_HAND_OVER: Duration = Duration::from_secs(10);
 /// Interval at which it is written that a client was heard.
 const HEARD_EVERY: SignedDuration = SignedDuration::from_secs(15);
+/// Interval at which a client may resume: each time another follower is called.
+const RESUMES_EVERY: SignedDuration = SignedDuration::from_secs(1);
 /// Number of frames that are sent before it is written that they were.
 const AT_ONCE: usize = 20;
 /// Time after the opening in which a connection that is not there may still come.
@@ -207,6 +209,10 @@ impl HeldSockets {
         };
         let (said, resumed) = match Box::pin(socket.take(text)).await {
             Said::Frame(said) => (Some(said), None),
+            Said::Resumed(_) if before.generation > 1 && now.duration_since(before.since) < RESUMES_EVERY => {
+                let often = ProtocolError::new(ErrorCode::RateLimited, "a socket resumes once a second").retry_after(1);
+                return Some(refused(id_of(text), often));
+            }
             Said::Resumed(_) => (None, Some(socket.query)),
             Said::Closed(reason) => return self.end(id, Some(reason)).await,
         };
@@ -378,13 +384,14 @@ impl HeldSockets {
                 attempts += 1;
                 let opens = clock.now().duration_since(record.opened_at) < OPENS;
                 match error {
-                    ConnectionError::Gone if !opens => return (Sent::Gone, last),
-                    ConnectionError::Gone => {}
-                    error if attempts >= ATTEMPTS => {
-                        tracing::warn!(%error, "a follower of a socket stops until its client is heard");
-                        return (Sent::Stuck, last);
+                    ConnectionError::Gone if opens => {}
+                    ConnectionError::Gone => return (Sent::Gone, last),
+                    error @ (ConnectionError::Unavailable(_) | ConnectionError::Refused(_)) => {
+                        if attempts >= ATTEMPTS {
+                            tracing::warn!(%error, "a follower of a socket stops until its client is heard");
+                            return (Sent::Stuck, last);
+                        }
                     }
-                    _ => {}
                 }
                 clock.sleep(AGAIN).await;
             }
@@ -574,6 +581,11 @@ fn fitting(said: String) -> String {
         frame.insert("id".to_owned(), Value::Null);
     }
     Value::Object(frame).to_string()
+}
+
+/// The id of the frame `text`.
+fn id_of(text: &str) -> Option<Value> {
+    serde_json::from_str::<Map>(text).ok()?.shift_remove("id")
 }
 
 fn unavailable(error: &StoreError) -> ProtocolError {

@@ -71,7 +71,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let until = now + SignedDuration::from_mins(1);
         let mut seats = Seats::default();
-        let mut take = |seats: &mut Seats, id: &str, actor: &str, now| seats.take(id, actor, until, now, limits);
+        let take = |seats: &mut Seats, id: &str, actor: &str, now| seats.take(id, actor, until, now, limits);
         assert!(take(&mut seats, "1", "ada", now) && take(&mut seats, "2", "ada", now));
         assert!(!take(&mut seats, "3", "ada", now), "her third");
         assert!(take(&mut seats, "3", "bob", now));

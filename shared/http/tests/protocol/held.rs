@@ -232,6 +232,11 @@ async fn a_client_resumes_behind_any_event() {
     assert_eq!(held.said(&resume).await, None);
     let again = held.call(2);
     assert_eq!(again.generation, 2);
+    // A client cannot make a crowd of followers.
+    let often = json!({ "type": "resume", "id": 9, "after_event_id": EventId::at(SESSION, 2) });
+    let refused = held.said(&often).await.unwrap();
+    assert_eq!((&refused["id"], &refused["status"]), (&json!(9), &json!(429)));
+    held.call(2);
     held.passing(16, &mut following).await.expect("the first one is not wanted any more").unwrap();
     let mut following = Box::pin(held.sockets.follow(again, None));
     assert!(held.passing(1, &mut following).await.is_none());

@@ -39,7 +39,7 @@ const CALLBACK_SECRET: NamedSecret = NamedSecret {
     second_variable: "DORMOUSE_CALLBACK_SECRET_SECOND",
     second_parameter: "callback-secret-second",
     least: SECRET,
-    needed_by: &[Function::Inbound, Function::Signal, Function::Stream],
+    needed_by: &[Function::Inbound, Function::Signal, Function::Stream, Function::Socket],
     // A run of a workspace that goes on there may give a tool an address at which to report.
     wanted_by: &[Function::Wakeup],
 };

@@ -26,9 +26,9 @@ export CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_LTO=fat CARGO_PRO
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
 PATH="$tools:$PATH" cargo lambda build --release --target "$target" --output-format zip --lambda-dir "$out" \
-    --bin inbound --bin signal --bin stream --bin wakeup
+    --bin inbound --bin signal --bin socket --bin stream --bin wakeup
 mkdir -p build
-for function in inbound signal stream wakeup; do
+for function in inbound signal socket stream wakeup; do
     mv "$out/$function/bootstrap.zip" "build/$function.zip"
     printf '%-24s %9d bytes\n' "build/$function.zip" "$(wc -c < "build/$function.zip")"
 done
