@@ -584,7 +584,7 @@ await check(`an inbox of ${SLEEPERS} opens, counts and scrolls`, async (tab) => 
   await page.locator(".longlist a").first().waitFor();
   const first = Date.now() - begin;
   const all = `${new Intl.NumberFormat("en-GB").format(SLEEPERS)} wait for an answer`;
-  await page.sees(all);
+  await page.getByText(all).waitFor({ timeout: 60000 });
   console.log(`        first rows after ${first} ms, all ${SLEEPERS} after ${Date.now() - begin} ms`);
   const list = page.locator(".longlist").first();
   await list.evaluate((box) => { box.scrollTop = box.scrollHeight; });

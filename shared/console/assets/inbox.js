@@ -29,10 +29,11 @@ export class Pauses {
   end() { this.stop(); clearInterval(this.timer); document.removeEventListener("visibilitychange", this.seen); this.abort.abort(); this.state = "ended"; }
 
   async load() {
-    if (this.state === "loading" || this.state === "ended") return;
+    if (this.isBusy || this.state === "ended") return;
+    this.isBusy = true;
     const first = this.state === "new" || this.state === "failed";
-    this.state = "loading";
-    if (first) this.tell();
+    // Who has seen all of it goes on to see it while it is asked for again.
+    if (first) { this.state = "loading"; this.tell(); }
     const fresh = new Map();
     try {
       for await (const page of this.pages()) {
@@ -47,6 +48,7 @@ export class Pauses {
       this.state = "failed";
       this.error = error;
     }
+    this.isBusy = false;
     this.loadedAt = Date.now();
     this.tell();
   }
