@@ -103,7 +103,12 @@ impl ModelProvider for Provider {
         ModelIdentity {
             system: self.setup.system.clone().unwrap_or_else(|| self.wire.system().to_owned()),
             model: self.setup.model.clone(),
-            server: host.split(['/', '?']).next().unwrap_or_default().to_owned(),
+            server: host
+                .split(['/', '?'])
+                .next()
+                .and_then(|host| host.rsplit('@').next())
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
 

@@ -51,7 +51,7 @@ pub fn hash(receipt: &Map) -> Result<String, Flaw> {
 }
 
 /// True if `text` is written as hashes are: `sha256:` and 64 hexadecimal digits in lower case.
-pub(crate) fn is_hash(text: &str) -> bool {
+pub fn is_hash(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.strip_prefix(SHA256).is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit))
 }

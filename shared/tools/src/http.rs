@@ -70,6 +70,7 @@ impl ToolSource for HttpTools {
             return Err(ToolError::new(ToolErrorKind::NotFound, format!("there is no tool `{}`", call.name)));
         };
         let request = request::build(tool, call, &self.values).await?;
+        call.effects.asked(&request.url);
         match self.fetch.fetch(request).await {
             Ok(response) => answer::read(tool, call, response).await,
             Err(error) => Err(unanswered(&error)),

@@ -5,8 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_ports::Map;
-use dormouse_ports::tool::{Effect, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolReply, ToolSource};
+use dormouse_ports::tool::{
+    Effect, NotedEffects, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolReply, ToolSource,
+};
+use dormouse_ports::{FetchError, Map};
 use dormouse_testkit::{ManualClock, ScriptedAnswer, ScriptedFetch};
 use dormouse_tools::{LocalBackend, NativeTools};
 use serde_json::{Value, json};
@@ -18,6 +20,8 @@ struct Session {
     tools: NativeTools,
     notes: Map,
     clock: Arc<ManualClock>,
+    /// What its last call did outside.
+    effects: NotedEffects,
 }
 
 impl Session {
@@ -30,7 +34,7 @@ impl Session {
         let backend = Arc::new(LocalBackend::open(folder.path()).expect("it opens"));
         let clock = Arc::new(ManualClock::default());
         let tools = NativeTools::new(backend, Arc::new(web), clock.clone());
-        Self { folder, tools, notes: Map::new(), clock }
+        Self { folder, tools, notes: Map::new(), clock, effects: NotedEffects::default() }
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -51,7 +55,9 @@ impl Session {
     async fn call(&mut self, tool: &str, arguments: Value) -> Result<(String, bool), ToolError> {
         let mut call = ToolCall::new("1", tool, arguments.as_object().cloned().expect("an object"));
         call.notes = self.notes.clone();
-        let ToolReply::Done(output) = self.tools.call(&call).await? else { panic!("it is done") };
+        let reply = self.tools.call(&call).await;
+        self.effects = call.effects.noted();
+        let ToolReply::Done(output) = reply? else { panic!("it is done") };
         for (name, value) in &output.notes {
             let noted = self.notes.entry(name.clone()).or_insert_with(|| json!({}));
             match (noted.as_object_mut(), value.as_object()) {
@@ -262,4 +268,35 @@ async fn a_page_is_fetched_as_text() {
     }
     let circle = session.call("WebFetch", json!({ "url": "https://a.example/circle" })).await.expect_err("no end");
     assert!(circle.message.contains("leads on more than"), "{circle}");
+}
+
+/// SHA-256 of `a`, `b` and `c`.
+const HASHES: [&str; 3] = [
+    "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
+    "sha256:3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d",
+    "sha256:2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6",
+];
+
+#[tokio::test]
+async fn what_was_written_and_asked_is_noted_and_nothing_that_was_not() {
+    let web = ScriptedFetch::default();
+    web.answer(ScriptedAnswer::pieces(302, [""]).header("location", "https://b.example/x?key=hush"));
+    web.fail(FetchError::Connect("it is down".to_owned()));
+    let mut session = Session::browsing(web);
+    session.done("Write", json!({ "file_path": "./notes//a", "content": "a" })).await;
+    let noted = |session: &Session| serde_json::to_value(&session.effects).expect("JSON");
+    let created = json!({ "path": "notes/a", "operation": "create", "after_sha256": HASHES[0] });
+    assert_eq!(noted(&session), json!({ "files": [created] }));
+    session.done("Edit", json!({ "file_path": "notes/a", "old_string": "a", "new_string": "b" })).await;
+    let edited =
+        json!({ "path": "notes/a", "operation": "modify", "before_sha256": HASHES[0], "after_sha256": HASHES[1] });
+    assert_eq!(noted(&session), json!({ "files": [edited] }));
+    session.done("Write", json!({ "file_path": "notes/a", "content": "c" })).await;
+    let over = json!({ "path": "notes/a", "operation": "modify", "after_sha256": HASHES[2] });
+    assert_eq!(noted(&session), json!({ "files": [over] }));
+    session.put("notes/a", "by another");
+    session.refused("Write", json!({ "file_path": "notes/a", "content": "d" })).await;
+    assert_eq!(noted(&session), json!({}), "it was not written");
+    session.call("WebFetch", json!({ "url": "https://ada:hush@A.example:8443/?q=hush" })).await.expect_err("down");
+    assert_eq!(noted(&session), json!({ "hosts": ["a.example:8443", "b.example"] }), "also that it was led to");
 }

@@ -46,7 +46,8 @@ pub(crate) fn working(name: &str) -> Result<CompiledGraph, EngineError> {
                 .with("tool", tool)
                 .with("tool_call_id", "call-1")
                 .with("input_digest", hash.as_str())
-                .with("output_digest", hash.as_str()),
+                .with("output_digest", hash.as_str())
+                .with("side_effects", side_effects()),
         )?;
         match work.fails.is_empty() {
             true => Ok(Work::result.set("done")),
@@ -54,6 +55,13 @@ pub(crate) fn working(name: &str) -> Result<CompiledGraph, EngineError> {
         }
     });
     graph.edge("work", END).compile()
+}
+
+/// What an author's node may claim to have done: no receipt can hold all of it as it is.
+fn side_effects() -> Value {
+    let file =
+        |path: &str| json!({"path": path, "operation": "modify", "before_sha256": "no hash", "after_sha256": ""});
+    json!({"hosts": ["", "x".repeat(400), SECRET], "files": [file(""), file(&format!("of {SECRET}"))]})
 }
 
 fn ring() -> KeyRing {
@@ -156,9 +164,14 @@ async fn a_receipt_tells_what_was_recorded_and_nothing_that_looks_like_a_secret(
         (&json!("call-1"), &json!(hash), &json!(hash))
     );
     assert_eq!(call["tool"], "[redacted]");
-    assert_eq!(first["redactions"][0]["field"], "/side_effects/tool_calls/0/tool");
+    let redacted: Vec<&str> = first["redactions"].as_array().unwrap().iter().map(|one| text(&one["field"])).collect();
+    let places = ["/fs_writes/1/path", "/network_egress/1/destination", "/tool_calls/0/tool"];
+    assert_eq!(redacted, places.map(|place| format!("/side_effects{place}")));
+    let unknown = json!({"path": "unknown", "operation": "modify"});
+    assert_eq!(first["side_effects"]["fs_writes"][0], unknown, "what is no hash is left out");
+    assert_eq!(text(&first["side_effects"]["network_egress"][0]["destination"]).len(), 300);
     assert_eq!(first["trust"]["start_tier"], "act_with_approval");
-    assert_eq!(second["lifecycle"]["failure"]["code"], "node_exception");
+    assert_eq!(second["lifecycle"]["failure"], json!({"code": "node_exception"}), "no words of anybody");
     let content = world
         .call(
             ada(),

@@ -10,7 +10,7 @@ use dormouse_ports::tool::{Effect, ToolError, ToolOutput, ToolReply};
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
-use crate::replays::{chain_is_sound, events, path_of, projected, replayed, wake, world};
+use crate::replays::{chain_is_sound, events, path_of, projected, receipt, replayed, wake, world};
 use crate::world::{MakesAgent, World, says, text};
 
 fn nothing() -> Arc<Toolbox> {
@@ -110,6 +110,9 @@ async fn a_run_that_waited_for_other_agents_is_replayed_without_them() {
     let asked = told.iter().filter(|event| event["event"] == "vendor.dormouse.agent_asked");
     let children: Vec<&str> = asked.map(|event| text(&event["payload"]["invocation_id"])).collect();
     assert_eq!(children.len(), 2, "the agents that were asked: {told:#?}");
+    let handed = |child: &&str| json!({"target_agent": "scout", "task_id": child, "status": "accepted"});
+    let handoffs: Vec<Value> = children.iter().map(handed).collect();
+    assert_eq!(receipt(&world, &task).await["side_effects"]["a2a_handoffs"], json!(handoffs));
     ends_the_same(&world, &session, &task, || called(&models)).await;
     for child in children {
         let child = world.get(&format!("/v1/tasks/{child}")).await;
@@ -182,6 +185,10 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
     let task = run(&world, &session, "look").await;
     let summaries = outside.0.requests.lock().unwrap().iter().filter(|request| asks_for_summary(request)).count();
     assert!(summaries >= 1, "it was made shorter");
+    // Each call of the script costs 100 and 10 tokens; a summary is one as well.
+    let used = receipt(&world, &task).await["autonomy_budget"]["consumed"].clone();
+    let calls = outside.0.calls();
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(100 * calls), &json!(10 * calls)));
     ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
 }
 

@@ -8,7 +8,7 @@ use dormouse_api::{Agent, Outside, Receipts};
 use dormouse_engine::{END, Graph, NodeError, state};
 use dormouse_harness::Transmission;
 use dormouse_ports::model::CompletionRequest;
-use dormouse_ports::tool::{Effect, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Effect, FileOperation, ToolError, ToolOutput, ToolReply, WrittenFile};
 use dormouse_ports::{Clock, Event, InvocationId, Invocations};
 use dormouse_receipts::{Export, KeyRing, canonical, projection_hash};
 use dormouse_testkit::MemoryStore;
@@ -44,7 +44,14 @@ impl Clerk {
         let tools = vec![tool("find", Effect::Safe), tool("send", Effect::Manual)];
         let tools = Toolbox::new(tools, |call| match call.arguments["to"].as_str() {
             Some("a") => Ok(ToolReply::Done(ToolOutput::text("found a"))),
-            Some("bob") => Ok(ToolReply::Done(ToolOutput::text("sent"))),
+            Some("bob") => {
+                call.effects.asked(&format!("https://ada:{SECRET}@mail.example/send?key={SECRET}"));
+                let path = format!("sent/{}", call.id);
+                let after_sha256 = canonical::sha256(b"sent");
+                let operation = FileOperation::Create;
+                call.effects.wrote(WrittenFile { path, operation, before_sha256: None, after_sha256 });
+                Ok(ToolReply::Done(ToolOutput::text("sent")))
+            }
             _ => Err(ToolError::permanent(format!("{SECRET} is not here"))),
         });
         Self { model, tools }
@@ -105,7 +112,7 @@ pub(crate) async fn events(world: &World, path: &str) -> Vec<Value> {
 }
 
 /// The receipt of the end of `task`.
-async fn receipt(world: &World, task: &Value) -> Map<String, Value> {
+pub(crate) async fn receipt(world: &World, task: &Value) -> Map<String, Value> {
     let receipt = world.get(&format!("/v1/receipts/{}", text(&task["receipt_id"]))).await;
     receipt["wire"]["payload"].as_object().unwrap().clone()
 }
@@ -174,6 +181,13 @@ async fn an_exact_replay_is_the_run_again_and_reaches_nothing() {
         let theirs = receipt(&world, &original).await;
         assert_eq!(dormouse_receipts::projection(&ours), dormouse_receipts::projection(&theirs));
         assert_eq!(ours["replay_input"]["determinism"], "byte_deterministic");
+        let written = json!([{"path": "sent/send", "operation": "create", "after_sha256": canonical::sha256(b"sent")}]);
+        let asked = json!([
+            {"destination": "nowhere", "purpose": "model", "metadata": {"calls": 3}},
+            {"destination": "mail.example", "purpose": "tool send", "metadata": {"calls": 1}},
+        ]);
+        let effects = &theirs["side_effects"];
+        assert_eq!((&effects["fs_writes"], &effects["network_egress"]), (&written, &asked));
         assert_eq!(ours["metadata"]["replay"]["source_receipt_id"], original["receipt_id"]);
         let verified = world.post(&format!("/v1/receipts/{}/verify", text(&replay["receipt_id"])), json!({})).await;
         assert_eq!(verified["valid"], true);
@@ -189,6 +203,53 @@ async fn an_exact_replay_is_the_run_again_and_reaches_nothing() {
     assert!(!all.contains("planted"), "no event tells a secret");
     assert!(!all.contains("\"material\""), "what is kept for replays is no client's");
     run(&world, &session, "The session goes on as if there had been no replay.").await;
+}
+
+/// The receipts of a run in which the sending was answered with `answer`: of the answer, and of the end.
+async fn answered(clerk: &Clerk, answer: Value) -> [Map<String, Value>; 2] {
+    let (world, session) = world(&[clerk.agent()]).await;
+    let path = path_of(&world.post(&format!("{session}/tasks"), ask("Hello")).await);
+    world.work().await;
+    let parts = json!([{"type": "json", "value": answer, "visibility": "public"}]);
+    let message = json!({"kind": "tool_confirmation", "message": {"role": "user", "parts": parts}});
+    world.post(&format!("{path}/messages"), message).await;
+    world.work().await;
+    chain_is_sound(&world, &session).await;
+    let list = world.get(&format!("{path}/receipts")).await;
+    let [end, answer] = &list["data"].as_array().unwrap()[..] else { panic!("{list:#}") };
+    [answer, end].map(|one| one["wire"]["payload"].as_object().unwrap().clone())
+}
+
+#[tokio::test]
+async fn what_a_person_allowed_is_in_the_receipt_and_nothing_else_runs() {
+    let sent = |clerk: &Clerk| clerk.tools.made().into_iter().filter(|(name, _)| name == "send").collect::<Vec<_>>();
+    let call = |end: &Map<String, Value>| end["side_effects"]["tool_calls"][2].clone();
+    let hash = |arguments: Value| canonical::sha256(arguments.to_string().as_bytes());
+    let shown = hash(json!({"to": "bob"}));
+
+    let clerk = Clerk::new();
+    let [approval, end] = answered(&clerk, json!({"approved": true})).await;
+    assert_eq!(approval["approvals"][0]["evidence_hash"], shown);
+    assert_eq!((&call(&end)["call_id"], &call(&end)["input_hash"]), (&json!("send"), &json!(shown)));
+    assert_eq!(end["approvals"], approval["approvals"]);
+
+    let clerk = Clerk::new();
+    let [approval, end] = answered(&clerk, json!({"approved": true, "arguments": {"to": "a"}})).await;
+    let edited = hash(json!({"to": "a"}));
+    assert_eq!(
+        (&approval["approvals"][0]["evidence_hash"], &call(&end)["input_hash"]),
+        (&json!(edited), &json!(edited))
+    );
+    assert_eq!(sent(&clerk), [("send".to_owned(), json!({"to": "a"}))]);
+
+    let clerk = Clerk::new();
+    let other = "0".repeat(64);
+    let [approval, end] = answered(&clerk, json!({"approved": true, "digest": other})).await;
+    assert_eq!(approval["approvals"][0]["evidence_hash"], format!("sha256:{other}"), "what it was given for");
+    assert_eq!(sent(&clerk), [], "it is no approval of this call");
+    let effects = &end["side_effects"];
+    let listed = ["tool_calls", "fs_writes", "network_egress"].map(|kind| effects[kind].as_array().unwrap().len());
+    assert_eq!(listed, [2, 0, 1], "what was found, and the host of the model");
 }
 
 #[tokio::test]

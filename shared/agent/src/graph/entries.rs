@@ -15,6 +15,11 @@ const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
 
+/// Field of entries of calls with [what they did outside](dormouse_ports::tool::NotedEffects).
+pub(crate) const SIDE_EFFECTS: &str = "side_effects";
+/// Field of the entry of a model call with the host that was asked.
+pub(crate) const SERVER: &str = "server.address";
+
 /// A model call that ended.
 pub(crate) struct ModelCall<'c> {
     pub(crate) step: u64,
@@ -32,9 +37,11 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
     let identity = parts.model.provider.identity();
     let is_told = !call.listed.is_empty() && dormouse_json::length(&call.listed).is_ok_and(|size| size <= LISTED);
     let material = if is_told { Map::from_iter([("tools".to_owned(), call.listed.into())]) } else { Map::new() };
+    let entry = JournalEntry::new(EntryKind::SpanCompleted);
+    let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server) };
     record(JournalEntry {
         material,
-        ..JournalEntry::new(EntryKind::SpanCompleted)
+        ..entry
             .with("name", format!("chat {}", identity.model))
             .with("gen_ai.operation.name", "chat")
             .with("gen_ai.provider.name", identity.system)

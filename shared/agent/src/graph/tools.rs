@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::tool::{
-    Callback, Effect, InputAnswer, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply,
+    Callback, Effect, InputAnswer, NotedEffects, SideEffects, ToolCall, ToolContent, ToolError, ToolErrorKind,
+    ToolOutput, ToolReply,
 };
 use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId};
 use futures::future::{Either, join_all, select};
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::agents::facts;
 use super::children;
 use super::digest;
-use super::entries::about;
+use super::entries::{SIDE_EFFECTS, about};
 use super::gates::{after_tool, at_end};
 use super::model::{end, millis, unwritable};
 use super::notes::note;
@@ -36,6 +37,8 @@ struct FinishedCall {
     whole: Option<String>,
     /// Notes of its source for later calls.
     notes: Option<(String, Map)>,
+    /// What it did outside.
+    effects: NotedEffects,
     duration_ms: u64,
 }
 
@@ -77,7 +80,7 @@ pub(crate) async fn act(
         if let Some(reason) = after_tool(parts, call).await? {
             stopped = Some(reason);
         }
-        report(call, one.duration_ms)?;
+        report(call, one.effects, one.duration_ms)?;
         if let Some(text) = one.whole.filter(|text| text.len() <= room) {
             room -= text.len();
             kept.push(KeptOutput { call: call.id.clone(), text });
@@ -143,7 +146,8 @@ impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
         let mut notes = None;
-        let (status, whole) = match self.try_make(call).await {
+        let effects = SideEffects::default();
+        let (status, whole) = match self.try_make(call, &effects).await {
             Ok(mut reply) => {
                 if let ToolReply::Done(output) = &mut reply {
                     let noted = std::mem::take(&mut output.notes);
@@ -154,16 +158,11 @@ impl Making<'_> {
             }
             Err(error) => (failed(call, &error), None),
         };
-        FinishedCall {
-            at,
-            status,
-            whole,
-            notes,
-            duration_ms: millis(self.parts.clock.monotonic().saturating_sub(began)),
-        }
+        let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
+        FinishedCall { at, status, whole, notes, effects: effects.noted(), duration_ms }
     }
 
-    async fn try_make(self, call: &PlannedCall) -> Result<ToolReply, ToolError> {
+    async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Result<ToolReply, ToolError> {
         let (approved, input) = match &call.status {
             CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input, .. } => {
                 (approved_digest.as_deref(), input.as_ref())
@@ -182,7 +181,7 @@ impl Making<'_> {
             return Err(ToolError::new(ToolErrorKind::NotFound, message));
         };
         let limit = self.limit(tool);
-        let request = self.request(call, tool, input, limit);
+        let request = ToolCall { effects: effects.clone(), ..self.request(call, tool, input, limit) };
         match select(tool.part.source.call(&request), pin!(self.parts.clock.sleep(limit))).await {
             Either::Left((reply, _)) => reply,
             Either::Right(_) => {
@@ -218,6 +217,7 @@ impl Making<'_> {
             input: input.map(|given| InputAnswer { content: given.content.clone(), state: given.state.clone() }),
             notes: self.notes_for(tool),
             deadline: Some(self.parts.clock.now() + limit),
+            effects: SideEffects::default(),
         }
     }
 
@@ -301,7 +301,7 @@ fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
 }
 
 /// Records what came of a call.
-fn report(call: &PlannedCall, duration_ms: u64) -> Result<(), NodeError> {
+fn report(call: &PlannedCall, effects: NotedEffects, duration_ms: u64) -> Result<(), NodeError> {
     let entry = match &call.status {
         CallStatus::Answered { text, is_error } => {
             let kind = if *is_error { EntryKind::ToolFailed } else { EntryKind::ToolCompleted };
@@ -317,6 +317,10 @@ fn report(call: &PlannedCall, duration_ms: u64) -> Result<(), NodeError> {
         }
         CallStatus::Uncertain { message } => vendor("dormouse.tool_uncertain", call)?.with("message", message.as_str()),
         CallStatus::NeedsApproval | CallStatus::Ready { .. } | CallStatus::Begun { .. } => return Ok(()),
+    };
+    let entry = match effects == NotedEffects::default() {
+        true => entry,
+        false => entry.with(SIDE_EFFECTS, serde_json::to_value(effects).map_err(unwritable)?),
     };
     record(entry.with("duration_ms", duration_ms))
 }

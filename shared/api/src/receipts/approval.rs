@@ -60,7 +60,7 @@ pub(crate) fn note_approval(
         action: shown.action,
         decision,
         decided: change.now(),
-        evidence: allowed(answered.payload).or(shown.digest).unwrap_or_else(|| digest_of(answered.paused)),
+        evidence: evidence(answered, shown.digest),
     };
     let asked = task.kept.resource.envelope.updated_at.min(change.now());
     let issued = issue(change, task, |id, task| {
@@ -116,6 +116,15 @@ fn shown(descriptor: &SignalDescriptor, part: Option<&str>) -> Shown {
         action: text("tool").unwrap_or(kind).to_owned(),
         digest: text("digest").filter(|digest| digest.len() == 64).map(|digest| format!("sha256:{digest}")),
     }
+}
+
+/// The hash of what was allowed: what the answer says that it was given for, if that is something else than `shown`, the
+/// digest of the call, else the arguments in the place of those that were shown, else what was shown.
+fn evidence(answered: Answered<'_>, shown: Option<String>) -> String {
+    let given = answered.payload.get("digest").and_then(Value::as_str).map(|digest| format!("sha256:{digest}"));
+    let other = given.filter(|given| shown.is_some() && canonical::is_hash(given) && Some(given) != shown.as_ref());
+    let allowed = || allowed(answered.payload);
+    other.or_else(allowed).or(shown).unwrap_or_else(|| digest_of(answered.paused))
 }
 
 /// The hash of the arguments that were allowed in the place of those that were shown.

@@ -1,14 +1,15 @@
 //! The fields of a receipt, before it has its place in a chain.
 
+use dormouse_ports::tool::WrittenFile;
 use dormouse_protocol::Map;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::replay::ReplayMode;
 use dormouse_protocol::resource::{AutonomyTier, Failure, OutcomeStatus, Task};
-use dormouse_receipts::SCHEMA;
+use dormouse_receipts::{SCHEMA, canonical};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::tally::{ModelAnswer, ModelUse, Tally, ToolUse};
+use super::tally::{Contact, Handoff, ModelAnswer, ModelUse, Tally, ToolUse};
 use super::{ApprovalNote, ReceiptNotes};
 use crate::documents::Kept;
 use crate::ids;
@@ -62,10 +63,10 @@ pub(super) fn body(contents: Contents<'_>) -> Map {
         "model_route": model_route(&tally.models),
         "cost": cost(&tally.models),
         "side_effects": {
-            "fs_writes": [],
-            "network_egress": [],
+            "fs_writes": tally.files.iter().map(file_write).collect::<Vec<_>>(),
+            "network_egress": tally.contacts.iter().map(egress).collect::<Vec<_>>(),
             "tool_calls": tally.tools.iter().map(tool_call).collect::<Vec<_>>(),
-            "a2a_handoffs": [],
+            "a2a_handoffs": tally.handoffs.iter().map(handoff).collect::<Vec<_>>(),
         },
         "final_artifacts": contents.artifacts,
     });
@@ -114,7 +115,8 @@ fn lifecycle(
 ) -> Value {
     let mut known = json!({ "created_at": created, "started_at": began, "completed_at": ended, "final_state": status });
     if let Some(failure) = failure {
-        known["failure"] = json!({ "code": failure.code, "message": failure.message });
+        // Its message may quote what a model, a tool or a client said; the task has it.
+        known["failure"] = json!({ "code": failure.code });
     }
     known
 }
@@ -208,6 +210,30 @@ fn tool_call(used: &ToolUse) -> Value {
         known["output_hash"] = output.as_str().into();
     }
     known
+}
+
+fn file_write(file: &WrittenFile) -> Value {
+    let mut known = json!({ "path": cut(&file.path), "operation": file.operation });
+    let hashes = [("before_sha256", file.before_sha256.as_deref()), ("after_sha256", Some(&*file.after_sha256))];
+    for (name, hash) in hashes {
+        if let Some(hash) = hash.filter(|hash| canonical::is_hash(hash)) {
+            known[name] = hash.into();
+        }
+    }
+    known
+}
+
+fn egress(contact: &Contact) -> Value {
+    json!({
+        "destination": cut(&contact.host),
+        "purpose": cut(&contact.purpose),
+        "metadata": { "calls": contact.calls },
+    })
+}
+
+/// An agent that was asked has accepted that; how it ended is in the receipt of its own task.
+fn handoff(asked: &Handoff) -> Value {
+    json!({ "target_agent": cut(&asked.agent), "task_id": cut(&asked.task), "status": "accepted" })
 }
 
 fn approval(session: &str, note: &ApprovalNote) -> Value {

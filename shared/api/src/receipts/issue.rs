@@ -51,6 +51,9 @@ pub(crate) fn end_receipt(
         if let Some(reason) = &ended.tally.reason {
             metadata.insert("end".to_owned(), reason.as_str().into());
         }
+        if !ended.tally.left_out.is_empty() {
+            metadata.insert("not_listed".to_owned(), json!(ended.tally.left_out));
+        }
         if let Some(replay) = &task.own.replay {
             let source = json!({
                 "mode": replay.mode, "source_task_id": replay.source, "source_receipt_id": replay.receipt,

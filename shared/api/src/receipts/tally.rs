@@ -1,15 +1,17 @@
 //! What the nodes of a run have recorded, as far as receipts tell of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use dormouse_ports::tool::{NotedEffects, WrittenFile};
 use dormouse_ports::{JournalEntry, Records, StoreError};
 use dormouse_protocol::Map;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::TaskId;
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Calls of tools, and answers of models, that a receipt lists one by one; it counts all of them.
+/// Calls of tools, answers of models, and side effects, that a receipt lists one by one; it counts all of them.
 pub(super) const MOST_LISTED: usize = 100;
 /// Entries that are read at once.
 const PAGE: usize = 200;
@@ -27,8 +29,31 @@ pub(crate) struct Tally {
     pub(crate) tools: Vec<ToolUse>,
     /// All of them.
     pub(crate) tool_calls: u64,
+    /// Hosts that were asked, each for one purpose; the first ones.
+    pub(crate) contacts: Vec<Contact>,
+    /// Files that were written, the first ones.
+    pub(crate) files: Vec<WrittenFile>,
+    /// Agents that were asked, the first ones.
+    pub(crate) handoffs: Vec<Handoff>,
+    /// Number of side effects of each kind that are not listed.
+    pub(crate) left_out: BTreeMap<&'static str, u64>,
     /// Reason that an agent gives for its end.
     pub(crate) reason: Option<String>,
+}
+
+/// A host that was asked for one purpose.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Contact {
+    pub(crate) host: String,
+    pub(crate) purpose: String,
+    pub(crate) calls: u64,
+}
+
+/// An agent that was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Handoff {
+    pub(crate) agent: String,
+    pub(crate) task: String,
 }
 
 /// Use of one model.
@@ -39,6 +64,16 @@ pub(crate) struct ModelUse {
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cost: f64,
+}
+
+impl ModelUse {
+    /// Adds the usage that an entry tells of.
+    fn add(&mut self, payload: &Map) {
+        let tokens = |field| payload.get("usage").and_then(|usage| usage.get(field)?.as_u64()).unwrap_or_default();
+        self.input_tokens += tokens("prompt_tokens");
+        self.output_tokens += tokens("completion_tokens");
+        self.cost += payload.get("cost").and_then(Value::as_f64).unwrap_or_default();
+    }
 }
 
 /// An answer of a model.
@@ -77,7 +112,15 @@ impl Tally {
     pub(crate) fn add(&mut self, kind: &str, payload: &Map) {
         match kind {
             "span.completed" if text(payload, "gen_ai.operation.name") == Some("chat") => self.add_model(payload),
-            "tool.completed" | "tool.failed" => self.add_tool(payload, kind == "tool.failed"),
+            "tool.completed" | "tool.failed" => {
+                self.add_tool(payload, kind == "tool.failed");
+                self.add_effects(payload);
+            }
+            "vendor.dormouse.tool_pending" | "vendor.dormouse.tool_asks" | "vendor.dormouse.tool_uncertain" => {
+                self.add_effects(payload);
+            }
+            "vendor.dormouse.context_compacted" => self.add_summary(payload),
+            "vendor.dormouse.agent_asked" => self.add_handoff(payload),
             "vendor.dormouse.run_ended" => self.reason = text(payload, "reason").map(str::to_owned),
             _ => {}
         }
@@ -94,16 +137,16 @@ impl Tally {
         let name = |field| text(payload, field).unwrap_or("unknown").to_owned();
         let provider = name("gen_ai.provider.name");
         let model = name("gen_ai.request.model");
-        let tokens = |field| payload.get("usage").and_then(|usage| usage.get(field)?.as_u64()).unwrap_or_default();
+        if let Some(server) = text(payload, "server.address") {
+            self.add_contact(server, "model".to_owned());
+        }
         let known = self.models.iter().position(|used| used.provider == provider && used.model == model);
         let place = known.unwrap_or(self.models.len());
         if known.is_none() {
             self.models.push(ModelUse { provider, model, ..ModelUse::default() });
         }
         if let Some(used) = self.models.get_mut(place) {
-            used.input_tokens += tokens("prompt_tokens");
-            used.output_tokens += tokens("completion_tokens");
-            used.cost += payload.get("cost").and_then(Value::as_f64).unwrap_or_default();
+            used.add(payload);
         }
         if self.answers.len() < MOST_LISTED {
             let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
@@ -124,6 +167,55 @@ impl Tally {
                 output: digest(payload, "output_digest"),
             });
         }
+    }
+
+    /// Adds a summary of older messages, which the model wrote that was asked last.
+    fn add_summary(&mut self, payload: &Map) {
+        if self.models.is_empty() {
+            let unknown = "unknown".to_owned();
+            self.models.push(ModelUse { provider: unknown.clone(), model: unknown, ..ModelUse::default() });
+        }
+        if let Some(used) = self.models.last_mut() {
+            used.add(payload);
+        }
+    }
+
+    fn add_effects(&mut self, payload: &Map) {
+        let Some(Ok(NotedEffects { hosts, files })) = payload.get("side_effects").map(NotedEffects::deserialize) else {
+            return;
+        };
+        let tool = text(payload, "tool").unwrap_or("unknown");
+        for host in hosts.iter().filter(|host| !host.is_empty()) {
+            self.add_contact(host, format!("tool {tool}"));
+        }
+        for file in files {
+            match self.files.len() < MOST_LISTED {
+                true => self.files.push(file),
+                false => self.leave_out("fs_writes"),
+            }
+        }
+    }
+
+    fn add_contact(&mut self, host: &str, purpose: String) {
+        let has_room = self.contacts.len() < MOST_LISTED;
+        let mut known = self.contacts.iter_mut();
+        match known.find(|known| known.host == host && known.purpose == purpose) {
+            Some(known) => known.calls += 1,
+            None if has_room => self.contacts.push(Contact { host: host.to_owned(), purpose, calls: 1 }),
+            None => self.leave_out("network_egress"),
+        }
+    }
+
+    fn add_handoff(&mut self, payload: &Map) {
+        let (Some(agent), Some(task)) = (text(payload, "agent"), text(payload, "invocation_id")) else { return };
+        match self.handoffs.len() < MOST_LISTED {
+            true => self.handoffs.push(Handoff { agent: agent.to_owned(), task: task.to_owned() }),
+            false => self.leave_out("a2a_handoffs"),
+        }
+    }
+
+    fn leave_out(&mut self, kind: &'static str) {
+        *self.left_out.entry(kind).or_default() += 1;
     }
 
     /// The tally of all that is in the stream of `recorded`.

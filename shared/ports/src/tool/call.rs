@@ -3,6 +3,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::SideEffects;
 use crate::{Map, SignalId};
 
 /// A call of a tool, with everything that the source needs to make it once.
@@ -29,6 +30,8 @@ pub struct ToolCall {
     pub notes: Map,
     /// Instant at which the dispatcher stops waiting; it then drops the future, which must cancel the work.
     pub deadline: Option<Timestamp>,
+    /// Where the source notes what the call does outside.
+    pub effects: SideEffects,
 }
 
 impl ToolCall {
@@ -45,6 +48,7 @@ impl ToolCall {
             pending: None,
             notes: Map::new(),
             deadline: None,
+            effects: SideEffects::default(),
         }
     }
 }

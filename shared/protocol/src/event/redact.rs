@@ -47,19 +47,33 @@ const PRIVATE_TYPES: &[&str] = &["reasoning", "redacted_thinking", "thinking"];
 /// Beginnings of words that are secrets: our own keys, tokens and keys of well-known issuers.
 const SECRET_BEGINNINGS: &[&str] = &[
     "dm_",
+    "AIza",
     "AKIA",
     "ASIA",
+    "dop_v1_",
     "ghp_",
     "gho_",
+    "ghr_",
     "ghs_",
+    "ghu_",
     "github_pat_",
     "glpat-",
+    "pypi-AgE",
+    "rk_live_",
+    "shpat_",
     "sk-",
     "sk_live_",
+    "sk_test_",
+    "whsec_",
+    "xapp-",
     "xoxb-",
     "xoxp-",
+    "ya29.",
     "eyJ",
 ];
+
+/// The same of issuers whose tokens go on with letters and digits alone; names of variables may begin so, too.
+const PLAIN_SECRET_BEGINNINGS: &[&str] = &["hf_", "npm_"];
 
 /// The shortest word that [`looks_secret`] takes for one.
 const SECRET_BYTES: usize = 20;
@@ -71,21 +85,37 @@ pub fn is_private_name(name: &str) -> bool {
     REASONING_NAMES.contains(&plain.as_str()) || SECRET_ENDINGS.iter().any(|ending| plain.ends_with(ending))
 }
 
-/// True if `text` holds a private key, a long word that is announced as private (`Bearer …`, `?token=…`), or one that
-/// looks like a token of a well-known issuer.
+/// True if `text` holds a private key, an address with a password (`postgres://ada:…@host`), a long word that is announced
+/// as private (`Bearer …`, `?token=…`), or one that looks like a token of a well-known issuer.
 pub fn looks_secret(text: &str) -> bool {
-    if text.contains("PRIVATE KEY-----") {
+    if text.contains("PRIVATE KEY-----") || has_address_with_password(text) {
         return true;
     }
     let mut announced = false;
     text.split(|c: char| c.is_whitespace() || "\"'`,;()<>=:?&".contains(c)).filter(|word| !word.is_empty()).any(
         |word| {
             let long = word.len() >= SECRET_BYTES;
-            let secret = long && (announced || SECRET_BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)));
+            let secret = long && (announced || begins_as_secret(word));
             announced = word.eq_ignore_ascii_case("bearer") || is_private_name(word);
             secret
         },
     )
+}
+
+fn begins_as_secret(word: &str) -> bool {
+    let plain = |beginning: &&str| {
+        word.strip_prefix(*beginning).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    };
+    SECRET_BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)) || PLAIN_SECRET_BEGINNINGS.iter().any(plain)
+}
+
+/// True if an address in `text` has a user and a password before its host.
+fn has_address_with_password(text: &str) -> bool {
+    text.split("://").skip(1).any(|rest| {
+        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'`<>".contains(c)).unwrap_or(rest.len());
+        let user = rest[..end].rsplit_once('@').map(|(user, _)| user);
+        user.and_then(|user| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty())
+    })
 }
 
 /// `value` without what is private, at any depth.
@@ -154,10 +184,23 @@ mod tests {
             format!("https://example.org/callback/1?token={token}"),
             format!("password: {token}"),
             "-----BEGIN RSA PRIVATE KEY-----\nMII".to_owned(),
+            "see postgres://ada:hunter2@db.example:5432/x".to_owned(),
+            "AIzaSyA-0123456789_abcdefghijklmnopqrstu".to_owned(),
+            format!("hf_{token}"),
+            format!("npm_{token}"),
+            format!("whsec_{token}"),
         ] {
             assert!(looks_secret(&secret), "{secret}");
         }
-        for plain in ["the bearer of good news", "sk-8 is a road", "eyJ", "a bearer walked home", ""] {
+        for plain in [
+            "the bearer of good news",
+            "sk-8 is a road",
+            "eyJ",
+            "a bearer walked home",
+            "npm_config_registry_of_the_house",
+            "http://localhost:8787/a@b and ada@example.org: https://ada@example.org/",
+            "",
+        ] {
             assert!(!looks_secret(plain), "{plain}");
         }
     }

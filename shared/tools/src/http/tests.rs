@@ -60,6 +60,7 @@ fn a_post_carries_arguments_keys_and_secrets() {
     let (_, request) = made(tool, &call, Ok(ScriptedAnswer::json(200, &json!({}))));
     let request = request.expect("a request");
     assert_eq!(request.url, "https://eu.example.com/v1/a%2Fb/orders");
+    assert_eq!(call.effects.noted().hosts, ["eu.example.com"], "nothing else of the address");
     assert_eq!(header(&request, "authorization"), Some("Bearer s3cret"));
     assert_eq!(header(&request, "idempotency-key"), Some("run/1/0"));
     assert_eq!(header(&request, "dormouse-callback-url"), Some("https://dormouse.example.com/answer?token=hush"));

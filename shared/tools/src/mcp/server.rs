@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::asker::Asker;
 use super::call::{Exchanged, exchange};
-use super::config::McpConfig;
+use super::config::{McpConfig, McpTransport};
 use super::connection::Connection;
 use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
@@ -324,6 +324,11 @@ impl ToolSource for McpServer {
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         let spec = self.spec(&call.name).await.map_err(|error| self.named(error))?;
+        if let McpTransport::Http { url, .. } = &self.config.transport
+            && let Ok(url) = self.values.resolve(url).await
+        {
+            call.effects.asked(url.expose());
+        }
         let work = async {
             match &call.pending {
                 Some(state) => self.looked_at(call, &spec, KnownTask::read(state)?).await,

@@ -3,6 +3,7 @@
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolCall, ToolError};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::wrong;
 
@@ -41,8 +42,13 @@ pub(super) fn knowing(call: &ToolCall, path: &str, version: &str) -> Map {
     Map::from_iter([("files".to_owned(), json!(files))])
 }
 
+/// The hash of the content of a file, as records write it.
+pub(super) fn hash(content: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(content)))
+}
+
 /// The path without what does not matter in it.
-fn plain(path: &str) -> String {
+pub(super) fn plain(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     let root = if path.starts_with('/') { "/" } else { "" };
     format!("{root}{}", parts.join("/"))

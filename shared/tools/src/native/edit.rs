@@ -1,8 +1,8 @@
 use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition, FileWrite};
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use dormouse_ports::tool::{Effect, FileOperation, ToolCall, ToolError, ToolOutput, ToolSpec, WrittenFile};
 use serde_json::json;
 
-use super::arguments::{is_set, knowing, known, text};
+use super::arguments::{hash, is_set, knowing, known, plain, text};
 use super::files::{LARGEST, as_text, too_large};
 use super::write::changed;
 use super::{refused, tool, wrong};
@@ -31,10 +31,17 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         return Err(changed(path));
     }
     let (edited, count) = edited(path, as_text(path, &read.bytes)?, call)?;
+    let written = WrittenFile {
+        path: plain(path),
+        operation: FileOperation::Modify,
+        before_sha256: Some(hash(&read.bytes)),
+        after_sha256: hash(edited.as_bytes()),
+    };
     let write =
         FileWrite { path: path.to_owned(), bytes: edited.into_bytes(), condition: FileCondition::Is(read.version) };
     match backend.write(&write).await {
         Ok(version) => {
+            call.effects.wrote(written);
             let places = if count == 1 { "one place".to_owned() } else { format!("{count} places") };
             Ok(ToolOutput::text(format!("`{path}` is changed in {places}")).noting(knowing(call, path, &version.0)))
         }

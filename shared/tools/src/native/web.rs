@@ -32,6 +32,7 @@ pub(super) fn spec() -> ToolSpec {
 pub(super) async fn call(web: &dyn Fetch, call: &ToolCall) -> Result<ToolOutput, ToolError> {
     let mut url = text(call, "url")?.to_owned();
     for _ in 0..=MOST_HOPS {
+        call.effects.asked(&url);
         let mut request = FetchRequest::new(Method::Get, &url)
             .header("accept", "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.1");
         request.limits = LIMITS;

@@ -1,8 +1,8 @@
 use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition, FileVersion, FileWrite};
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use dormouse_ports::tool::{Effect, FileOperation, ToolCall, ToolError, ToolOutput, ToolSpec, WrittenFile};
 use serde_json::json;
 
-use super::arguments::{knowing, known, text};
+use super::arguments::{hash, knowing, known, plain, text};
 use super::{refused, tool, wrong};
 
 pub(super) fn spec() -> ToolSpec {
@@ -29,6 +29,14 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         Err(ExecutionError::Changed { .. }) => return Err(changed(path)),
         Err(error) => return Err(refused(&error)),
     };
+    let operation = if known.is_some() { FileOperation::Modify } else { FileOperation::Create };
+    // Of what is written over only the version is known.
+    call.effects.wrote(WrittenFile {
+        path: plain(path),
+        operation,
+        before_sha256: None,
+        after_sha256: hash(content.as_bytes()),
+    });
     let lines = content.lines().count();
     let done = if known.is_some() { "written over" } else { "written" };
     Ok(ToolOutput::text(format!("`{path}` is {done}: {lines} lines")).noting(knowing(call, path, &version.0)))

@@ -31,7 +31,9 @@ pub(super) struct RecordedModel {
 
 impl RecordedModel {
     pub(super) fn new(identity: ModelIdentity, past: Arc<Past>, clock: Arc<RecordedClock>) -> Self {
-        Self { identity, past, clock }
+        // Nobody is asked now: the host is that of then.
+        let server = past.server_of(&identity.model);
+        Self { identity: ModelIdentity { server, ..identity }, past, clock }
     }
 
     fn answer(&self, request: &CompletionRequest) -> Result<Response, ModelError> {

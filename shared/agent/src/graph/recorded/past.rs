@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::model::{AssistantMessage, Content, Message};
-use dormouse_ports::tool::{InputRequest, Pending};
+use dormouse_ports::tool::{InputRequest, NotedEffects, Pending};
 use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
+use super::super::entries::{SERVER, SIDE_EFFECTS};
 use super::super::run::TerminalReason;
 
 /// The kind of the entry at the end of a run.
@@ -31,7 +32,7 @@ pub(super) struct Past {
     /// Answers of the model, by step from 1.
     answers: Vec<PastModelAnswer>,
     /// Outcomes of calls of tools, by the id of the call, in order.
-    outcomes: Mutex<BTreeMap<String, VecDeque<PastOutcome>>>,
+    outcomes: Mutex<BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>>>,
     /// Number of answers that were given again.
     asked: AtomicUsize,
     /// Summaries of the model, in order.
@@ -141,9 +142,16 @@ impl Past {
         ends.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
     }
 
-    /// Next outcome of the call `id`.
-    pub(super) fn take_outcome(&self, id: &str) -> Option<PastOutcome> {
+    /// Next outcome of the call `id`, with what it did outside.
+    pub(super) fn take_outcome(&self, id: &str) -> Option<(PastOutcome, NotedEffects)> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id)?.pop_front()
+    }
+
+    /// The host that was asked for the answers of `model`; empty where that was not recorded.
+    pub(super) fn server_of(&self, model: &str) -> String {
+        let of_model = |entry: &&PastEntry| text(&entry.payload, "gen_ai.request.model") == Some(model);
+        let mut calls = self.material.entries.iter().filter(|entry| is_model_call(entry)).filter(of_model);
+        calls.next().and_then(|entry| text(&entry.payload, SERVER)).unwrap_or_default().to_owned()
     }
 
     /// The next run of the hook `name`.
@@ -212,8 +220,11 @@ fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
     Content::deserialize(first.material.get("before")?).ok()
 }
 
-fn outcomes_of(material: &ReplayMaterial, messages: &[Value]) -> BTreeMap<String, VecDeque<PastOutcome>> {
-    let mut outcomes: BTreeMap<String, VecDeque<PastOutcome>> = BTreeMap::new();
+fn outcomes_of(
+    material: &ReplayMaterial,
+    messages: &[Value],
+) -> BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>> {
+    let mut outcomes: BTreeMap<String, VecDeque<_>> = BTreeMap::new();
     let kept = material.state.get("outputs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (at, entry) in material.entries.iter().enumerate() {
         let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
@@ -229,7 +240,8 @@ fn outcomes_of(material: &ReplayMaterial, messages: &[Value]) -> BTreeMap<String
             }
             _ => continue,
         };
-        outcomes.entry(id.to_owned()).or_default().push_back(outcome);
+        let effects = entry.payload.get(SIDE_EFFECTS).and_then(|noted| NotedEffects::deserialize(noted).ok());
+        outcomes.entry(id.to_owned()).or_default().push_back((outcome, effects.unwrap_or_default()));
     }
     outcomes
 }

@@ -40,13 +40,14 @@ impl ToolSource for RecordedTools {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let outcome = self.past.take_outcome(&call.id);
+        let (outcome, effects) = self.past.take_outcome(&call.id).unzip();
         let tool = format!("tool:{}", call.id);
         let mcp = format!("mcp:{}:{}", self.name, call.id);
         let overrides = &self.past.material.overrides;
         if let Some(value) = overrides.get(&tool).or_else(|| overrides.get(&mcp)) {
             return Ok(ToolReply::Done(replaced(value)));
         }
+        call.effects.repeat(effects.unwrap_or_default());
         let lacks = |reason: &str| {
             self.past.material.lack("tool_result", tool.clone(), reason);
             ToolError::permanent(format!("`{tool}` is not recorded: {reason}"))
