@@ -297,18 +297,24 @@ async fn recorded(client: &Client, task: &str) -> Result<Vec<(String, Value)>, R
     let mut after = String::new();
     loop {
         let page: Value = client.read(&format!("/v1/tasks/{task}/events?limit={PAGE}{after}")).await?;
-        for event in page["data"].as_array().into_iter().flatten() {
-            let kind = event["event"].as_str().unwrap_or_default();
-            let is_said = matches!(kind, "agent.message" | "session.message.appended");
-            let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| kind.starts_with(word));
-            if is_said || is_recorded {
-                found.push((kind.to_owned(), lasting(event["payload"].clone())));
-            }
-        }
+        page["data"].as_array().into_iter().flatten().for_each(|event| note(&mut found, event));
         match page["page"]["next_cursor"].as_str() {
             Some(next) => after = format!("&after_event_id={next}"),
             None => return Ok(found),
         }
+    }
+}
+
+/// Adds what `event` tells of a run. A question to a person is taken out again: a replay asks nobody.
+fn note(found: &mut Vec<(String, Value)>, event: &Value) {
+    let kind = event["event"].as_str().unwrap_or_default();
+    let is_said = matches!(kind, "agent.message" | "session.message_appended");
+    let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| kind.starts_with(word));
+    if is_said || is_recorded {
+        found.push((kind.to_owned(), lasting(event["payload"].clone())));
+    }
+    if matches!(kind, "task.auth_required" | "task.input_required") {
+        found.pop_if(|(kind, payload)| kind == "agent.message" && payload["role"] == "agent");
     }
 }
 
@@ -357,6 +363,31 @@ mod tests {
             assert!(instant(ago).expect("an instant") < Timestamp::now(), "{ago}");
         }
         assert!(instant("yesterday").is_err());
+    }
+
+    #[test]
+    fn what_a_run_asked_a_person_is_no_difference_and_what_it_said_and_heard_is() {
+        let event = |kind: &str, payload: Value| json!({ "event": kind, "payload": payload });
+        let said = |kind: &str, role: &str, id: &str| event(kind, json!({ "message_id": id, "role": role }));
+        let steps = |events: &[Value]| {
+            let mut found = Vec::new();
+            events.iter().for_each(|event| note(&mut found, event));
+            found
+        };
+        let heard = said("session.message_appended", "tool", "1");
+        let result = said("agent.message", "agent", "3");
+        let asked = [
+            heard.clone(),
+            said("agent.message", "agent", "2"),
+            event("task.auth_required", json!({})),
+            event("tool.approved", json!({})),
+            result.clone(),
+            event("task.completed", json!({})),
+        ];
+        let replayed = [said("session.message_appended", "tool", "8"), asked[3].clone(), result];
+        assert_eq!(steps(&asked), steps(&replayed));
+        assert_eq!(steps(&asked).len(), 3);
+        assert_ne!(steps(&asked), steps(&[heard]));
     }
 
     #[test]

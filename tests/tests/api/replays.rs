@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use dormouse_agent::graph::graph;
 use dormouse_api::{Agent, Outside, Receipts};
-use dormouse_engine::{END, Graph, NodeError, state};
+use dormouse_engine::{END, Graph, NodeError, Reducer, SessionPolicy, state, suspend};
 use dormouse_harness::Transmission;
 use dormouse_ports::model::CompletionRequest;
 use dormouse_ports::tool::{Effect, FileOperation, ToolError, ToolOutput, ToolReply, WrittenFile};
-use dormouse_ports::{Clock, Event, InvocationId, Invocations};
+use dormouse_ports::{Clock, Event, InvocationId, Invocations, SignalDescriptor};
 use dormouse_receipts::{Export, KeyRing, canonical, projection_hash};
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -508,6 +508,65 @@ state! {
     struct Told {
         words: String,
         at: String,
+    }
+}
+
+state! {
+    #[derive(Clone, Debug, Default)]
+    struct Talk {
+        messages: Vec<Value>,
+        go: bool,
+    }
+}
+
+/// A conversation that asks a person without words of its own, and in which a tool speaks as well.
+fn quiet() -> MakesAgent {
+    let make = |_: &Outside| {
+        let said = [
+            json!({"role": "tool", "tool_call_id": "one", "content": "found"}),
+            json!({"role": "assistant", "content": "done"}),
+        ];
+        Graph::<Talk>::new("quiet")
+            .version("1")
+            .inputs(Talk::messages)
+            .reducer(Talk::messages, Reducer::Append)
+            .sessions(SessionPolicy::keeping(Talk::messages))
+            .entry("ask")
+            .node("ask", async |()| {
+                let id = dormouse_engine::current().map(|identity| identity.invocation_id.to_string());
+                let mut descriptor = SignalDescriptor::new(id.unwrap_or_default());
+                descriptor.metadata = json!({"kind": "approval", "description": "May I?"}).as_object().cloned();
+                Err(suspend(descriptor).await)
+            })
+            .node("answer", move |()| {
+                let said = said.clone();
+                async move { Ok(Talk::messages.append(said)) }
+            })
+            .edge("ask", "answer")
+            .edge("answer", END)
+            .pure()
+            .compile()
+    };
+    ("quiet", Agent::new(make))
+}
+
+#[tokio::test]
+async fn a_question_to_a_person_is_no_part_of_the_conversation_that_is_replayed() {
+    let (world, session) = world(&[quiet()]).await;
+    let mut body = says("Go on");
+    body["persona_id"] = json!("persona_quiet");
+    for _ in 0..2 {
+        let task = world.post(&format!("{session}/tasks"), body.clone()).await;
+        world.work().await;
+        world.callback(text(&task["id"]), json!({"go": true})).await;
+        let path = path_of(&task);
+        let original = world.get(&path).await;
+        assert_eq!(original["status"], "COMPLETED", "{original:#}");
+        let asked = events(&world, &path).await;
+        assert!(asked.iter().any(|event| event["payload"]["role"] == "agent"), "{asked:#?}");
+        let replay = replayed(&world, &path, json!({})).await;
+        assert_eq!(replay["status"], "COMPLETED", "{replay:#}");
+        assert_eq!(projected(&world, &replay).await, projected(&world, &original).await);
     }
 }
 

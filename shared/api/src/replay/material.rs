@@ -6,9 +6,9 @@ use dormouse_ports::{
     Category, EntryKind, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, PastAnswer, PastEnd,
     PastEntry, ReplayMaterial,
 };
-use dormouse_protocol::ProtocolError;
 use dormouse_protocol::replay::{ReplayMode, ReplayTaskRequest};
 use dormouse_protocol::resource::{MessageInput, SubmitInput, Task, TaskInput, TaskStatus};
+use dormouse_protocol::{EventKind, ProtocolError};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -19,8 +19,8 @@ use crate::refusal::store;
 
 /// Number of entries of a stream that are read at once.
 const PAGE: usize = 200;
-/// Kinds of the events of what an agent says.
-const SAID: [&str; 2] = ["agent.message", "session.message.appended"];
+/// The role of what is said outside of the conversation: questions to people, and results.
+const BESIDE: &str = "agent";
 
 /// A task that has ended, as far as it can be run again.
 pub(super) struct Source {
@@ -92,7 +92,10 @@ impl Source {
         let event_id = text(&event, "id");
         let kind = text(&event, "event");
         self.events.push(event_id.clone());
-        self.said += usize::from(SAID.contains(&kind.as_str()));
+        let role = event.get("payload").and_then(|payload| payload.get("role")?.as_str());
+        let is_said =
+            matches!(EventKind::from(kind.as_str()), EventKind::AgentMessage | EventKind::SessionMessageAppended);
+        self.said += usize::from(is_said && role != Some(BESIDE));
         let mut material = object(event.shift_remove(MATERIAL));
         if let Some(state) = material.shift_remove(STATE)
             && self.material.state.is_empty()
