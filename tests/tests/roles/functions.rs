@@ -102,10 +102,13 @@ impl Function {
         let method = method.to_owned();
         let path = path.to_owned();
         let query = query.to_owned();
-        let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let response = self.server.http(Request { method, path, query, headers, body, ..Request::default() }).await;
         match response.content {
-            Content::Whole(bytes) => (response.status, serde_json::from_slice(&bytes).expect("JSON")),
+            Content::Whole(bytes) => {
+                let text = || String::from_utf8_lossy(&bytes).into();
+                (response.status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+            }
             Content::Live(mut pieces) => {
                 let first = pieces.next().await.expect("a stream says something");
                 (response.status, String::from_utf8(first).expect("text").into())

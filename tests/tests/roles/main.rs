@@ -7,6 +7,7 @@
 mod functions;
 mod gate;
 mod metrics;
+mod offers;
 mod policy;
 mod template;
 
@@ -129,10 +130,19 @@ const STACK: usize = 8 << 20;
 
 #[test]
 fn roles_grant_what_is_used_and_what_is_granted_is_used() {
+    on_a_large_stack(everything_is_granted_and_used());
+}
+
+fn on_a_large_stack(test: impl Future<Output = ()> + Send + 'static) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.thread_stack_size(STACK).enable_all().build().unwrap();
     let thread = std::thread::Builder::new().stack_size(STACK);
-    thread.spawn(move || runtime.block_on(everything_is_granted_and_used())).unwrap().join().unwrap();
+    thread.spawn(move || runtime.block_on(test)).unwrap().join().unwrap();
+}
+
+#[test]
+fn inbound_may_do_what_it_offers() {
+    on_a_large_stack(async { offers::everything(&Scene::set().await).await });
 }
 
 async fn everything_is_granted_and_used() {
