@@ -1,4 +1,5 @@
-//! Workspaces: where sessions, artifacts and branches belong. They have no events of their own.
+//! Workspaces: where sessions, artifacts and branches belong. They have no events of their own. [`crate::deletion`]
+//! deletes them.
 
 use dormouse_ports::Journal;
 use dormouse_protocol::id::WorkspaceId;

@@ -109,7 +109,7 @@ impl InspectError {
 fn in_words_of(overruled: &Overruled) -> String {
     match overruled {
         Overruled::Answered(Some(decided)) => format!(": {}", Value::Object(decided.clone())),
-        Overruled::Answered(None) | Overruled::Time | Overruled::Earlier => String::new(),
+        Overruled::Answered(None) | Overruled::Others | Overruled::Time | Overruled::Earlier => String::new(),
     }
 }
 
@@ -341,7 +341,7 @@ async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) ->
             json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated })
         }
         TurnOutcome::Suspended(turn) => {
-            if let Some(overruled @ (Overruled::Answered(_) | Overruled::Time)) = turn.overruled {
+            if let Some(overruled @ (Overruled::Answered(_) | Overruled::Others | Overruled::Time)) = turn.overruled {
                 return Err(InspectError::Overruled(overruled));
             }
             json!({ "status": "suspended", "invocation_id": turn.invocation_id,

@@ -207,9 +207,14 @@ fn dependency(given: Option<&Path>) -> Result<Dependency, NewError> {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         manifest.lines().any(|line| line == "name = \"dormouse\"")
     };
+    let inside = given.map(|given| given.join("shared/dormouse"));
     let folder = match given {
-        Some(given) if !is_crate(given) => return Err(NewError::NoCrate(given.to_owned())),
-        Some(given) => Some(given),
+        Some(given) if is_crate(given) => Some(given),
+        // The root of the repository.
+        Some(given) => {
+            let inside = inside.as_deref().filter(|inside| is_crate(inside));
+            Some(inside.ok_or_else(|| NewError::NoCrate(given.to_owned()))?)
+        }
         None => Some(Path::new(BESIDE)).filter(|beside| is_crate(beside)),
     };
     let Some(folder) = folder else {

@@ -103,9 +103,9 @@ impl Status {
     /// # Panics
     /// If it has not completed.
     #[track_caller]
-    pub fn completed(self) -> Map {
+    pub fn completed(&self) -> Map {
         match self {
-            Self::Completed(state) => state,
+            Self::Completed(state) => state.clone(),
             other @ (Self::Asleep { .. } | Self::Failed(_)) => panic!("it has not completed: {other:?}"),
         }
     }
@@ -115,9 +115,9 @@ impl Status {
     /// # Panics
     /// If it is not suspended.
     #[track_caller]
-    pub fn waiting_for(self) -> SignalDescriptor {
+    pub fn waiting_for(&self) -> SignalDescriptor {
         match self {
-            Self::Asleep { waiting_for, .. } => waiting_for,
+            Self::Asleep { waiting_for, .. } => waiting_for.clone(),
             other @ (Self::Completed(_) | Self::Failed(_)) => panic!("it does not sleep: {other:?}"),
         }
     }
@@ -127,9 +127,9 @@ impl Status {
     /// # Panics
     /// If it has not failed.
     #[track_caller]
-    pub fn failed(self) -> Refused {
+    pub fn failed(&self) -> Refused {
         match self {
-            Self::Failed(refused) => refused,
+            Self::Failed(refused) => refused.clone(),
             other @ (Self::Asleep { .. } | Self::Completed(_)) => panic!("it has not failed: {other:?}"),
         }
     }

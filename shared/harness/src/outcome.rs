@@ -67,6 +67,8 @@ pub struct CompletedTurn {
 pub enum Overruled {
     /// Another answer; it is included where it was small enough to be kept.
     Answered(Option<Map>),
+    /// Answers of other parts, which were enough before this one came.
+    Others,
     /// The decision that time made.
     Time,
     /// The resolution of an earlier pause, of which it is not known any more what ended it.
@@ -78,6 +80,7 @@ impl Overruled {
     pub fn message(&self) -> &'static str {
         match self {
             Self::Answered(_) => "the pause was answered before, and otherwise; that answer stands",
+            Self::Others => "it was decided before, by the answers of others; that stands",
             Self::Time => "the time for an answer was over; what was decided then stands",
             Self::Earlier => "that pause is over; the invocation slept again after it",
         }

@@ -1,6 +1,6 @@
 //! The application behind HTTP: routes, bodies, answers and the tokens in addresses, as plain values in and out.
 //!
-//! [`Server`] is everything that is served over HTTP: an [`Request`] in, a response out. Its [`App`] serves turns, and
+//! [`Server`] is everything that is served over HTTP: a [`Request`] in, a response out. Its [`App`] serves turns, and
 //! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor
 //! and no runtime: a function on Lambda and local mode serve the very same routes.
 //!

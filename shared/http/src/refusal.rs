@@ -59,7 +59,7 @@ impl RequestRefusal {
         };
         let decided = match overruled {
             Overruled::Answered(decided) => decided.clone(),
-            Overruled::Time => None,
+            Overruled::Others | Overruled::Time => None,
             // What counts is not known: who asks is told where the invocation is.
             Overruled::Earlier if !has_ended => return None,
             Overruled::Earlier => return Some(Self::pause_over()),

@@ -1,3 +1,6 @@
+//! The one way through the application: a request is matched (`routes.rs`; of `/v1` by `shared/protocol`), judged, served and
+//! answered, and leaves one line in the log.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -51,16 +51,24 @@ Paste the indented lines into a second terminal.
     );
     for graph in graphs.iter() {
         let inputs = graph.schema().fields().filter(|(name, _)| graph.is_input(name));
-        let state: Map = inputs.map(|(name, field)| (name.to_string(), field.default.clone())).collect();
+        let state: Map = inputs.map(|(name, field)| (name.to_string(), made_up(&field.default))).collect();
         let body = quoted(&json!({ "state": state }));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "Start `{}`; the values are those that its fields begin with.\n", graph.name());
+        let _ = writeln!(text, "Start `{}`; the values are made up: give your own.\n", graph.name());
         let name = graph.name();
         let _ =
             writeln!(text, "    curl -s -w '\\n' \"$DORMOUSE/graphs/{name}/turns\" -H \"$JSON\"{{proof}} -d {body}\n");
     }
     let _ = writeln!(text, "What sleeps, and the command that answers it:\n\n    {program} pending\n");
     text + "All routes: curl -s {address}/ (Ctrl-C ends this process after the running turns.)\n\n"
+}
+
+/// A value like that which a field begins with, as a request may have it: nobody asks for nothing.
+fn made_up(default: &Value) -> Value {
+    if default.as_str() == Some("") {
+        return "text".into();
+    }
+    if default.as_f64() == Some(0.0) { 1.into() } else { default.clone() }
 }
 
 /// JSON as one word of a shell.

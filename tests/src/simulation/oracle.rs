@@ -19,7 +19,7 @@ use crate::HttpAnswer;
 pub(crate) enum Verdict {
     /// That was it.
     Done,
-    /// ProtocolRequest again later.
+    /// Ask again later.
     Again,
 }
 

@@ -173,7 +173,7 @@ fn overruled(
         }
         None if by_time => Some(Overruled::Time),
         // This part had not answered when others had decided.
-        None => part.and(paused.answered.as_ref()).map(|_| Overruled::Answered(None)),
+        None => part.and(paused.answered.as_ref()).map(|_| Overruled::Others),
     }
 }
 
@@ -187,7 +187,7 @@ fn overruled_before(before: &PauseEnd, addressee: &SignalTarget, sent: &Map) -> 
     match part.map_or(&before.answer, |part| &part.answer) {
         Some(standing) => (Answered::with(sent).digest != *standing).then_some(Overruled::Answered(None)),
         None if before.resolution != Resolution::Signalled => Some(Overruled::Time),
-        None => Some(part.map_or(Overruled::Earlier, |_| Overruled::Answered(None))),
+        None => Some(part.map_or(Overruled::Earlier, |_| Overruled::Others)),
     }
 }
 

@@ -53,7 +53,9 @@ impl App {
             TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => match pause.overruled {
                 None => Ok(stale(&pause.invocation_id)),
                 Some(Overruled::Earlier) => Err(RequestRefusal::pause_over()),
-                Some(Overruled::Answered(_) | Overruled::Time) => Ok(self.encode(&turn, &caller, true)),
+                Some(Overruled::Answered(_) | Overruled::Others | Overruled::Time) => {
+                    Ok(self.encode(&turn, &caller, true))
+                }
             },
             TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)

@@ -19,16 +19,16 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
     let wire = Wire::of(&dormouse);
     let first = project.say(&dormouse, &[]);
     let session = wire.task(&first, &DONE).await.session_id.to_string();
-    let bash = |name: &str, seconds: u32| {
-        let command = format!("echo begin-{name} >> log; sleep {seconds}; echo end-{name} >> log");
+    let bash = |name: &str, work: &str| {
+        let command = format!("echo begin-{name} >> log; {work}; echo end-{name} >> log");
         [("Bash", json!({ "command": command }))]
     };
-    let one = project.say_in(&dormouse, &session, &bash("one", 3));
+    let one = project.say_in(&dormouse, &session, &bash("one", "while [ ! -e go ]; do sleep 0.1; done"));
     project.eventually_exists("log").await;
-    let two = project.say_in(&dormouse, &session, &bash("two", 0));
-    let three = project.say_in(&dormouse, &session, &bash("three", 0));
-    let four = project.say_in(&dormouse, &session, &bash("four", 0));
-    let other = project.say(&dormouse, &bash("other", 0));
+    let two = project.say_in(&dormouse, &session, &bash("two", "true"));
+    let three = project.say_in(&dormouse, &session, &bash("three", "true"));
+    let four = project.say_in(&dormouse, &session, &bash("four", "true"));
+    let other = project.say(&dormouse, &bash("other", "true"));
     let works = [TaskStatus::Working];
     wire.task(&one, &works).await;
     for queued in [&two, &three, &four] {
@@ -37,6 +37,7 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
     wire.task(&other, &DONE).await;
     let (status, _) = wire.post(&format!("/v1/tasks/{two}/cancel"), "cancel-two", &json!({})).await;
     assert_eq!(status, 200);
+    project.write("go", "");
     for task in [&one, &three, &four] {
         wire.task(task, &DONE).await;
     }
