@@ -33,6 +33,19 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     files
 }
 
+/// The lines of the tables of the profile `dev`, without comments.
+fn profile(manifest: &str) -> Vec<&str> {
+    let mut is_within = false;
+    let mut lines = manifest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect::<Vec<_>>();
+    lines.retain(|line| {
+        if line.starts_with('[') {
+            is_within = line.starts_with("[profile.dev");
+        }
+        is_within
+    });
+    lines
+}
+
 #[test]
 fn what_is_made_is_the_example() {
     let place = tempfile::tempdir().unwrap();
@@ -50,6 +63,11 @@ fn what_is_made_is_the_example() {
     let path = fs::canonicalize(CRATE).unwrap();
     assert!(manifest.contains(path.to_str().unwrap()), "{manifest}");
     *manifest = manifest.replace(path.to_str().unwrap(), "../..");
+    // Only the root of a workspace has profiles: that of the example is the repository's.
+    let root = fs::read_to_string(Path::new(CRATE).join("../../Cargo.toml")).unwrap();
+    assert!(!profile(&root).is_empty());
+    assert_eq!(profile(manifest), profile(&root), "write the profile of the workspace and that of `new` alike");
+    manifest.truncate(manifest.find("\n# Line numbers").unwrap());
     let example = files(&Path::new(CRATE).join("examples/own-agent"));
     assert_eq!(made.keys().collect::<Vec<_>>(), example.keys().collect::<Vec<_>>());
     for (place, text) in &example {
