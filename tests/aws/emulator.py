@@ -106,12 +106,12 @@ class Emulator:
 
 
 def until(condition, seconds, what):
-    """Asks `condition` until it gives something true, and returns that."""
+    """Asks `condition` until it gives something true, and returns that. `what` is awaited, or tells it."""
     end = time.monotonic() + seconds
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.2)

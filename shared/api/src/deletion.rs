@@ -66,7 +66,7 @@ impl Tombstone {
 /// A write that changes nothing and fails where `workspace` is deleted. Joins every commit that makes something in it,
 /// unless that fails anyway when the session which it belongs to is deleted.
 pub(crate) fn place_write(workspace: &WorkspaceId) -> DocumentWrite {
-    DocumentWrite { key: deletion_of(workspace), expect: 0, body: None, listed: Vec::new(), expires_at: None }
+    DocumentWrite::remove(deletion_of(workspace), 0)
 }
 
 /// The document that is there once `workspace` is deleted.

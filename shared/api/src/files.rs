@@ -144,7 +144,7 @@ impl Api {
                     return Err(conflict("a part of the path is a file"));
                 }
                 // Nor may it become one at the same time.
-                writes.push(DocumentWrite { key, expect: 0, body: None, listed: Vec::new(), expires_at: None });
+                writes.push(DocumentWrite::remove(key, 0));
             }
         }
         let file = WorkspaceFile {

@@ -52,9 +52,7 @@ pub enum FunctionError {
 impl Function {
     /// The function `name` at `qualifier`, an alias or a version, in the region of `access` or at its endpoint for Lambda.
     pub fn new(access: &AwsAccess, name: &str, qualifier: &str, fetch: Arc<dyn Fetch>, clock: Arc<dyn Clock>) -> Self {
-        let signer = Arc::new(RequestSigner::new(access, "lambda", clock));
-        let address = format!("{}/2015-03-31/functions/{name}%3A{qualifier}/invocations", lambda_address(access));
-        Self { fetch, signer, address }
+        Self::unqualified(access, &format!("{name}%3A{qualifier}"), fetch, clock)
     }
 
     /// The function `name` as it was deployed last.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use dormouse_protocol::EventKind;
 use dormouse_receipts::canonical;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
@@ -307,14 +308,16 @@ async fn recorded(client: &Client, task: &str) -> Result<Vec<(String, Value)>, R
 
 /// Adds what `event` tells of a run. A question to a person is taken out again: a replay asks nobody.
 fn note(found: &mut Vec<(String, Value)>, event: &Value) {
-    let kind = event["event"].as_str().unwrap_or_default();
-    let is_said = matches!(kind, "agent.message" | "session.message_appended");
-    let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| kind.starts_with(word));
+    let name = event["event"].as_str().unwrap_or_default();
+    let kind = EventKind::from(name);
+    let is_said = matches!(kind, EventKind::AgentMessage | EventKind::SessionMessageAppended);
+    let is_recorded = ["span.", "tool.", "vendor."].iter().any(|word| name.starts_with(word));
     if is_said || is_recorded {
-        found.push((kind.to_owned(), lasting(event["payload"].clone())));
+        found.push((name.to_owned(), lasting(event["payload"].clone())));
     }
-    if matches!(kind, "task.auth_required" | "task.input_required") {
-        found.pop_if(|(kind, payload)| kind == "agent.message" && payload["role"] == "agent");
+    if matches!(kind, EventKind::TaskAuthRequired | EventKind::TaskInputRequired) {
+        let is_question = |said: &str| EventKind::from(said) == EventKind::AgentMessage;
+        found.pop_if(|(said, payload)| is_question(said) && payload["role"] == "agent");
     }
 }
 

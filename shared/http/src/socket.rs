@@ -127,10 +127,9 @@ impl Server {
 impl Socket {
     /// The socket that `opened`, a request with its credentials, has opened.
     fn over(server: &Server, opened: Request) -> Result<Self, Response> {
-        let refuse = |error: ProtocolError| Response::json(error.status(), &json!(error.into_response("socket")));
-        let found = Operation::find("GET", &opened.path).map_err(refuse)?;
+        let found = Operation::find("GET", &opened.path).map_err(refusal)?;
         if found.operation.spec().paging != Paging::Stream {
-            return Err(refuse(ProtocolError::no_such_route()));
+            return Err(refusal(ProtocolError::no_such_route()));
         }
         let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
         let (task_id, session_id) = (place("task_id"), place("session_id"));
@@ -267,7 +266,12 @@ fn told(id: Option<Value>, response: Response) -> String {
 }
 
 fn refused(id: Option<Value>, error: ProtocolError) -> String {
-    told(id, Response::json(error.status(), &json!(error.into_response("socket"))))
+    told(id, refusal(error))
+}
+
+/// The answer to a request that `error` refuses.
+fn refusal(error: ProtocolError) -> Response {
+    Response::json(error.status(), &json!(error.into_response("socket")))
 }
 
 /// `query`, but for what is behind the event `after`.

@@ -54,6 +54,13 @@ pub struct DocumentWrite {
     pub expires_at: Option<Timestamp>,
 }
 
+impl DocumentWrite {
+    /// Removes the document `key`, if it has the version `expect`; 0 changes nothing where there is none.
+    pub fn remove(key: DocumentKey, expect: u64) -> Self {
+        Self { key, expect, body: None, listed: Vec::new(), expires_at: None }
+    }
+}
+
 /// A place in a list of documents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listed {

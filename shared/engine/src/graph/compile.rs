@@ -71,7 +71,7 @@ fn no_field(schema: &StateSchema) -> String {
     format!("which is no field of its state: add it to the state, or name one of {fields}")
 }
 
-fn in_quotes<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> String {
+pub(super) fn in_quotes<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> String {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -5,7 +5,7 @@ use dormouse_ports::{Category, Checkpointer, EventWait, Map, ReplayMaterial};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
-use super::compile::digest;
+use super::compile::{digest, in_quotes};
 use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
@@ -218,15 +218,14 @@ impl CompiledGraph {
         let name = self.name();
         let refuse = |message: String| Err(EngineError::new(Category::StateValidationError, message));
         if let Some(field) = state.keys().find(|field| !self.is_input(field)) {
-            let inputs = self.policies.inputs.iter().flatten().map(|field| format!("`{field}`"));
-            let inputs = inputs.collect::<Vec<_>>().join(", ");
+            let inputs = in_quotes(self.policies.inputs.iter().flatten());
             return refuse(format!("field `{field}` cannot be set by a request; graph `{name}` takes {inputs}"));
         }
-        let missing: Vec<_> = self.policies.required.iter().filter(|field| !state.contains_key(&***field)).collect();
-        if missing.is_empty() {
+        let mut missing = self.policies.required.iter().filter(|field| !state.contains_key(&***field)).peekable();
+        if missing.peek().is_none() {
             return Ok(());
         }
-        let missing = missing.into_iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
+        let missing = in_quotes(missing);
         refuse(format!(
             "graph `{name}` cannot begin without {missing}: set what is missing in the state of the request"
         ))

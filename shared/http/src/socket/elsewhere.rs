@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse_ports::{Fetch, FetchError, FetchLimits, FetchRequest, Method};
 use dormouse_protocol::{ErrorCode, ProtocolError};
-use serde_json::json;
 
+use super::refusal;
 use crate::{Content, Request, Response};
 
 /// Time for a command: API Gateway gives up after 29 seconds.
@@ -31,7 +31,7 @@ impl CommandsElsewhere {
     pub(crate) async fn ask(&self, request: &Request) -> Response {
         // Ids need no escapes, but for those that clients of HTTP take for steps through folders.
         if request.path.split('/').any(|segment| matches!(segment, "." | "..")) {
-            return refused(ProtocolError::no_such_route());
+            return refusal(ProtocolError::no_such_route());
         }
         let mut sent = FetchRequest::new(Method::Post, format!("{}{}", self.base_url, request.path));
         for (name, value) in &request.headers {
@@ -45,7 +45,7 @@ impl CommandsElsewhere {
                 tracing::warn!(%error, "no answer came to a command of a socket");
                 let message =
                     "no answer came, and the command may have been done: repeat it only by its idempotency key";
-                refused(ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(1))
+                refusal(ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(1))
             }
         }
     }
@@ -54,10 +54,6 @@ impl CommandsElsewhere {
         let answer = self.fetch.fetch(request).await?;
         Ok((answer.status, answer.whole(MOST).await?))
     }
-}
-
-fn refused(error: ProtocolError) -> Response {
-    Response::json(error.status(), &json!(error.into_response("socket")))
 }
 
 impl fmt::Debug for CommandsElsewhere {

@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 
 use super::record::{self, Follower, SocketRecord};
 use super::seats::{self, SeatLimits, Seats};
-use super::{Frame, Said, Socket, behind, frames, refused, told, with_credentials};
+use super::{Frame, Said, Socket, behind, frames, refusal, refused, told, with_credentials};
 use crate::{Content, Request, Response, Server};
 
 /// Type of the events that call a follower.
@@ -158,9 +158,8 @@ impl HeldSockets {
     }
 
     async fn open(&self, id: &str, request: Request) -> Result<(), Response> {
-        let refuse = |error: ProtocolError| Response::json(error.status(), &json!(error.into_response("socket")));
         if !is_connection_id(id) {
-            return Err(refuse(ProtocolError::invalid("connection", "expected the id of a connection")));
+            return Err(refusal(ProtocolError::invalid("connection", "expected the id of a connection")));
         }
         let socket = Socket::over(&self.0.server, request)?;
         let (Actor { tenant, name, .. }, _) = socket.follow(&socket.query).await?;
@@ -182,9 +181,9 @@ impl HeldSockets {
             Ok(true) => {}
             Ok(false) => {
                 let full = ProtocolError::new(ErrorCode::RateLimited, "too many sockets are open").retry_after(LATER);
-                return Err(refuse(full));
+                return Err(refusal(full));
             }
-            Err(error) => return Err(refuse(unavailable(&error))),
+            Err(error) => return Err(refusal(unavailable(&error))),
         }
         self.call(id, 1).await;
         Ok(())
@@ -562,10 +561,7 @@ fn note(socket: &mut SocketRecord, last: Option<&EventId>, now: Timestamp) {
 fn written(tenant: &str, version: u64, seats: &Seats) -> Result<DocumentWrite, StoreError> {
     match seats.until() {
         Some(until) => record::written(seats::key(tenant), version, seats, until),
-        None => {
-            let key = seats::key(tenant);
-            Ok(DocumentWrite { key, expect: version, body: None, listed: Vec::new(), expires_at: None })
-        }
+        None => Ok(DocumentWrite::remove(seats::key(tenant), version)),
     }
 }
 

@@ -83,8 +83,7 @@ pub(super) fn key(id: &str) -> DocumentKey {
 
 /// The removal of `document`.
 pub(super) fn removal(document: &Document) -> DocumentWrite {
-    let (key, expect) = (document.key.clone(), document.version);
-    DocumentWrite { key, expect, body: None, listed: Vec::new(), expires_at: None }
+    DocumentWrite::remove(document.key.clone(), document.version)
 }
 
 /// The write of `content`, kept until `expires_at`.

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ impl SideEffects {
     /// everybody.
     pub fn asked(&self, url: &str) {
         let host = host_of(url);
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.lock();
         if !host.is_empty() && noted.hosts.len() < MOST_NOTED && !noted.hosts.contains(&host) {
             noted.hosts.push(host);
         }
@@ -59,7 +59,7 @@ impl SideEffects {
 
     /// Notes that a file was written.
     pub fn wrote(&self, file: WrittenFile) {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.lock();
         if noted.files.len() < MOST_NOTED {
             noted.files.push(file);
         }
@@ -67,12 +67,16 @@ impl SideEffects {
 
     /// Notes again what was noted of an earlier run of the same call.
     pub fn repeat(&self, again: NotedEffects) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = again;
+        *self.lock() = again;
     }
 
     /// All that was noted so far.
     pub fn noted(&self) -> NotedEffects {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NotedEffects> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
