@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# The command line that tests start: DORMOUSE_BIN=program names one that is built already.
+PROGRAM := $(or $(DORMOUSE_BIN),$(abspath $(TARGET))/debug/dormouse)
 SUITE ?= conformance/fixtures
 REFERENCE ?= openarmature==0.17.0
 SEEDS ?= 1000
@@ -10,21 +12,23 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-# The binary is built as a part of the workspace everywhere: run and test then share what they compile.
+program:
+	@$(if $(DORMOUSE_BIN),,$(CARGO) build --workspace --bin dormouse)
+
 run: ## Run everything on this machine and print a guided tour; ARGS='--port 9000' changes how
 	@echo "building (the first time takes some minutes)"
 	@$(CARGO) build --workspace --bin dormouse
 	@exec $(TARGET)/debug/dormouse dev $(ARGS)
 
+# Cargo builds the command line with the tests, and before it runs the first.
 test: ## Run all tests and conformance fixtures, and count them in the end
 	@mkdir -p $(TARGET)
-	@$(CARGO) build --workspace --bin dormouse
-	@{ DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' $(CARGO) test --workspace --no-fail-fast 2>&1; \
+	@{ DORMOUSE_BIN='$(PROGRAM)' $(CARGO) test --workspace --no-fail-fast 2>&1; \
 	   echo $$? > $(TARGET)/test.status; } | tee $(TARGET)/test.log
 	@echo
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
@@ -74,9 +78,8 @@ bench-sleepers: ## Fill a store with SLEEPERS=100000 invocations: a resume and a
 	@echo "building with optimisation (the first time takes some minutes)"
 	@SLEEPERS='$(SLEEPERS)' $(CARGO) bench --quiet --profile release --package dormouse-tests --bench sleepers
 
-bench-local: ## Run CYCLES=32000 pauses and approvals in local mode: the last must cost what the first ones did
-	@$(CARGO) build --workspace --bin dormouse
-	@CYCLES='$(or $(CYCLES),32000)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+bench-local: program ## Run CYCLES=32000 pauses and approvals in local mode: the last must cost what the first ones did
+	@CYCLES='$(or $(CYCLES),32000)' DORMOUSE_BIN='$(PROGRAM)' \
 	 $(CARGO) test --quiet --workspace --test local_mode -- a_cycle_costs --nocapture
 
 bench-overload: ## Ask more of local mode than it can do: as much must get done as at its best, within a fifth
@@ -97,17 +100,14 @@ lint: ## Check format and lints
 lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
 	@infra/lint.sh
 
-test-api: ## Try the API of local mode with requests made from its OpenAPI document; ARGS='--max-examples 500' tries more
-	@$(CARGO) build --workspace --bin dormouse
-	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' tests/api/run.sh $(ARGS)
+test-api: program ## Try the API of local mode with requests made from its OpenAPI document; ARGS='--max-examples 500' tries more
+	@DORMOUSE_BIN='$(PROGRAM)' tests/api/run.sh $(ARGS)
 
-test-clients: ## Try local mode with clients that others wrote: A2A, WebSockets, Standard Webhooks; ARGS='webhooks_come_in_once' tries one
-	@$(CARGO) build --workspace --bin dormouse
-	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' tests/api/clients.sh $(ARGS)
+test-clients: program ## Try local mode with clients that others wrote: A2A, WebSockets, Standard Webhooks; ARGS='webhooks_come_in_once' tries one
+	@DORMOUSE_BIN='$(PROGRAM)' tests/api/clients.sh $(ARGS)
 
-test-console: ## Go through the console in a headless Chromium; pictures of it are left in build/console; ONLY='two tabs' goes through less
-	@$(CARGO) build --workspace --bin dormouse
-	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' ONLY='$(ONLY)' tests/console/run.sh
+test-console: program ## Go through the console in a headless Chromium; pictures of it are left in build/console; ONLY='two tabs' goes through less
+	@DORMOUSE_BIN='$(PROGRAM)' ONLY='$(ONLY)' tests/console/run.sh
 
 test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
 	@tests/aws/run.sh
@@ -124,11 +124,10 @@ test-arm64: ## Build the functions for arm64, as they are deployed, and run thei
 test-faults: ## Tell whole turns through a fault proxy on the wire; RULES=file.json adds rules of yours, ROUNDS=10 tells more
 	@RULES='$(if $(RULES),$(abspath $(RULES)))' ROUNDS='$(ROUNDS)' CARGO='$(CARGO)' tests/faults/run.sh $(ARGS)
 
-soak: ## Kill local mode KILLS=100 times under load, and runs of agents ROUNDS=34 times, six at a time: nothing may be lost or done twice
-	@$(CARGO) build --workspace --bin dormouse
-	@KILLS='$(or $(KILLS),100)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+soak: program ## Kill local mode KILLS=100 times under load, and runs of agents ROUNDS=34 times, six at a time: nothing may be lost or done twice
+	@KILLS='$(or $(KILLS),100)' DORMOUSE_BIN='$(PROGRAM)' \
 	 $(CARGO) test --quiet --workspace --test local_mode -- kills_under_load kills_between_receipts
-	@DORMOUSE_TEST_ROUNDS='$(or $(ROUNDS),34)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+	@DORMOUSE_TEST_ROUNDS='$(or $(ROUNDS),34)' DORMOUSE_BIN='$(PROGRAM)' \
 	 $(CARGO) test --quiet --workspace --test local_mode -- kills_at_any_moment kills_while_models_think
 
 bench-receipts: ## Measure receipts: 10,000 verified, one sealed, and what one adds to the end of a task in requests and write units
