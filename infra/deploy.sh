@@ -25,6 +25,7 @@
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
 #   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
 #   STREAMING      disabled: without the function stream, where there are no function addresses
+#   WEBHOOKS       enabled: events of sessions are sent to the webhooks that their clients name; disabled (the default)
 #   SOCKETS        enabled: with a WebSocket API and the function socket, for which there is socket.zip; disabled (the default)
 #   SOCKET_CONCURRENCY, SOCKET_THROTTLING_RATE   how many of its calls are served at a time, 0 for no limit, and how many
 #                  frames a second it takes; 500
@@ -208,6 +209,7 @@ deploy() {
         given Streaming "${STREAMING:-}"
         given Workspaces "${WORKSPACES:-}"
         given BedrockModels "$(models_of_bedrock)"
+        given Webhooks "${WEBHOOKS:-}"
         given Sockets "${SOCKETS:-}"
         given SocketConcurrency "${SOCKET_CONCURRENCY:-}"
         given SocketThrottlingRate "${SOCKET_THROTTLING_RATE:-}"

@@ -131,6 +131,13 @@ export interface DormouseParameters {
   readonly sockets?: "enabled" | "disabled";
 
   /**
+   * Whether sessions may have webhooks, to which their events are sent. The function wakeup, which sends them,
+   * reads the callback secret then and reaches addresses on the public internet that clients name. Default:
+   * "disabled".
+   */
+  readonly webhooks?: "enabled" | "disabled";
+
+  /**
    * How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead
    * worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for
    * it. Default: 150.
@@ -302,6 +309,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   baseUrl: "BaseUrl",
   streaming: "Streaming",
   sockets: "Sockets",
+  webhooks: "Webhooks",
   turnSeconds: "TurnSeconds",
   signalTimeout: "SignalTimeout",
   wakeupTimeout: "WakeupTimeout",

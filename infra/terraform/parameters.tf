@@ -25,6 +25,7 @@ locals {
     BaseUrl              = var.base_url
     Streaming            = var.streaming
     Sockets              = var.sockets
+    Webhooks             = var.webhooks
     TurnSeconds          = var.turn_seconds
     SignalTimeout        = var.signal_timeout
     WakeupTimeout        = var.wakeup_timeout

@@ -223,6 +223,17 @@ variable "sockets" {
   }
 }
 
+variable "webhooks" {
+  description = "Whether sessions may have webhooks, to which their events are sent. The function wakeup, which sends them, reads the callback secret then and reaches addresses on the public internet that clients name. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.webhooks == null ? true : contains(["enabled", "disabled"], var.webhooks)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
 variable "turn_seconds" {
   description = "How long a turn may compute at most, if no HTTP request waits for it; those have 25 seconds. What a dead worker had claimed is free again after as long. Beyond 170 the third delivery of an event comes too early for it. The template's default: 150."
   type        = number

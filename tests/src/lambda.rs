@@ -261,8 +261,8 @@ pub fn function_binary(name: &str) -> PathBuf {
     built().unwrap_or_else(folder).join(name)
 }
 
-/// Builds the functions, unless they are given: testing one package does not build the binaries of others. The packages
-/// are named so that everything beneath them is shared with the build of the test.
+/// Builds the functions, unless they are given: testing one package does not build the binaries of others. They are built
+/// as a part of the workspace, so that everything beneath them is shared with the build of the test.
 ///
 /// # Panics
 /// When they do not build.
@@ -272,10 +272,7 @@ pub async fn build_functions() {
     }
     let target = folder();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--bins", "-p", "dormouse-tests"]);
-    cargo.args(["-p", "dormouse-inbound", "-p", "dormouse-signal", "-p", "dormouse-stream", "-p", "dormouse-wakeup"]);
-    cargo.args(["-p", "dormouse-socket"]);
-    cargo.args(["-p", "dormouse-tools-function"]);
+    cargo.args(["build", "--quiet", "--workspace", "--bins"]);
     cargo.arg("--target-dir").arg(target.parent().expect("a target folder"));
     if target.ends_with("release") {
         cargo.arg("--release");

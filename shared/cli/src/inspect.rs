@@ -338,7 +338,8 @@ async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) ->
             if let Some(overruled) = turn.overruled {
                 return Err(InspectError::Overruled(overruled));
             }
-            json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated })
+            json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated,
+                "state": turn.state })
         }
         TurnOutcome::Suspended(turn) => {
             if let Some(overruled @ (Overruled::Answered(_) | Overruled::Others | Overruled::Time)) = turn.overruled {

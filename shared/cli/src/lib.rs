@@ -9,6 +9,7 @@ mod declared;
 mod definitions;
 mod demo;
 mod erase;
+mod grouped;
 mod inspect;
 mod keys;
 mod letters;
@@ -43,6 +44,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use crate::audit::{AuditArgs, audit};
 use crate::declared::{data_of, declared};
 use crate::erase::{EraseCommand, erase};
+use crate::grouped::grouped;
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
 use crate::letters::{LettersArgs, letters};
@@ -176,7 +178,7 @@ enum Log {
 /// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is
 /// filtered by `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main(agents: &Agents) -> ExitCode {
-    let given = named(Cli::command(), &program()).get_matches();
+    let given = grouped(named(Cli::command(), &program())).get_matches();
     match Cli::from_arg_matches(&given) {
         Ok(cli) => obey(cli, agents),
         Err(error) => error.exit(),

@@ -63,7 +63,7 @@ pub struct ProtocolConfig {
     pub socket_url: Option<String>,
     /// The server that does what commands of sockets ask for, where this one only reads.
     pub commands: Option<CommandsElsewhere>,
-    /// True if A2A is spoken at `/a2a`, and the cards say so: where a stream is not held back until it is whole.
+    /// True if A2A is spoken at `/a2a`, and the cards say so; its streams only where responses are not sent whole.
     pub a2a: bool,
     /// Keys of webhooks, where the workers have the graph that delivers them.
     pub webhooks: Option<WebhookKeys>,
@@ -153,6 +153,7 @@ impl Server {
             sockets: wire.sockets,
             socket_url: wire.socket_url,
             a2a: wire.a2a,
+            a2a_streams: wire.streams.whole.is_none(),
             webhooks: wire.webhooks.is_some(),
         };
         let describe: Describe = {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{
-    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, Writes,
+    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, WebhookKeys,
+    WebhookParts, Writes, webhook_graph,
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
@@ -169,6 +170,10 @@ pub(crate) async fn joined(
     let secrets = secrets?;
     let agents = agents?;
     let signs = secrets.signs;
+    let webhooks = (config.webhooks && signs && !reads_only).then(|| {
+        let both = std::iter::once(&secrets.callback_secret).chain(&secrets.second_callback_secret);
+        WebhookKeys::new(both.map(CallbackSecret::to_secret).collect(), false)
+    });
     let (callbacks, cursors) = signers(secrets.callback_secret, secrets.second_callback_secret);
     // An address that this function could not sign would be given out in vain.
     let outside = match config.base_url.as_ref().filter(|_| signs) {
@@ -191,6 +196,19 @@ pub(crate) async fn joined(
     // Where the scheduler is not told of a wake-up, the table has to be able to tell.
     let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
+    let agents = match &webhooks {
+        Some(keys) => agents.with_inner(
+            webhook_graph(WebhookParts {
+                records: store.clone(),
+                // Who names an address is no reason to reach what only this network can.
+                fetch: Arc::new(NetworkFetch::public()),
+                clock: clock.clone(),
+                keys: keys.clone(),
+            })
+            .map_err(AgentsError::from)?,
+        ),
+        None => agents,
+    };
     let receipts = secrets.receipt_keys.as_ref().map(|ring| {
         Receipts::by(ring, |ring| {
             let key = KmsKey::new(&kms, ring.key(), fetch.clone(), clock.clone());
@@ -246,6 +264,8 @@ pub(crate) async fn joined(
         streams,
         origins: config.origins,
         reads_only,
+        a2a: !reads_only,
+        webhooks,
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors.clone())
     };
     let limits = config.quotas.limits;

@@ -41,6 +41,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
 /// | `DORMOUSE_ISSUERS` | issuers of accepted tokens, a JSON array of [`IssuerConfig`]; optional, none without it |
 /// | `DORMOUSE_NOTIFICATIONS` | channels of notifications: the name of the parameter that holds them (`/dormouse/dev/notifications`), or a JSON object ([`Notifications`](dormouse_http::Notifications)); optional, none without it; for `wakeup` |
+/// | `DORMOUSE_WEBHOOKS` | `enabled`: events are sent to the webhooks of sessions; the same for all functions that work, and `wakeup` needs the callback secret with it; optional, `disabled` |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -87,6 +88,8 @@ pub struct Config {
     pub origins: Origins,
     /// Issuers of accepted tokens.
     pub issuers: Vec<IssuerConfig>,
+    /// True if sessions may have webhooks, to which their events are sent.
+    pub webhooks: bool,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -161,6 +164,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             sockets: reader.sockets(function),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
+            webhooks: reader.is_enabled("DORMOUSE_WEBHOOKS"),
             bus: reader.text("DORMOUSE_BUS", registers),
             scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
             scheduler_role_arn: reader.arn_where("DORMOUSE_SCHEDULER_ROLE_ARN", registers),
@@ -212,6 +216,18 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             self.0.fault(format!("{name}: {reason}"));
             Vec::new()
         })
+    }
+
+    /// Whether it says `enabled`; without a word it is not.
+    fn is_enabled(&mut self, name: &str) -> bool {
+        match self.0.optional(name).as_deref() {
+            None | Some("disabled") => false,
+            Some("enabled") => true,
+            Some(_) => {
+                self.0.fault(format!("{name} must be enabled or disabled"));
+                false
+            }
+        }
     }
 
     fn arn(&mut self, name: &str) -> String {

@@ -24,7 +24,7 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Fetch, Records, Secret, Secrets, SignalSubscriptions, Sleepers, StoreError};
+use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
@@ -218,7 +218,7 @@ async fn run(
     let outside = Outside::new(Arc::new(bus.clone()), clock.clone()).with_callbacks(Arc::new(callbacks));
     let compiled = agents.compile(&outside)?;
     let tour = agents.tour().map_or_else(|| tour::plain(&compiled.graphs, &program()), str::to_owned);
-    let webhooks = WebhookKeys::new(vec![Secret::new(String::from_utf8_lossy(secret.as_bytes()))], true);
+    let webhooks = WebhookKeys::new(vec![secret.to_secret()], true);
     let delivery = WebhookParts {
         records: table.clone(),
         fetch: Arc::new(NetworkFetch::new()),

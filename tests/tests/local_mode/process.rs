@@ -18,8 +18,8 @@ pub(crate) const HOOK: &[u8] = b"It's a Secret to Everybody";
 
 /// The binary: what `DORMOUSE_BIN` names, or else what cargo builds now, in the folder and profile of this test.
 ///
-/// Cargo tells a test only of the binaries of its own package. Building the two packages together gives the
-/// dependencies the features that they have here already, so that little is compiled.
+/// Cargo tells a test only of the binaries of its own package. As a part of the workspace its dependencies have the
+/// features that they have here already, so that little is compiled.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("DORMOUSE_BIN").map_or_else(build, PathBuf::from))
@@ -27,7 +27,7 @@ fn binary() -> &'static Path {
 
 fn build() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "-p", "dormouse-tests", "-p", "dormouse-app", "--bin", "dormouse", "--message-format=json"]);
+    cargo.args(["build", "--workspace", "--bin", "dormouse", "--message-format=json"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }

@@ -18,6 +18,7 @@ use dormouse_tests::map;
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::gate::Gate;
 use crate::template::{STACK, Template};
@@ -230,6 +231,12 @@ fn delegation(children: HarnessChildren) -> CompiledGraph {
     };
     let graph = Graph::<Delegation>::new("delegation").version("1");
     graph.entry("delegate").node("delegate", delegate).edge("delegate", END).compile().expect("a graph")
+}
+
+/// The id of the delivery of the event `event` to the webhook `webhook`.
+pub(crate) fn delivery(webhook: &str, event: &str) -> String {
+    let digest = Sha256::new().chain_update(webhook).chain_update([0]).chain_update(event).finalize();
+    format!("delivery_{}", hex::encode(&digest[..16]))
 }
 
 /// Id of the task that the task `asker` begins.

@@ -69,10 +69,16 @@ impl Template {
         variables.as_object().expect("variables").clone()
     }
 
-    /// The statements of the role `name`.
+    /// The statements of the role `name`, and what options add to them.
     pub(crate) fn statements(&self, name: &str) -> Vec<Value> {
-        let policies = self.resource(name)["Properties"]["Policies"].as_array().expect("policies");
-        let statements = policies.iter().map(|policy| self.resolved(&policy["PolicyDocument"]["Statement"]));
+        let own = self.resource(name)["Properties"]["Policies"].as_array().expect("policies");
+        let made = self.made().into_iter().map(|one| self.resource(one));
+        let added = made.filter(|one| one["Type"] == "AWS::IAM::Policy").map(|one| &one["Properties"]);
+        let added = added.filter(|policy| {
+            let roles = self.chosen(&policy["Roles"]).expect("roles");
+            roles.as_array().expect("roles").iter().any(|role| role["Ref"] == name)
+        });
+        let statements = own.iter().chain(added).map(|policy| self.resolved(&policy["PolicyDocument"]["Statement"]));
         statements.flat_map(|statements| statements.as_array().expect("statements").clone()).collect()
     }
 
@@ -180,6 +186,7 @@ fn attribute(path: &str) -> String {
         "StateTable.Arn" => table_arn("dormouse"),
         "Bus.Arn" => format!("arn:aws:events:{PLACE}:event-bus/{STACK}"),
         "SchedulerRole.Arn" => "arn:aws:iam::123456789012:role/scheduler".to_owned(),
+        "WorkspaceBucket.Arn" => format!("arn:aws:s3:::{STACK}-workspaces"),
         "FailedQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-failed"),
         "UndeliveredQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-undelivered"),
         "FunctionLogs.Arn" => format!("arn:aws:logs:{PLACE}:log-group:/dormouse/{STACK}/functions:*"),

@@ -91,12 +91,19 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         InvocationStatus::Errored(failure) => (dormouse_ports::Map::new(), json!(failure), None),
         InvocationStatus::Canceled(cancellation) => (dormouse_ports::Map::new(), json!(cancellation), None),
     };
+    // What it waited for last is no news of one that has ended.
+    let waiting = match &record.status {
+        InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => Some(paused),
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => None,
+    };
     json!({
         "invocation_id": paused.invocation_id, "status": status(record), "graph": paused.graph,
         "session_id": paused.session_id, "correlation_id": paused.correlation_id, "generation": paused.generation,
-        "since": paused.suspended_at, "node": paused.suspended_at_node.join("/"), "waits_for": paused.descriptor,
-        "answers": paused.fan_in.as_ref().map(answers), "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
-        "failure": failure, "state": state,
+        "since": paused.suspended_at, "node": paused.suspended_at_node.join("/"),
+        "waits_for": waiting.map(|paused| &paused.descriptor),
+        "answers": waiting.and_then(|paused| paused.fan_in.as_ref()).map(answers),
+        "wake": waiting.map(|paused| &paused.wake), "schema_version": paused.schema_version,
+        "claimed_until": claimed_until, "failure": failure, "state": state,
     })
 }
 

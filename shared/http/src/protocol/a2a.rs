@@ -3,7 +3,7 @@
 //! | A2A | here |
 //! |---|---|
 //! | `message/send` | submits a task, or answers the one that the message names; waits for its end or its next question, unless the client polls |
-//! | `message/stream`, `tasks/resubscribe` | the same as server-sent events, which end when the task ends or asks |
+//! | `message/stream`, `tasks/resubscribe` | the same as server-sent events, which end when the task ends or asks; -32004 where responses are sent whole |
 //! | `tasks/get`, `tasks/cancel` | the task |
 //! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
 //! | `agent/getAuthenticatedExtendedCard` | the card |
@@ -51,7 +51,11 @@ const INTERNAL: i64 = -32603;
 const NO_TASK: i64 = -32001;
 const NOT_CANCELABLE: i64 = -32002;
 const NO_PUSH: i64 = -32003;
+const NO_STREAM: i64 = -32004;
 const CONTENT: i64 = -32005;
+
+/// The methods that answer with a stream.
+const STREAMS: [&str; 2] = ["message/stream", "tasks/resubscribe"];
 
 /// An error of JSON-RPC.
 struct RpcError {
@@ -71,6 +75,12 @@ impl RpcError {
 
     fn no_push() -> Self {
         Self::new(NO_PUSH, "push notifications are not offered; poll, or follow the stream")
+    }
+
+    fn no_stream() -> Self {
+        let message =
+            "streams are not offered at this address: send the message, then poll, or have changes sent to you";
+        Self::new(NO_STREAM, message)
     }
 
     fn object(&self) -> Value {
@@ -127,6 +137,9 @@ impl Protocol {
         let (Some(method), true, true) = (method, is_id, body["jsonrpc"] == "2.0") else {
             return Ok(answered(&Value::Null, Err(RpcError::new(REQUEST, "expected a request of JSON-RPC 2.0"))));
         };
+        if !self.about.a2a_streams && STREAMS.contains(&method) {
+            return Ok(answered(&id, Err(RpcError::no_stream())));
+        }
         let params = body.get("params").cloned().unwrap_or_else(|| json!({}));
         if let Some(action) = writes(method) {
             request.findings.note_action(action);

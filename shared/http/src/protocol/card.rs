@@ -110,7 +110,7 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         version: about.version.clone(),
         documentation_url: Some(format!("{}/docs", about.base_url)),
         capabilities: A2aAgentCapabilities {
-            streaming: true,
+            streaming: !about.a2a || about.a2a_streams,
             push_notifications: about.a2a && about.webhooks,
             ..A2aAgentCapabilities::default()
         },

@@ -121,6 +121,8 @@ pub(crate) struct ServerInfo {
     pub(crate) socket_url: Option<String>,
     /// True if it speaks A2A.
     pub(crate) a2a: bool,
+    /// True if A2A's streams come as they are written.
+    pub(crate) a2a_streams: bool,
     /// True if it sends webhooks.
     pub(crate) webhooks: bool,
 }

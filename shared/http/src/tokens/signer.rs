@@ -2,7 +2,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dormouse_ports::{InvocationId, SignalId};
+use dormouse_ports::{InvocationId, Secret, SignalId};
 use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
@@ -42,6 +42,11 @@ impl CallbackSecret {
     /// The bytes, for other signatures that keep their domain apart.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The same as text, for what keys are made of.
+    pub fn to_secret(&self) -> Secret {
+        Secret::new(String::from_utf8_lossy(&self.0))
     }
 }
 

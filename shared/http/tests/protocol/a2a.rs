@@ -56,7 +56,7 @@ async fn what_is_no_request_is_told_so() {
 
 #[tokio::test]
 async fn params_that_mean_nothing_are_refused_before_anything_is_made() {
-    let world = world();
+    let world = World::with(StreamLimits::default());
     for (method, params, code) in [
         ("tasks/get", json!({ "id": "session_1" }), -32001),
         ("tasks/get", json!({ "id": "../sessions/x" }), -32001),
@@ -100,8 +100,20 @@ async fn a_caller_needs_a_key_with_the_scopes_of_the_protocol() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_how_the_task_is_and_ends_with_it() {
+async fn where_responses_are_sent_whole_there_are_no_streams_and_the_card_says_so() {
     let world = world();
+    for method in ["message/stream", "tasks/resubscribe"] {
+        let refused = asked(&world, method, json!({ "id": OVER })).await;
+        assert_eq!(refused["error"]["code"], -32004, "{refused}");
+    }
+    let (_, card) = json_of(&world.get("/.well-known/agent-card.json").await);
+    assert_eq!(card["capabilities"]["streaming"], false);
+    assert!(world.desk.calls.lock().unwrap().is_empty(), "nothing was begun");
+}
+
+#[tokio::test]
+async fn a_stream_tells_how_the_task_is_and_ends_with_it() {
+    let world = World::with(StreamLimits::default());
     world.append(TASK, EventKind::AgentMessage);
     let request = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": OVER } });
     let stream = to_end(world.server.http(world.request("POST", "/a2a", &request.to_string())).await).await;
