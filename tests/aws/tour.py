@@ -702,6 +702,56 @@ def receipts_issued(stack):
     same(replay["status"], "COMPLETED", f"the replay: {replay}")
 
 
+def told_elsewhere(stack):
+    """WEBHOOKS=enabled: a client of A2A is asked, and a webhook that cannot be reached is tried again by the scheduler"""
+    stack.deploy(WEBHOOKS="enabled")
+    stack.emulator.kill_functions()
+    version = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"} | stack.bearer
+
+    def ask(path, body):
+        headers = version | {"idempotency-key": str(uuid.uuid4())}
+        answer = patiently(lambda: stack.door.post(path, body, headers=headers))
+        same(answer.status in (200, 201), True, f"{path}: {answer}")
+        return answer.json
+
+    def rpc(method, params):
+        return ask("/a2a", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+    def retries():
+        woken = stack.scheduler.exceptions.ResourceNotFoundException
+        found = set()
+        for name in schedules(stack):
+            try:
+                target = stack.scheduler.get_schedule(GroupName=stack.name, Name=name)["Target"]
+            except woken:
+                continue
+            if "delivery_" in target["Input"]:
+                found.add(name)
+        return found
+
+    card = patiently(lambda: stack.door.get("/.well-known/agent-card.json")).json
+    same(card["capabilities"] | {"streaming": False, "pushNotifications": True}, card["capabilities"], "the card")
+    workspace = ask("/v1/workspaces", {"name": "desk", "root": "/"})
+    session = ask("/v1/sessions", {"workspace_id": workspace["id"]})
+    # Nobody answers there, and functions do not go to addresses of their own network.
+    hook = {"url": "https://127.0.0.1:9/hook", "events": ["task.auth_required"]}
+    ask(f"/v1/sessions/{session['id']}/webhooks", hook)
+    said = {"kind": "message", "messageId": str(uuid.uuid4()), "role": "user", "contextId": session["id"]}
+    said["parts"] = [{"kind": "data", "data": EXPENSE["state"]}]
+    sent = rpc("message/send", {"message": said, "metadata": {"persona_id": "persona_expense-approval"}})
+    task = sent["result"]
+    same(task["status"]["state"], "auth-required", f"the answer: {sent}")
+    retry = until(retries, 60, "the delivery sleeps")
+    until(lambda: not retries() & retry, 60, "the scheduler wakes it")
+    approved = said | {"messageId": str(uuid.uuid4()), "taskId": task["id"]}
+    approved["parts"] = [{"kind": "data", "data": {"approved": True}}]
+    ended = rpc("message/send", {"message": approved})
+    same(ended["result"]["status"]["state"], "completed", f"the answer: {ended}")
+    refused = rpc("message/stream", {"message": said})
+    same(refused["error"]["code"], -32004, f"a stream: {refused}")
+    stack.deploy(WEBHOOKS="disabled")
+
+
 def channels_of_notifications(stack):
     """the channels of notifications are a secret of wakeup, which runs with them"""
     file = pathlib.Path(stack.emulator.folder) / "channels.json"
@@ -751,6 +801,7 @@ STEPS = [
     published_agent,
     tools_of_a_published_agent,
     receipts_issued,
+    told_elsewhere,
     channels_of_notifications,
     nothing_was_denied,
 ]
