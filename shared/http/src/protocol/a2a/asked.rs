@@ -99,7 +99,7 @@ impl Protocol {
         };
         let session = match &message.context_id {
             Some(context) => SessionId::from(context.as_str()),
-            None => self.new_session(caller, named("workspace_id"), key).await?,
+            None => self.new_session(caller, (named("workspace_id"), named("persona_id")), key).await?,
         };
         if !session.is_well_formed() {
             return Err(RpcError::new(PARAMS, "there is no such context"));
@@ -112,18 +112,19 @@ impl Protocol {
         self.snapshot(caller, &task, history).await
     }
 
-    /// A session for a message that has no context. The same message again finds the same.
+    /// A session for a message that has no context, which names `workspace` and `persona`. The same message again finds the
+    /// same. Of a persona that is not there no session is left.
     async fn new_session(
         &self,
         caller: &Caller,
-        workspace: Option<String>,
+        (workspace, persona): (Option<String>, Option<String>),
         key: Option<&str>,
     ) -> Result<SessionId, RpcError> {
         let workspace = match workspace {
             Some(workspace) => WorkspaceId::from(workspace),
             None => self.any_workspace(caller, key).await.map_err(|error| refused(&error))?,
         };
-        let body = json!({ "workspace_id": workspace });
+        let body = json!({ "workspace_id": workspace, "persona_id": persona });
         let made = self.ask(caller, Ask::post("/v1/sessions", body, key)).await.map_err(|error| refused(&error))?;
         Ok(id_in(&made))
     }
