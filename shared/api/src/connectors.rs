@@ -237,7 +237,8 @@ impl Api {
             return Err(ProtocolError::too_large(MOST_BYTES));
         }
         let not_found = || ProtocolError::not_found("connector");
-        let stored = self.find::<Connector>(&connector_id, now).await?.ok_or_else(not_found)?;
+        let stored = self.find::<Connector>(&connector_id, now).await?.filter(|found| found.kept.deleted.is_none());
+        let stored = stored.ok_or_else(not_found)?;
         let index = &stored.kept.own;
         let (Some(proof), Some(mapping)) = (&index.proof, &index.mapping) else { return Err(not_found()) };
         let secrets = self.secrets_of(&stored, proof, now).await?;
@@ -342,7 +343,9 @@ impl Api {
                 .retry_after(60)
         };
         let vault = self.find::<Vault>(&proof.vault_id, now).await?;
-        let vault = vault.filter(|vault| vault.kept.tenant == connector.kept.tenant);
+        let is_there =
+            |vault: &Stored<Vault>| vault.kept.tenant == connector.kept.tenant && vault.kept.deleted.is_none();
+        let vault = vault.filter(is_there);
         let vault = vault.ok_or_else(|| unusable("its vault is not there"))?;
         check_right(&vault.kept.resource).map_err(|_| unusable("its vault does not allow it"))?;
         let provider = self.parts().secrets.get(&vault.kept.resource.provider);

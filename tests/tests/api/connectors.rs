@@ -1,6 +1,7 @@
 //! Webhooks of others: believed by their signature, used once, and only where their connector may.
 
-use dormouse_api::{CallAnswer, Delivery, SignedBody};
+use dormouse_api::{CallAnswer, Delivery, SignedBody, standard_signature};
+use dormouse_ports::Secret;
 use dormouse_protocol::ProtocolError;
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use sha2::Sha256;
 
 use crate::world::{World, actor, ada, ids, text};
 
-const SECRET: &str = "It's a Secret to Everybody";
+pub(crate) const SECRET: &str = "It's a Secret to Everybody";
 
 fn signature(secret: &str, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
@@ -31,7 +32,13 @@ async fn connector(world: &World, mapping: Value, more: Value) -> (String, Strin
     (text(&connector["id"]).to_owned(), format!("/v1/sessions/{}", text(&session["id"])))
 }
 
-async fn deliver(world: &World, connector: &str, id: &str, secret: &str, body: &str) -> Result<Value, ProtocolError> {
+pub(crate) async fn deliver(
+    world: &World,
+    connector: &str,
+    id: &str,
+    secret: &str,
+    body: &str,
+) -> Result<Value, ProtocolError> {
     let headers = [
         ("x-hub-signature-256", signature(secret, body)),
         ("x-github-delivery", id.to_owned()),
@@ -46,7 +53,7 @@ async fn deliver(world: &World, connector: &str, id: &str, secret: &str, body: &
     Ok(crate::world::body(answer))
 }
 
-const ISSUE: &str = r#"{"action": "opened", "issue": {"title": "It leaks", "number": 7}}"#;
+pub(crate) const ISSUE: &str = r#"{"action": "opened", "issue": {"title": "It leaks", "number": 7}}"#;
 
 #[tokio::test]
 async fn a_delivery_becomes_a_task_once() {
@@ -130,6 +137,154 @@ async fn what_is_not_believed_is_counted_and_leaves_nothing_else() {
     assert_eq!(deliver(&world, &id, "d1", SECRET, &huge).await.unwrap_err().status(), 413);
     world.patch(&format!("/v1/connectors/{id}"), json!({"status": "PAUSED"})).await;
     assert_eq!(deliver(&world, &id, "d1", SECRET, ISSUE).await.unwrap_err().status(), 409);
+}
+
+/// What came of `body` with `headers`, which a sender or somebody on the way made.
+async fn sent(world: &World, connector: &str, headers: &[(&str, String)], body: &[u8]) -> Result<Value, ProtocolError> {
+    use dormouse_ports::Clock;
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let sent = SignedBody { headers, body: body.to_vec() };
+    let answer = world.api.deliver(Delivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
+    Ok(crate::world::body(answer))
+}
+
+/// The headers of Standard Webhooks for `body`, signed at `seconds` of the clock of the sender.
+fn standard(id: &str, seconds: i64, body: &str) -> [(&'static str, String); 3] {
+    let code = standard_signature(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), id, seconds, body.as_bytes());
+    [
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", seconds.to_string()),
+        ("webhook-signature", code.expect("a signature")),
+    ]
+}
+
+/// The texts of the messages of `session`, in their order.
+async fn texts(world: &World, session: &str) -> Vec<String> {
+    let messages = world.get(&format!("{session}/messages")).await;
+    let messages = messages["data"].as_array().expect("a list").clone();
+    messages.iter().map(|message| text(&message["parts"][0]["text"]).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn deliveries_count_in_the_order_in_which_they_come_and_each_once() {
+    let world = World::new();
+    let (id, session) = connector(&world, json!({"kind": "message", "text": "/text"}), json!({})).await;
+    let body = |number: u32| json!({"text": format!("number {number}")}).to_string();
+    for number in [3, 1, 2] {
+        let answer = deliver(&world, &id, &format!("d{number}"), SECRET, &body(number)).await.expect("it is taken");
+        assert_eq!(answer["status"], "accepted", "{number}");
+    }
+    let before = world.written();
+    for number in [1, 3, 2, 2, 1] {
+        // The sender tries again, or somebody on the way sends another body under the same id.
+        for body in [body(number), body(7)] {
+            let again = deliver(&world, &id, &format!("d{number}"), SECRET, &body).await.expect("it is known");
+            assert_eq!(again["status"], "deduped", "{number}");
+        }
+    }
+    assert_eq!(before, world.written(), "a repeat changes nothing");
+    assert_eq!(texts(&world, &session).await, ["number 3", "number 1", "number 2"]);
+}
+
+#[tokio::test]
+async fn the_clock_of_a_sender_may_be_five_minutes_off_and_no_old_delivery_counts_again() {
+    use dormouse_ports::Clock;
+    let world = World::new();
+    let (id, session) = connector(&world, json!({"kind": "message", "text": "/text"}), json!({})).await;
+    let auth = world.get(&format!("/v1/connectors/{id}")).await["auth"].clone();
+    let auth = json!({"scheme": "standard_webhooks", "vault_id": auth["vault_id"], "secrets": ["STANDARD"]});
+    world.patch(&format!("/v1/connectors/{id}"), json!({"auth": auth})).await;
+    let body = json!({"text": "hi"}).to_string();
+    let now = world.clock.now().as_second();
+    let skews: [i64; 8] = [-300, -299, 0, 300, -301, 301, 86_400, -86_400];
+    for (number, skew) in skews.into_iter().enumerate() {
+        let headers = standard(&format!("m{number}"), now + skew, &body);
+        let answer = sent(&world, &id, &headers, body.as_bytes()).await;
+        match skew.abs() <= 300 {
+            true => assert_eq!(answer.expect("it is believed")["status"], "accepted", "{skew}"),
+            false => assert_eq!(answer.expect_err("it is too far").status(), 401, "{skew}"),
+        }
+    }
+    // Whoever has seen one sends it again: under its own id, under another, and when its time is over.
+    let seen = standard("m2", now, &body);
+    assert_eq!(sent(&world, &id, &seen, body.as_bytes()).await.expect("it is known")["status"], "deduped");
+    for (name, forged) in [("webhook-id", "m9".to_owned()), ("webhook-timestamp", (now + 1).to_string())] {
+        let mut headers = seen.clone();
+        headers.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, value)| value.clone_from(&forged));
+        assert_eq!(sent(&world, &id, &headers, body.as_bytes()).await.expect_err("forged").status(), 401, "{name}");
+    }
+    world.clock.advance(std::time::Duration::from_secs(301));
+    assert_eq!(sent(&world, &id, &seen, body.as_bytes()).await.expect_err("it is old").status(), 401);
+    assert_eq!(texts(&world, &session).await.len(), 4);
+    let shown = world.get(&format!("/v1/connectors/{id}")).await;
+    assert_eq!(shown["webhook"]["refused_deliveries"], 7);
+}
+
+#[tokio::test]
+async fn a_body_that_was_written_anew_on_the_way_is_not_believed_however_alike() {
+    use dormouse_ports::Clock;
+    let world = World::new();
+    let (id, session) = connector(&world, json!({"kind": "message", "text": "/text"}), json!({})).await;
+    let vault = world.get(&format!("/v1/connectors/{id}")).await["auth"]["vault_id"].clone();
+    let body = "{\"text\": \"caf\u{e9}\", \"more\": {\"a\": 1.0, \"b\": [true]}}";
+    let parsed: Value = serde_json::from_str(body).expect("JSON");
+    let rewritten: [Vec<u8>; 8] = [
+        parsed.to_string().into_bytes(),
+        format!("{parsed:#}").into_bytes(),
+        body.replace('\u{e9}', "\\u00e9").into_bytes(),
+        body.replace("1.0", "1").into_bytes(),
+        r#"{"more": {"b": [true], "a": 1.0}, "text": "café"}"#.as_bytes().to_vec(),
+        format!("{body}\n").into_bytes(),
+        format!("\u{feff}{body}").into_bytes(),
+        // In Latin 1.
+        body.chars().map(|c| u8::try_from(u32::from(c)).expect("a letter of Latin 1")).collect(),
+    ];
+    let now = world.clock.now().as_second();
+    let github = || vec![("x-hub-signature-256", signature(SECRET, body)), ("x-github-delivery", "d1".to_owned())];
+    for (scheme, secret, headers) in [
+        ("github", "HOOK", github()),
+        ("hmac", "HOOK", vec![("x-signature", signature(SECRET, body))]),
+        ("standard_webhooks", "STANDARD", standard("m1", now, body).to_vec()),
+    ] {
+        let auth = json!({"scheme": scheme, "vault_id": vault, "secrets": [secret]});
+        world.patch(&format!("/v1/connectors/{id}"), json!({"auth": auth})).await;
+        for other in &rewritten {
+            let refusal = sent(&world, &id, &headers, other).await.expect_err(scheme);
+            assert_eq!(refusal.status(), 401, "{scheme}: {}", String::from_utf8_lossy(other));
+        }
+        assert_eq!(sent(&world, &id, &headers, body.as_bytes()).await.expect(scheme)["status"], "accepted");
+    }
+    assert_eq!(texts(&world, &session).await, ["caf\u{e9}"; 3]);
+    let shown = world.get(&format!("/v1/connectors/{id}")).await;
+    assert_eq!(shown["webhook"]["refused_deliveries"], 24);
+}
+
+#[tokio::test]
+async fn a_vault_has_the_secrets_of_its_own_tenant_and_of_no_other() {
+    let world = World::new();
+    let eve = || actor("eve", "evil", None);
+    let make = async |target: &str, body: Value| {
+        let answer = world.call(eve(), "POST", target, &body, None).await.expect(target);
+        crate::world::body(answer)["id"].clone()
+    };
+    let workspace = make("/v1/workspaces", json!({"name": "w", "root": "/"})).await;
+    let session = make("/v1/sessions", json!({"workspace_id": workspace})).await;
+    let vault = make("/v1/vaults", json!({"provider": "test", "capabilities": ["webhooks:verify"]})).await;
+    // The same name as acme's, and names that would lead there.
+    let connector = |secret: &str| {
+        json!({"provider": "github", "workspace_id": workspace, "target_session_id": session,
+            "mapping": {"kind": "message"}, "auth": {"scheme": "github", "vault_id": vault, "secrets": [secret]}})
+    };
+    for secret in ["acme.HOOK", "../acme.HOOK", "acme/HOOK", "HOOK\0", ""] {
+        let refusal = world.refusal(eve(), "POST", "/v1/connectors", connector(secret)).await;
+        assert_eq!((refusal.status(), refusal.param()), (400, Some("auth.secrets")), "{secret}");
+    }
+    let hers = make("/v1/connectors", connector("HOOK")).await;
+    let refusal = deliver(&world, text(&hers), "d1", SECRET, ISSUE).await.expect_err("it is a secret of acme");
+    assert_eq!(refusal.status(), 503, "{refusal}");
+    let messages = format!("/v1/sessions/{}/messages", text(&session));
+    let messages = world.call(eve(), "GET", &messages, &Value::Null, None).await.expect("a list");
+    assert_eq!(crate::world::body(messages)["data"], json!([]));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use dormouse_testkit::MemoryStore;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
+use crate::connectors::{ISSUE, SECRET, deliver};
 use crate::replayed_agents::family;
 use crate::world::{World, actor, ada, ids, says, text};
 
@@ -22,6 +23,7 @@ struct Furnished {
     workspace: String,
     session: String,
     waiting: String,
+    connector: String,
     paths: Vec<String>,
 }
 
@@ -94,7 +96,7 @@ async fn furnished(world: &World) -> Furnished {
     for path in &paths {
         world.get(path).await;
     }
-    Furnished { workspace, session, waiting, paths }
+    Furnished { workspace, session, waiting, connector, paths }
 }
 
 impl Furnished {
@@ -138,6 +140,11 @@ pub(crate) async fn gone_with_everything(world: &World) {
         let refusal = world.call(ada(), "POST", &target, &body, None).await.expect_err(&target);
         assert_eq!(refusal.code(), ErrorCode::ResourceNotFound, "{target}");
     }
+    for (secret, body) in [(SECRET, ISSUE), ("another", ISSUE), (SECRET, "no JSON")] {
+        let refusal = deliver(world, &doomed.connector, "d1", secret, body).await.expect_err("its workspace is gone");
+        assert_eq!((refusal.status(), refusal.message()), (404, "there is no such connector"), "{secret} {body}");
+    }
+    deliver(world, &other.connector, "d1", SECRET, ISSUE).await.expect("the other one is there");
 }
 
 #[tokio::test]

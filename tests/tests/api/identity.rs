@@ -35,6 +35,17 @@ const RSA_N: &str = "xj_qTwsBnq9UIY6eQZzF292CF7t1E3o6ACn8vYWaDZs5fciOn1kXAIdy4i6
     ykBql2-uw5JzHXZXCibzEAt89DG279C-\
     vLfCKlrGQmWytr_Q0mWT6DDn2aOKuMAu23DUn4x_Ca9HKBAZ0L_4oyHkaC_kzcoB2zAv85RM4bjwjp01unwty8Kqk1et22wRwi8X\
     hZbN5cN-kw";
+/// The public key as it is in a file, which a careless server takes for the secret of a MAC.
+const RSA_PEM: &str = "-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAxj/qTwsBnq9UIY6eQZzF
+292CF7t1E3o6ACn8vYWaDZs5fciOn1kXAIdy4i6tWoN4mkv7LxABYkLQEBKBk8yS
+DH1IKRi0reQCVTwUKwbSK0cYEQWRRwzRKJL+bBKxssOa3OL6egpE+gVvkmj52lYY
+oBWJebrBhmeGA/bO3glasz3JNb8SnD53f15ojZgTJhwrUNHP3Vy8ykBql2+uw5Jz
+HXZXCibzEAt89DG279C+vLfCKlrGQmWytr/Q0mWT6DDn2aOKuMAu23DUn4x/Ca9H
+KBAZ0L/4oyHkaC/kzcoB2zAv85RM4bjwjp01unwty8Kqk1et22wRwi8XhZbN5cN+
+kwIDAQAB
+-----END PUBLIC KEY-----
+";
 const ED: &str = "302e020100300506032b6570042204204e06514791ac26f55c788d5ac8d057af571a38f92b0d463dc6098aef295b2679";
 const ED_X: &str = "sSZZqe365MG0d9vXxI54ntvQNQa3Yc2GwCgNxRnN7_o";
 const EC: &str = "308187020100301306072a8648ce3d020106082a8648ce3d030107046d306b02010104209ca084d0e5119a6a7f1e479c5c11\
@@ -203,6 +214,8 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
         (json!({"alg": "None", "kid": "rsa"}), None),
         (json!({"alg": "HS256", "kid": "rsa"}), Some(RSA_N.as_bytes())),
         (json!({"alg": "HS256", "kid": "rsa"}), Some(public.as_bytes())),
+        (json!({"alg": "HS256", "kid": "rsa"}), Some(RSA_PEM.as_bytes())),
+        (json!({"alg": "HS256"}), Some(RSA_PEM.as_bytes())),
         (json!({"alg": "HS256", "kid": "oct"}), Some(b"secret".as_slice())),
         (json!({"alg": "RS256", "kid": "rsa"}), Some(RSA_N.as_bytes())),
         (json!({"alg": "RS256", "kid": "rsa"}), None),
@@ -243,12 +256,19 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
 
 #[tokio::test]
 async fn an_issuer_that_is_slow_large_or_gone_is_not_asked_all_the_time() {
-    let failures: [fn(&ScriptedFetch); 4] = [
+    let failures: [fn(&ScriptedFetch); 6] = [
         |fetch| {
             fetch.fail(FetchError::Timeout(Duration::from_secs(5)));
         },
         |fetch| {
             fetch.answer(ScriptedAnswer::pieces(200, vec![vec![b' '; 100_000]; 4]));
+        },
+        |fetch| {
+            let crowd = key_set()["keys"].as_array().unwrap().iter().cycle().take(101).cloned().collect::<Vec<_>>();
+            fetch.answer(ScriptedAnswer::json(200, &json!({"keys": crowd})));
+        },
+        |fetch| {
+            fetch.answer(ScriptedAnswer::pieces(200, vec!["[".repeat(100_000)]));
         },
         |fetch| {
             fetch.answer(ScriptedAnswer::json(500, &json!({})));

@@ -6,6 +6,7 @@ use dormouse_api::{Actor, CallAnswer};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, record, state};
 use dormouse_ports::{EntryKind, JournalEntry};
 use dormouse_protocol::ProtocolError;
+use futures::FutureExt;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -251,6 +252,75 @@ async fn a_period_that_ends_while_a_task_works_begins_anew_with_its_next_step() 
     assert_eq!(task["status"], "FAILED", "the new period is used up by the third step: {task}");
     let shown = world.get(&format!("/v1/quotas/{quota}")).await;
     assert_eq!((&shown["usage"]["tokens"], &shown["usage"]["tasks"]), (&json!(180), &json!(0)));
+}
+
+/// Somebody changes a quota in the instant in which a step of a task is written that counts against it.
+#[tokio::test]
+async fn a_limit_that_changes_while_a_task_works_counts_from_its_next_step_on() {
+    for (before, after, ending, tokens) in [
+        // The first step uses up what is left, and the next one is not kept as a step any more.
+        (json!({"tokens": 1000}), json!({"tokens": 60}), "FAILED", 120),
+        // Nothing was left when the first one was written.
+        (json!({"tokens": 1000}), json!({"tokens": 0}), "FAILED", 60),
+        (json!({"tokens": 60}), json!({"tokens": 1000}), "COMPLETED", 240),
+        (json!({"tokens": 60}), json!({}), "COMPLETED", 240),
+        (json!({"tokens": 1000}), json!({"cost_micros": 100_000}), "FAILED", 120),
+    ] {
+        let case = format!("{before} {after}");
+        let world = World::new();
+        let (quota, tasks) = limited(&world, before, None).await;
+        let task = world.post(&tasks, json!({"persona_id": "persona_steps", "input": {}})).await;
+        let target = format!("/v1/quotas/{quota}");
+        let change = {
+            let (world, target) = (world.clone(), target.clone());
+            async move { world.patch(&target, json!({"limits": after})).await }
+        };
+        let mut change = Some(change.boxed());
+        world.gate.hold(move |commit| {
+            let is_step = !commit.journal.counters.is_empty();
+            let change = change.take_if(|_| is_step);
+            async move {
+                if let Some(change) = change {
+                    change.await;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        world.work().await;
+        world.gate.open();
+        let task = world.get(&format!("/v1/tasks/{}", text(&task["id"]))).await;
+        assert_eq!(task["status"], ending, "{case}: {task}");
+        let used = world.get(&target).await["usage"].clone();
+        assert_eq!((&used["tokens"], &used["concurrent_tasks"]), (&json!(tokens), &json!(0)), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn tasks_that_work_give_back_what_they_took_whatever_their_quota_has_become() {
+    let world = World::new();
+    let (quota, tasks) = limited(&world, json!({"concurrent_tasks": 3}), None).await;
+    let target = format!("/v1/quotas/{quota}");
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        open.push(text(&world.post(&tasks, expense()).await["id"]).to_owned());
+    }
+    world.patch(&target, json!({"limits": {"concurrent_tasks": 1}})).await;
+    let end = async |task: &str| world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+    for task in &open {
+        refused(&world, ada(), &tasks, &quota, "concurrent_tasks").await;
+        end(task).await;
+    }
+    let last = world.post(&tasks, expense()).await;
+    // The workspace gets another quota meanwhile: what was counted by the one before is given back to that.
+    let workspace = world.get(tasks.strip_suffix("/tasks").unwrap()).await["workspace_id"].clone();
+    let other = json!({"scope": "workspace", "owner_id": workspace, "limits": {"concurrent_tasks": 1}});
+    let other = text(&world.post("/v1/quotas", other).await["id"]).to_owned();
+    end(text(&last["id"])).await;
+    for quota in [quota, other] {
+        let shown = world.get(&format!("/v1/quotas/{quota}")).await;
+        assert_eq!(shown["usage"]["concurrent_tasks"], 0, "{shown}");
+    }
 }
 
 #[tokio::test]
