@@ -15,11 +15,11 @@ async fn ask(dormouse: &Dormouse, method: reqwest::Method, path: &str, key: &str
     request.send().await.expect("an answer")
 }
 
-async fn get(dormouse: &Dormouse, path: &str, key: &str) -> Response {
+pub(crate) async fn get(dormouse: &Dormouse, path: &str, key: &str) -> Response {
     ask(dormouse, reqwest::Method::GET, path, key, None).await
 }
 
-async fn post(dormouse: &Dormouse, path: &str, key: &str, body: Value) -> (u16, Value) {
+pub(crate) async fn post(dormouse: &Dormouse, path: &str, key: &str, body: Value) -> (u16, Value) {
     let response = ask(dormouse, reqwest::Method::POST, path, key, Some(body)).await;
     (response.status().as_u16(), response.json().await.expect("JSON"))
 }
@@ -30,7 +30,7 @@ fn told(dormouse: &Dormouse, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {output:?}"))
 }
 
-fn key(dormouse: &Dormouse, arguments: &[&str]) -> Value {
+pub(crate) fn key(dormouse: &Dormouse, arguments: &[&str]) -> Value {
     told(dormouse, &[&["keys", "create", "--never-expires"], arguments].concat())
 }
 
