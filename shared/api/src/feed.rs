@@ -23,7 +23,8 @@ pub(crate) fn fed(tenant: &str, workspace: Option<&WorkspaceId>) -> Fed {
     Fed { feed: name(tenant), label: workspace.map(ToString::to_string) }
 }
 
-fn name(tenant: &str) -> String {
+/// The feed of `tenant`.
+pub(crate) fn name(tenant: &str) -> String {
     format!("{tenant}/event")
 }
 

@@ -106,7 +106,7 @@ impl RecordingStore {
         self.receipts.as_ref()
     }
 
-    /// The same, which rings `notifier` for each stream that a commit appended to.
+    /// The same, which rings `notifier` for each stream that a commit appended to, and for its feed.
     #[must_use]
     pub fn with_notifier(self, notifier: AppendNotifier) -> Self {
         Self { notifier, ..self }
@@ -126,7 +126,10 @@ impl RecordingStore {
 
     pub(crate) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commits.commit(commit).await?;
-        commit.journal.appends.iter().for_each(|append| self.notifier.notify(&append.stream));
+        for append in &commit.journal.appends {
+            self.notifier.notify(&append.stream);
+            append.fed.iter().for_each(|fed| self.notifier.notify(&fed.feed));
+        }
         for accepted in &commit.journal.accepts {
             self.call_for(accepted.invocation_id.clone()).await;
         }

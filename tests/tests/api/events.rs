@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_ports::{Clock, limits};
+use futures::FutureExt;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -220,4 +221,19 @@ async fn pages_of_large_elements_are_cut_by_their_bytes() {
         assert_eq!((found.len(), distinct.len()), (count, count), "{path}");
         assert!(pages >= 3, "{path}: {pages}");
     }
+}
+
+/// Streams look when they are rung for: those of one session by its appends, those of all by the appends of their tenant.
+#[tokio::test]
+async fn what_a_tenant_does_rings_for_no_stream_of_another() {
+    let (world, session) = World::with_session().await;
+    let other = world.session().await;
+    let listen = |path: &str| world.notifier.listen(path.rsplit('/').next().unwrap());
+    let (mut mine, mut next_to_it) = (listen(&session), listen(&other));
+    let (mut of_tenant, mut of_another) = (world.notifier.listen("acme/event"), world.notifier.listen("evil/event"));
+    let message = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}});
+    world.post(&format!("{session}/messages"), message).await;
+    let rung =
+        [&mut mine, &mut of_tenant, &mut next_to_it, &mut of_another].map(|signal| signal.now_or_never().is_some());
+    assert_eq!(rung, [true, true, false, false]);
 }

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dormouse_api::{
-    Actor, Agent, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore, WebhookKeys,
-    WebhookParts, webhook_graph,
+    Actor, Agent, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore,
+    WebhookKeys, WebhookParts, webhook_graph,
 };
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
@@ -86,6 +86,8 @@ pub(crate) struct World {
     pub(crate) posts: Arc<Posts>,
     /// What happens before a commit.
     pub(crate) gate: Arc<Gate>,
+    /// Rung by its commits.
+    pub(crate) notifier: AppendNotifier,
     /// How many calls for work were taken.
     taken: Mutex<usize>,
 }
@@ -132,8 +134,10 @@ impl World {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let gate = Arc::new(Gate { commits: store.clone(), hold: Mutex::default() });
         let turns = TurnStore { commits: gate.clone(), ..store.clone().into() };
+        let notifier = AppendNotifier::default();
         let recording = RecordingStore::new(turns, records.clone(), clock.clone())
             .with_receipts(receipts.clone())
+            .with_notifier(notifier.clone())
             .calling(bus.clone());
         let posts = Arc::new(Posts::default());
         let webhooks = WebhookKeys::new(vec![Secret::new("secret"), Secret::new("the one before")], true);
@@ -194,6 +198,7 @@ impl World {
             subscriptions,
             records,
             memory,
+            notifier,
             taken: Mutex::default(),
             posts,
             gate,

@@ -2,7 +2,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::channel::oneshot;
 
-/// Notifies waiting streams of this process of appends. Without a signal they find them by themselves.
+/// Notifies waiting streams of this process of appends. Without a signal they find them by themselves. A stream of one
+/// session listens to that, one of all sessions to the feed of its tenant: what others do wakes nobody.
 #[derive(Clone, Debug, Default)]
 pub struct AppendNotifier(Arc<Mutex<Vec<AppendListener>>>);
 
@@ -11,25 +12,25 @@ pub type AppendSignal = oneshot::Receiver<()>;
 
 #[derive(Debug)]
 struct AppendListener {
-    /// To which stream; to all without a name.
-    stream: Option<String>,
+    /// To which stream or feed.
+    name: String,
     sender: oneshot::Sender<()>,
 }
 
 impl AppendNotifier {
-    /// Hears of the next append to `stream`, from now on; of any stream's without a name.
-    pub fn listen(&self, stream: Option<&str>) -> AppendSignal {
+    /// Hears of the next append to the stream or feed `name`, from now on.
+    pub fn listen(&self, name: &str) -> AppendSignal {
         let (sender, signal) = oneshot::channel();
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|other| !other.sender.is_canceled());
-        listeners.push(AppendListener { stream: stream.map(str::to_owned), sender });
+        listeners.push(AppendListener { name: name.to_owned(), sender });
         signal
     }
 
-    /// Wakes every reader that listens to `stream`, because something was appended to it.
-    pub fn notify(&self, stream: &str) {
+    /// Wakes every reader that listens to the stream or feed `name`, because something was appended to it.
+    pub fn notify(&self, name: &str) {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let hears = |listener: &AppendListener| listener.stream.as_ref().is_none_or(|name| name == stream);
+        let hears = |listener: &AppendListener| listener.name == name;
         let (woken, others) = std::mem::take(&mut *listeners).into_iter().partition(hears);
         *listeners = others;
         drop(listeners);
@@ -50,12 +51,10 @@ mod tests {
     #[test]
     fn who_listens_to_a_stream_hears_of_that_one_only() {
         let notifier = AppendNotifier::default();
-        let mut mine = notifier.listen(Some("a"));
-        let mut other = notifier.listen(Some("b"));
-        let mut all = notifier.listen(None);
+        let mut mine = notifier.listen("a");
+        let mut other = notifier.listen("b");
         notifier.notify("a");
         assert_eq!((&mut mine).now_or_never(), Some(Ok(())));
-        assert_eq!((&mut all).now_or_never(), Some(Ok(())));
         assert_eq!((&mut other).now_or_never(), None);
     }
 
@@ -63,9 +62,9 @@ mod tests {
     fn who_gave_up_is_forgotten() {
         let notifier = AppendNotifier::default();
         for stream in ["a", "b", "c"] {
-            drop(notifier.listen(Some(stream)));
+            drop(notifier.listen(stream));
         }
-        let _ring = notifier.listen(Some("a"));
+        let _ring = notifier.listen("a");
         assert_eq!(notifier.0.lock().expect("a lock").len(), 1);
     }
 }

@@ -107,7 +107,7 @@ impl StreamReading {
     /// What has been appended, behind the text that came before that.
     async fn look(&mut self) -> Option<StreamItem> {
         // Listens before it looks, so that what is appended in between completes the signal.
-        let appended = self.shared.notifier.listen(self.source.name());
+        let appended = self.shared.notifier.listen(&self.source.name());
         self.looked_at = self.shared.clock.monotonic();
         let looked = match self.held.take() {
             Some(batch) => Ok(batch),

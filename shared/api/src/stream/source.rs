@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::transcript::readable;
-use crate::{Call, CallAnswer, Operations};
+use crate::{Call, CallAnswer, Operations, feed};
 
 /// Source of the events of a stream, and the position up to which they have been read.
 pub(super) enum EventSource {
@@ -79,11 +79,11 @@ impl EventSource {
         Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, had_ended, seen }))
     }
 
-    /// The stream with the appends that concern it; all of them without a name.
-    pub(super) fn name(&self) -> Option<&str> {
+    /// The stream or feed with the appends that concern it.
+    pub(super) fn name(&self) -> String {
         match self {
-            Self::Session { session_id, .. } => Some(session_id),
-            Self::All { .. } => None,
+            Self::Session { session_id, .. } => session_id.clone(),
+            Self::All { call, .. } => feed::name(&call.actor.tenant),
         }
     }
 
