@@ -1,6 +1,8 @@
 //! `dormouse erase`: forgets a session, a workspace or a tenant, and says what it removed.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -12,6 +14,7 @@ use dormouse_ports::{Category, InvocationId, StoreError};
 use serde_json::json;
 
 use crate::inspect::Printer;
+use crate::mirror::{Mirror, MirrorError};
 use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
 
 /// Reason that canceled invocations are given.
@@ -33,8 +36,8 @@ pub(crate) enum EraseCommand {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  dormouse erase session session_01J… --dry-run\n  dormouse erase tenant acme --yes --table TABLE\n\n\
-    JSON: {\"canceled\", \"documents\", \"events\", \"invocations\", \"session states\", \"rows\", \"blobs\"}, the number of each; with \
-    --dry-run {\"documents\": {KIND: number}, \"would_cancel\"}\n\
+    JSON: {\"canceled\", \"documents\", \"events\", \"invocations\", \"session states\", \"rows\", \"blobs\"}, the number of each, \
+    and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"would_cancel\"}\n\
     Reads the whole table twice or more. Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
@@ -47,6 +50,9 @@ pub(crate) struct EraseArgs {
     /// Erase it. There is no way back but a restored table.
     #[arg(long, required_unless_present = "dry_run")]
     yes: bool,
+    /// A history mirror from which it goes too; may be named several times.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    mirror: Vec<PathBuf>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -67,6 +73,8 @@ pub(crate) enum EraseError {
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
     Nothing(String),
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
     #[error("others go on writing to it: close it, revoke the keys, and run it again")]
     Busy,
     #[error("{0}")]
@@ -78,9 +86,13 @@ impl EraseError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Nothing(_) => ExitCode::from(4),
-            Self::Target(_) | Self::Store(_) | Self::Embedded(_) | Self::NotEnded { .. } | Self::Busy | Self::Io(_) => {
-                ExitCode::FAILURE
-            }
+            Self::Target(_)
+            | Self::Store(_)
+            | Self::Embedded(_)
+            | Self::NotEnded { .. }
+            | Self::Mirror(_)
+            | Self::Busy
+            | Self::Io(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -92,16 +104,17 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
         EraseCommand::Workspace(ask) => (Erasure::Workspace(ask.id.as_str().into()), ask),
         EraseCommand::Tenant(ask) => (Erasure::Tenant(ask.id.clone()), ask),
     };
+    let mirrors = ask.mirror.iter().map(|path| Mirror::existing(path)).collect::<Result<Vec<_>, _>>()?;
     let opened = ask.target.open(agents, Purpose::Change, 1).await?;
     let printer = Printer::new(ask.json);
     let told = match ask.dry_run {
         true => looked(&opened, &erasure, &ask.id).await,
-        false => erased(&opened, &erasure, &ask.id).await,
+        false => erased(&opened, &erasure, &ask.id, &mirrors).await,
     };
     opened.close().await?;
     printer.fields(&told?)?;
     if !ask.json && !ask.dry_run {
-        printer.line("what a history mirror or a backup holds of it stays there until it is removed, too")?;
+        printer.line("what other history mirrors or a backup hold of it stays there until it is removed, too")?;
     }
     Ok(())
 }
@@ -117,14 +130,23 @@ async fn looked(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<s
 }
 
 /// Ends what runs or sleeps, and erases until nothing is left.
-async fn erased(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<serde_json::Value, EraseError> {
+async fn erased(
+    opened: &OpenedStore,
+    erasure: &Erasure,
+    name: &str,
+    mirrors: &[Mirror],
+) -> Result<serde_json::Value, EraseError> {
     let mut sums = Erased::new();
-    let mut canceled = 0;
+    let (mut canceled, mut mirrored, mut ids) = (0, 0, BTreeSet::new());
     let mut forgotten = found(opened.table(), erasure, name).await?;
     for _ in 0..ROUNDS {
         for id in &forgotten.open {
             canceled += u64::from(ended(opened, id).await?);
         }
+        ids.extend(forgotten.owners.iter().cloned());
+        ids.extend(forgotten.documents.iter().map(|document| document.id.clone()));
+        // The table still tells of what is to go, if this dies in between.
+        mirrored += forget(mirrors, &ids)?;
         let Forgotten { documents, owners, lists, .. } = forgotten;
         let counts = opened.table().erase(&Belongings { documents, owners, lists }).await?;
         counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
@@ -133,12 +155,22 @@ async fn erased(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<s
             Err(EraseError::Nothing(_)) => {
                 let mut told = json!(sums);
                 told["canceled"] = canceled.into();
+                if !mirrors.is_empty() {
+                    // Whoever follows may have read the end of it meanwhile.
+                    mirrored += forget(mirrors, &ids)?;
+                    told["mirrored"] = mirrored.into();
+                }
                 return Ok(told);
             }
             Err(error) => return Err(error),
         };
     }
     Err(EraseError::Busy)
+}
+
+/// Removes from `mirrors` what they hold of `ids`; the number of rows.
+fn forget(mirrors: &[Mirror], ids: &BTreeSet<String>) -> Result<usize, MirrorError> {
+    mirrors.iter().map(|mirror| mirror.forget(ids)).sum()
 }
 
 /// What there is to erase.

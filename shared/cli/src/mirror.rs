@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::terminal::plain;
-use database::{Mirror, MirrorError};
+pub(crate) use database::{Mirror, MirrorError};
 
 /// Place of the database in a workspace.
 pub(crate) const PLACE: &str = ".openharness/data/history.db";

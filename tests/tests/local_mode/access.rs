@@ -200,9 +200,24 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
     let (second, _) = begin(&gone, "Zacharias").await;
     let (other, others_task) = begin(&kept, "Ada").await;
 
+    let mirror = folder.path().join("mirror.db");
+    let mirror = mirror.to_str().expect("a path");
+    let mirrored = |word: &str| {
+        let followed = dormouse.command(&["mirror", "--once", "--into", mirror]).env("DORMOUSE_KEY", &gone).output();
+        assert!(followed.as_ref().is_ok_and(|output| output.status.success()), "{followed:?}");
+        let bytes = std::fs::read(mirror).expect("a mirror");
+        bytes.windows(word.len()).any(|bytes| bytes == word.as_bytes())
+    };
+    assert!(mirrored("Zacharias") && mirrored(&session) && mirrored(&second), "it was followed");
+
     let looked = told(&dormouse, &["erase", "session", &session, "--dry-run"]);
     assert_eq!((&looked["documents"]["session"], &looked["would_cancel"]), (&json!(1), &json!(1)), "{looked}");
-    let erased = told(&dormouse, &["erase", "session", &session, "--yes"]);
+    let erased = told(&dormouse, &["erase", "session", &session, "--yes", "--mirror", mirror]);
+    assert!(erased["mirrored"].as_u64() > Some(3), "{erased}");
+    assert!(
+        !mirrored(&session) && !mirrored(&task) && mirrored(&second),
+        "of the others nothing, and it is followed on"
+    );
     assert_eq!(erased["canceled"], 1, "it was asleep, and is ended first: {erased}");
     assert!(erased["events"].as_u64() > Some(0) && erased["invocations"].as_u64() > Some(0), "{erased}");
     for path in [format!("/v1/sessions/{session}"), format!("/v1/tasks/{task}")] {

@@ -1,5 +1,6 @@
 //! The database of a mirror: what was read of the feed, and how far, in one transaction each time.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -211,6 +212,29 @@ impl Mirror {
             change.commit()
         })();
         emptied.map_err(|error| told(&self.path, error))
+    }
+
+    /// Removes everything about the things with these ids, also from where it stood in the file; the number of rows.
+    pub(crate) fn forget(&self, ids: &BTreeSet<String>) -> Result<usize, MirrorError> {
+        let forgotten = (|| {
+            let mut connection = self.connection();
+            connection.execute_batch("PRAGMA secure_delete = ON")?;
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(tables::GONE)?;
+            for id in ids {
+                change.execute("INSERT INTO gone VALUES (?1)", [id])?;
+            }
+            let mut count = 0;
+            for sql in tables::FORGET {
+                count += change.execute(sql, [])?;
+            }
+            change.execute(tables::BEHIND_WHAT_IS_LEFT, [])?;
+            change.execute_batch("DROP TABLE gone")?;
+            change.commit()?;
+            // Pages that were rearranged keep copies of what stood there.
+            connection.execute_batch("VACUUM").map(|()| count)
+        })();
+        forgotten.map_err(|error| told(&self.path, error))
     }
 
     /// True if the file that it has open is not at its place any more.

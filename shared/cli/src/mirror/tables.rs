@@ -43,6 +43,25 @@ pub(super) const EMPTY: &str = "
     UPDATE mirror_state SET last_event_id = NULL, last_synced_at = NULL, status = 'idle', error_message = NULL;
 ";
 
+/// The ids of what is forgotten, while it is.
+pub(super) const GONE: &str = "CREATE TEMP TABLE gone (id TEXT PRIMARY KEY) WITHOUT ROWID";
+
+/// Removes everything about them. What was read last is then what is left of it, for the event may be gone too.
+pub(super) const FORGET: [&str; 8] = [
+    "DELETE FROM events WHERE session_id IN gone OR task_id IN gone OR resource_id IN gone OR workspace_id IN gone",
+    "DELETE FROM sessions WHERE id IN gone OR workspace_id IN gone",
+    "DELETE FROM messages WHERE session_id IN gone OR task_id IN gone",
+    "DELETE FROM runs WHERE id IN gone OR session_id IN gone",
+    "DELETE FROM run_steps WHERE run_id IN gone",
+    "DELETE FROM tool_calls WHERE run_id IN gone",
+    "DELETE FROM hook_runs WHERE run_id IN gone",
+    "DELETE FROM artifacts WHERE id IN gone OR run_id IN gone",
+];
+pub(super) const BEHIND_WHAT_IS_LEFT: &str = "
+    UPDATE mirror_state SET last_event_id = (SELECT id FROM events ORDER BY position DESC LIMIT 1)
+    WHERE last_event_id NOT IN (SELECT id FROM events)
+";
+
 /// Columns that every table takes of an event.
 struct Fact<'e> {
     id: Option<&'e str>,
