@@ -28,6 +28,7 @@ mod hooks;
 mod model;
 mod notes;
 mod parts;
+mod outputs;
 mod plan;
 mod recorded;
 mod run;

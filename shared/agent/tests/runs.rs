@@ -392,16 +392,38 @@ fn a_model_that_cannot_be_asked_is_asked_later() {
 
 #[test]
 fn large_output_is_cut_for_the_model_and_kept_whole() {
-    let large = "x".repeat(100_000);
+    let large = "x".repeat(2_000_000);
     let text = large.clone();
     let tools =
         Toolbox::new(vec![tool("look", Effect::Safe)], move |_| Ok(ToolReply::Done(ToolOutput::text(text.clone()))));
-    let mut bed = bed_with(MATTER, &sender("look"), &tools, |_| {});
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).len() {
+            made @ 0..=2 => calls(&[(&format!("c{made}"), "look", json!({ "to": "ada" }))]),
+            _ => says("done"),
+        })
+    });
+    let mut bed = bed_with(MATTER, &model, &tools, |_| {});
     let run = bed.start("helper", message("look"));
     let state = bed.status(&run).completed();
     let shown = &contents(&state, "tool")[0];
-    assert!(shown.len() < 33_000 && shown.contains("of 100000 bytes are shown"), "{}", shown.len());
+    assert!(shown.len() < 33_000 && shown.contains("of 2000000 bytes are shown"), "{}", shown.len());
     assert_eq!(state["outputs"][0]["text"], large);
+    let kept: Vec<_> = state["outputs"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect();
+    let room = 3 * 1024 * 1024 - large.len();
+    assert_eq!((kept.len(), kept[1]), (2, &large[..room]), "what has no room is kept as far as it goes");
+}
+
+#[test]
+fn a_large_outcome_that_comes_later_is_cut_and_kept_whole() {
+    let tools = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
+    let mut bed = bed_with(MATTER, &sender("send"), &tools, |_| {});
+    let run = bed.start("helper", message("write"));
+    let large = "y".repeat(100_000);
+    bed.answer(&run, json!({ "content": [{ "type": "text", "text": large }] })).unwrap();
+    let state = bed.status(&run).completed();
+    assert!(contents(&state, "tool")[0].contains("of 100000 bytes are shown"));
+    assert_eq!(state["outputs"], json!([{ "call": "c1", "text": large }]));
+    assert_eq!(tools.made().len(), 1);
 }
 
 #[test]

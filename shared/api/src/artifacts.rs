@@ -1,21 +1,23 @@
 //! Artifacts: content that is somewhere else, and the final states of tasks.
 //!
 //! Clients register artifacts whose bytes are elsewhere; those of a `data:` address are given from here. The final
-//! state of a task that holds no conversation is an artifact too; its bytes are made from the record of the invocation.
+//! state of a task that holds no conversation is an artifact too, and so is a text in a state that is too long to be told;
+//! their bytes are made from the record of the invocation.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, Document, EndOfStream, InvocationId, Journal, StreamEnd};
+use dormouse_ports::{Append, Document, EndOfStream, InvocationId, InvocationRecord, Journal, JournalEntry, StreamEnd};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    Artifact, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
+    Artifact, ArtifactKind, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
 use futures::future::try_join_all;
 use futures::{FutureExt, TryFutureExt};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
@@ -88,7 +90,7 @@ impl Api {
         let outcome = self.outcome_of(task, call).await?;
         let artifact = outcome.and_then(|outcome| outcome.artifacts.into_iter().find(|one| one.envelope.id == id));
         Ok(artifact.map(|artifact| {
-            let content = ContentLocation { state_of: Some(task.kept.resource.envelope.id.clone()) };
+            let content = ContentLocation { state_of: Some(task.kept.resource.envelope.id.clone()), place: None };
             Stored::new(&task.kept.tenant, task.kept.workspace.clone(), artifact, content)
         }))
     }
@@ -157,7 +159,11 @@ impl Api {
             uri.into_iter().fold(refusal, |refusal, uri| refusal.with_detail("uri", uri))
         };
         if let Some(task) = &kept.own.state_of {
-            let bytes = self.final_state(task).await?.ok_or_else(elsewhere)?;
+            let bytes = match &kept.own.place {
+                None => self.final_state(task).await?,
+                Some(place) => self.text_at(task, place).await?,
+            };
+            let bytes = bytes.ok_or_else(elsewhere)?;
             return Ok(CallAnswer::Bytes { content_type: kept.resource.mime_type, bytes });
         }
         let bytes = uri.and_then(data).ok_or_else(elsewhere)?;
@@ -166,12 +172,56 @@ impl Api {
 
     /// The final state of a task as JSON, without what is private; `None` when the store has forgotten it.
     async fn final_state(&self, task: &TaskId) -> Result<Option<Vec<u8>>, ProtocolError> {
-        let id = InvocationId::from(task.as_str());
-        let record =
-            self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)?;
-        let state = record.and_then(|record| record.status.into_final_state());
-        Ok(state.map(|state| serde_json::Value::Object(redact::object(state)).to_string().into_bytes()))
+        let state = self.run_of(task).await?.and_then(|record| record.status.into_final_state());
+        Ok(state.map(|state| Value::Object(redact::object(state)).to_string().into_bytes()))
     }
+
+    /// The text at `place` of the newest state of a task, without what is private; `None` when the store has forgotten
+    /// it, as it does with the states of runs that fail.
+    async fn text_at(&self, task: &TaskId, place: &str) -> Result<Option<Vec<u8>>, ProtocolError> {
+        let Some(InvocationRecord { status, mut paused, .. }) = self.run_of(task).await? else { return Ok(None) };
+        let state = match status.into_final_state() {
+            Some(state) => state,
+            None => paused.parent_states.drain(..).next().unwrap_or(paused.state),
+        };
+        let mut state = Value::Object(state);
+        let text = state.pointer_mut(place).map(Value::take).map(redact::value);
+        Ok(text.as_ref().and_then(Value::as_str).map(|text| text.as_bytes().to_vec()))
+    }
+
+    async fn run_of(&self, task: &TaskId) -> Result<Option<InvocationRecord>, ProtocolError> {
+        let id = InvocationId::from(task.as_str());
+        self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)
+    }
+}
+
+/// Makes the text that `entry` leaves in the state of `task` an artifact, where it leaves one.
+///
+/// # Errors
+/// `internal_error` when it cannot be written.
+pub(crate) fn left_by(
+    entry: &JournalEntry,
+    change: &mut SessionChange,
+    task: &Stored<Task>,
+) -> Result<(), ProtocolError> {
+    let Some(left) = &entry.artifact else { return Ok(()) };
+    let of = &task.kept.resource;
+    let id = ids::derived(change.now(), &format!("{}{}", of.envelope.id, left.place));
+    let artifact = Artifact {
+        envelope: Envelope::new(id, change.now()).with_metadata(left.metadata.clone()),
+        kind: ArtifactKind::Log,
+        mime_type: left.mime_type.clone(),
+        uri: None,
+        visibility: if task.kept.own.is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
+        sha256: None,
+        workspace_id: Some(of.workspace_id.clone()),
+        session_id: Some(of.session_id.clone()),
+        task_id: Some(of.envelope.id.clone()),
+        receipt_id: None,
+    };
+    let content = ContentLocation { state_of: Some(of.envelope.id.clone()), place: Some(left.place.clone()) };
+    change.emit_new(Draft::artifact_created(&artifact));
+    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))
 }
 
 /// The hash of the content that `uri` holds; `given` where the content is elsewhere.

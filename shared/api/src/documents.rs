@@ -427,8 +427,11 @@ pub(crate) struct TaskIndex {
 /// Location of the content of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ContentLocation {
-    /// It is the final state of this task.
+    /// It is the final state of this task, or a part of the state.
     pub(crate) state_of: Option<TaskId>,
+    /// The part, as a JSON pointer to a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<String>,
 }
 
 macro_rules! resources {

@@ -7,8 +7,13 @@ use sha2::{Digest, Sha256};
 
 /// A new id of something that is made at `now`.
 pub(crate) fn fresh<I: Identifier>(ids: &dyn IdSource, now: Timestamp) -> I {
+    derived(now, &ids.fresh())
+}
+
+/// The id of what is made at `now` and is the only one of its kind that `seed` names.
+pub(crate) fn derived<I: Identifier>(now: Timestamp, seed: &str) -> I {
     let mut random = [0; 10];
-    let digest = Sha256::digest(ids.fresh());
+    let digest = Sha256::digest(seed);
     random.iter_mut().zip(digest).for_each(|(byte, hashed)| *byte = hashed);
     I::generate(now, random)
 }

@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::answers::{question_of, request_of, status_of};
+use crate::artifacts::left_by;
 use crate::change::{By, SessionChange};
 use crate::conversation::shown;
 use crate::delegated::delegated;
@@ -216,14 +217,14 @@ impl RecordingStore {
                 told
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
-                record(&mut change, &mut task, entries);
+                record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let (said, conversation) = messages_since(&mut task, Some(paused), state);
                 let state = (!conversation).then_some(state);
                 end(&mut change, &mut task, TaskEnd::Completed { said, state }, &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. }) => {
-                record(&mut change, &mut task, entries);
+                record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let told = end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default());
                 change.note_state(paused.outermost_state());
@@ -244,7 +245,7 @@ impl RecordingStore {
             }
             Some(InvocationWrite::Progress { paused, .. }) => {
                 change.advance(&mut task, TaskStatus::Working, None, Map::new());
-                record(&mut change, &mut task, entries);
+                record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::stepped(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
                 let said =
@@ -252,7 +253,7 @@ impl RecordingStore {
                 said.and_then(|()| change.put_task(&task))
             }
             Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
-                record(&mut change, &mut task, entries);
+                record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 change.put_task(&task)
             }
@@ -461,9 +462,12 @@ fn untold(commit: &Commit) -> Commit {
 }
 
 /// Publishes what the nodes of `task` have recorded: it worked meanwhile.
-fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[JournalEntry]) {
+///
+/// # Errors
+/// `internal_error` when what they leave cannot be written.
+fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[JournalEntry]) -> Result<(), ProtocolError> {
     if entries.is_empty() {
-        return;
+        return Ok(());
     }
     change.advance(task, TaskStatus::Working, None, Map::new());
     if change.receipts().is_some() {
@@ -473,7 +477,9 @@ fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[Journa
         let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
         change.emit_for_task(task, draft);
         change.note_material(entry.material.clone());
+        left_by(entry, change, task)?;
     }
+    Ok(())
 }
 
 /// A pause of a task.
@@ -495,7 +501,7 @@ fn suspended(
     let TaskPause { paused, before, works_on } = pause;
     // The end of the wait before was not published: it came while this turn ran.
     change.advance(task, TaskStatus::Working, None, Map::new());
-    record(change, task, entries);
+    record(change, task, entries)?;
     quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
     let (mut said, _) = messages_since(task, before, paused.outermost_state());
     if said.is_empty() {

@@ -32,6 +32,7 @@ pub(crate) async fn part(
         if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
     let provider = provider(definition, setup, ports)?;
     Ok(ModelPart {
+        reference: resolved.reference,
         provider,
         background,
         config: resolved.config,

@@ -20,12 +20,32 @@ pub struct JournalEntry {
     /// What a replay of the run needs to know beside that. It is stored with the entry, as it is, and no client receives
     /// it: only what is nowhere else belongs here.
     pub material: Map,
+    /// What the step leaves in the state that clients may fetch by itself.
+    pub artifact: Option<StateArtifact>,
+}
+
+/// A text in the state of a run that is an artifact of its task: too long to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateArtifact {
+    /// Its place in the outermost state, as a JSON pointer (RFC 6901). It stays there for the rest of the run.
+    pub place: String,
+    /// Its media type.
+    pub mime_type: String,
+    /// Metadata of the artifact.
+    pub metadata: Map,
 }
 
 impl JournalEntry {
     /// An entry of `kind` without a payload.
     pub fn new(kind: EntryKind) -> Self {
-        Self { kind, payload: Map::new(), material: Map::new() }
+        Self { kind, payload: Map::new(), material: Map::new(), artifact: None }
+    }
+
+    /// The same, which leaves `artifact` in the state.
+    #[must_use]
+    pub fn leaving(mut self, artifact: Option<StateArtifact>) -> Self {
+        self.artifact = artifact;
+        self
     }
 
     /// The same with `value` under `name` in its payload.

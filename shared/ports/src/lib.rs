@@ -111,7 +111,7 @@ pub use commit::{
 };
 pub use connections::{ConnectionError, Connections};
 pub use counters::{CounterChange, CounterWrite, Counters};
-pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
+pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, StateArtifact, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
 pub use garbage::{Garbage, GcReport};

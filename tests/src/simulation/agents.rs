@@ -68,6 +68,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
         approval: WORKSPACE.settings.approval.clone(),
         model: ModelPart {
             provider: Arc::new(SimModel(sim_ports.clone())),
+            reference: "workspace/m".to_owned(),
             background: None,
             config: RuntimeConfig::default(),
             prices: None,

@@ -96,7 +96,7 @@ async fn begin(
         Some(reason) => {
             end(&mut run, TerminalReason::Hook)?;
             at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
-            give_up(&mut run, &format!("the action was not run: {reason}"))
+            give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
         None => settle(parts, markers, &mut run),
     };

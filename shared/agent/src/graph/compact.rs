@@ -117,7 +117,7 @@ async fn compact(
     let from = current(run).map_or(0, |compaction| compaction.upto);
     let before = tokens(&run.messages[from..]);
     let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": cut - from });
-    let verdict = fire(parts, HookEvent::BeforeContextCompact, "", facts).await?;
+    let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
     if let Some(reason) = verdict.stop.or(verdict.block) {
         tracing::info!(reason, "a hook kept a conversation from being made shorter");
         return Ok(None);
@@ -145,7 +145,7 @@ async fn compact(
     };
     let (said, response) = response;
     let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": cut - from });
-    let verdict = fire(parts, HookEvent::AfterContextCompact, "", facts).await?;
+    let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;

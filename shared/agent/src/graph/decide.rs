@@ -1,20 +1,21 @@
 //! The node behind every pause: what people and other systems said becomes what is next for each call.
 
 use dormouse_engine::{NodeError, Update, Votes, record};
-use dormouse_ports::tool::{InputRequest, Pending, ToolOutput};
+use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolOutput};
 use dormouse_ports::{EntryKind, Map};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::children::settle as settle_child;
-use super::entries::about;
+use super::entries::{TOOL_DECIDED, about};
 use super::gates::at_end;
 use super::model::{end, unwritable};
+use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
-use super::tools::answered;
+use super::tools::{Concluded, Time, answered, conclude, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, with};
 use crate::workspace::HookEvent;
@@ -28,10 +29,21 @@ pub(crate) async fn decide(
     let tools = Toolset::of_run(parts, &run).await;
     let replies = Replies::of(&run);
     let mut calls = std::mem::take(&mut run.calls);
+    let mut outputs = Outputs::of(&run, &parts.limits);
     let mut stops = false;
+    let mut stopped = None;
     for call in &mut calls {
-        let Some(status) = replies.next(parts, &tools, call, &mut stops)? else { continue };
+        let since = begun_at(call);
+        let Some((status, whole)) = replies.next(parts, &tools, call, &mut stops)? else { continue };
         call.status = status;
+        if let (Some(since), CallStatus::Answered { .. }) = (since, &call.status) {
+            let elapsed = parts.clock.now().duration_since(since).as_millis();
+            let time = Time::Elapsed(u64::try_from(elapsed).unwrap_or_default());
+            let concluded = Concluded { whole, effects: NotedEffects::default(), time };
+            if let Some(reason) = conclude(parts, call, concluded, &mut outputs).await? {
+                stopped = Some(reason);
+            }
+        }
     }
     let invocation = invocation()?;
     calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
@@ -39,7 +51,11 @@ pub(crate) async fn decide(
     let results = if stops {
         end(&mut run, TerminalReason::Denied)?;
         at_end(parts, HookEvent::RunFailed, TerminalReason::Denied.as_str(), &run).await?;
-        give_up(&mut run, "the call was not made: a person ended the run")
+        give_up(&mut run, "the call was not made: a person ended the run")?
+    } else if let Some(reason) = stopped {
+        end(&mut run, TerminalReason::Hook)?;
+        at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+        give_up(&mut run, &format!("the call was not made: {reason}"))?
     } else {
         settle(parts, markers, &mut run)
     };
@@ -47,6 +63,7 @@ pub(crate) async fn decide(
     Ok(AgentRun::messages
         .append(said.collect::<Result<Vec<_>, _>>()?)
         .set(AgentRun::calls, run.calls)
+        .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .set(AgentRun::reason, run.reason)
         .set(AgentRun::action, run.action)
@@ -54,6 +71,19 @@ pub(crate) async fn decide(
         .set(AgentRun::replies, Votes::default())
         .set(AgentRun::outcome, Map::new())
         .set(AgentRun::outcomes, Votes::default()))
+}
+
+/// Instant since which `call` goes on elsewhere, if it does.
+fn begun_at(call: &PlannedCall) -> Option<Timestamp> {
+    match &call.status {
+        CallStatus::Pending { since, .. } => *since,
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => None,
+    }
 }
 
 /// The pause that ended, and its answers.
@@ -102,18 +132,28 @@ impl Replies {
         self.outcome.clone().or_else(|| self.outcomes.answers.get(&call.part).cloned())
     }
 
-    /// Next status of `call`; `None` where the pause was not about it.
+    /// Next status of `call`, with its whole output where the model is shown only a part; `None` where the pause was not
+    /// about it.
     fn next(
         &self,
         parts: &AgentParts,
         tools: &Toolset<'_>,
         call: &mut PlannedCall,
         stops: &mut bool,
-    ) -> Result<Option<CallStatus>, NodeError> {
+    ) -> Result<Option<(CallStatus, Option<String>)>, NodeError> {
+        let alone = |status| Some((status, None));
         match (call.status.clone(), self.about) {
-            (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(Some),
-            (CallStatus::Uncertain { .. }, About::Uncertain) => Ok(Some(certainty(call, &self.reply(call)))),
-            (CallStatus::Asking { request }, About::Question) => Ok(Some(input(request, self.reply(call)))),
+            (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(alone),
+            (CallStatus::Uncertain { .. }, About::Uncertain) => {
+                let reply = self.reply(call);
+                decided(call, &reply)?;
+                Ok(alone(certainty(call, &reply)))
+            }
+            (CallStatus::Asking { request }, About::Question) => {
+                let reply = self.reply(call);
+                decided(call, &reply)?;
+                Ok(alone(input(request, reply)))
+            }
             (CallStatus::Pending { pending, since, .. }, About::Pending) => {
                 Ok(outcome(parts, call, (pending, since), self.outcome(call)))
             }
@@ -165,6 +205,16 @@ fn approval(
     })
 }
 
+/// Records what a person said of a call that was in doubt, or that asked something.
+fn decided(call: &PlannedCall, reply: &Reply) -> Result<(), NodeError> {
+    let decision = match reply.decision == Choice::Open {
+        true => "none".into(),
+        false => serde_json::to_value(reply.decision).map_err(unwritable)?,
+    };
+    let entry = vendor(TOOL_DECIDED, call)?.with("decision", decision);
+    record(entry.with("by", reply.by.as_str()).with("reason", reply.reason.as_str()))
+}
+
 fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {
     let answered = |text: &str, is_error| CallStatus::Answered { text: text.to_owned(), is_error };
     match reply.decision {
@@ -196,17 +246,17 @@ fn outcome(
     call: &mut PlannedCall,
     (pending, since): (Pending, Option<Timestamp>),
     outcome: Option<Map>,
-) -> Option<CallStatus> {
+) -> Option<(CallStatus, Option<String>)> {
     let Some(outcome) = outcome else {
         return match due(&pending, since, parts.clock.now()) {
             PendingDue::Later(_) => None,
             PendingDue::Asked => {
                 call.polled = pending.state;
-                Some(CallStatus::Ready { approved_digest: None, input: None })
+                Some((CallStatus::Ready { approved_digest: None, input: None }, None))
             }
             PendingDue::Over => {
                 let text = "error: the tool sent no outcome in time".to_owned();
-                Some(CallStatus::Answered { text, is_error: true })
+                Some((CallStatus::Answered { text, is_error: true }, None))
             }
         };
     };
@@ -214,5 +264,5 @@ fn outcome(
         Some(Value::Array(_)) => ToolOutput::deserialize(&Value::Object(outcome.clone())).ok(),
         Some(_) | None => None,
     };
-    Some(answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))).0)
+    Some(answered(parts, &output.unwrap_or_else(|| ToolOutput::value(Value::Object(outcome)))))
 }

@@ -17,6 +17,12 @@ const SHOWN: usize = 8 * 1024;
 
 /// Field of entries of calls with [what they did outside](dormouse_ports::tool::NotedEffects).
 pub(crate) const SIDE_EFFECTS: &str = "side_effects";
+/// Field of the entry of a call whose outcome came later, from elsewhere, while the run slept.
+pub(crate) const LATER: &str = "later";
+/// Field of the entry of a call that was not made since its run ended.
+pub(crate) const GIVEN_UP: &str = "given_up";
+/// Kind of the entry about what a person said of a call that was in doubt, or that asked something.
+pub(crate) const TOOL_DECIDED: &str = "dormouse.tool_decided";
 /// Field of the entry of a model call with the host that was asked.
 pub(crate) const SERVER: &str = "server.address";
 
@@ -72,6 +78,7 @@ pub(crate) fn about(kind: EntryKind, call: &PlannedCall) -> JournalEntry {
     JournalEntry::new(kind)
         .with("tool_call_id", call.id.as_str())
         .with("tool", call.tool.as_str())
+        .with("source", call.origin.as_str())
         .with("input_digest", call.digest.as_str())
 }
 

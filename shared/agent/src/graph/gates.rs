@@ -6,7 +6,7 @@ use dormouse_ports::model::{CompletionRequest, Content, Message, Response, Runti
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::hooks::{Verdict, fire, model_facts};
+use super::hooks::{Verdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::approvals;
 use super::run::{AgentRun, CallStatus, PlannedCall};
@@ -26,8 +26,9 @@ pub(crate) async fn before_model(
         let mut facts = model_facts(parts, run.steps + 1);
         facts["messages"] = json!(request.messages);
         facts["config"] = json!(request.config);
-        let subject = text_of(&facts["model_ref"]);
-        let verdict = fire(parts, event, &subject, facts).await?;
+        let names = model_names(&facts);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let verdict = fire(parts, event, &names, facts).await?;
         if let Some(reason) = verdict.stop {
             return Ok(Some(reason));
         }
@@ -77,8 +78,9 @@ pub(crate) async fn after_model(
     let mut facts = model_facts(parts, run.steps);
     facts["content"] = json!(response.message.content);
     facts["tool_calls"] = json!(response.message.tool_calls);
-    let subject = text_of(&facts["model_ref"]);
-    let verdict = fire(parts, HookEvent::AfterModelCall, &subject, facts).await?;
+    let names = model_names(&facts);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let verdict = fire(parts, HookEvent::AfterModelCall, &names, facts).await?;
     if let Some(text) = verdict.patch.get("content").and_then(Value::as_str) {
         response.message.content = Content::Text(text.to_owned());
     }
@@ -100,7 +102,7 @@ pub(crate) async fn before_tools(
             continue;
         }
         let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
-        let verdict = fire(parts, HookEvent::BeforeToolDispatch, &call.tool, facts).await?;
+        let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
         if verdict.stop.is_some() {
             return Ok(verdict.stop);
         }
@@ -149,7 +151,7 @@ pub(crate) async fn after_tool(parts: &AgentParts, call: &mut PlannedCall) -> Re
         "tool_output": text,
         "is_error": is_error,
     });
-    let verdict = fire(parts, HookEvent::AfterToolDispatch, &call.tool, facts).await?;
+    let verdict = fire(parts, HookEvent::AfterToolDispatch, &[&call.tool], facts).await?;
     if let Some(output) = verdict.patch.get("tool_output").and_then(Value::as_str) {
         output.clone_into(text);
     }
@@ -175,10 +177,17 @@ pub(crate) async fn at_end(
     if parts.hooks.is_empty() {
         return Ok(());
     }
-    let facts = json!({ "trigger_type": "message", "reason": reason, "steps": run.steps, "usage": run.usage });
-    fire(parts, event, "message", facts).await.map(|_| ())
+    let trigger = trigger_of(run);
+    let facts = json!({ "trigger_type": trigger, "reason": reason, "steps": run.steps, "usage": run.usage });
+    fire(parts, event, &[trigger], facts).await.map(|_| ())
 }
 
-fn text_of(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+/// What began a run: a message, an action that a person or a client runs, or the system.
+fn trigger_of(run: &AgentRun) -> &'static str {
+    match &run.action {
+        Some(action) if action.by_hand => "manual_action",
+        Some(_) => "api_action",
+        None if run.compact || run.dormouse_parent.is_some() => "system",
+        None => "message",
+    }
 }

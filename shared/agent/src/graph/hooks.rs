@@ -50,16 +50,17 @@ pub(crate) struct Verdict {
     pub(crate) suppress: bool,
 }
 
-/// Runs the hooks of `event` one after the other, until one stops or blocks. `subject` is what their matchers look at.
+/// Runs the hooks of `event` one after the other, until one stops or blocks. `subjects` are the names that their matchers
+/// look at.
 pub(crate) async fn fire(
     parts: &AgentParts,
     event: HookEvent,
-    subject: &str,
+    subjects: &[&str],
     facts: Value,
 ) -> Result<Verdict, NodeError> {
     let mut verdict = Verdict::default();
     let mut envelope = facts;
-    for hook in parts.hooks.iter().filter(|hook| concerns(&hook.definition, event, subject)) {
+    for hook in parts.hooks.iter().filter(|hook| concerns(&hook.definition, event, subjects)) {
         envelope["hook_event_name"] = event.as_str().into();
         envelope["agent_name"] = parts.agent.name.as_str().into();
         envelope["effective_agent_name"] = parts.agent.name.as_str().into();
@@ -72,8 +73,11 @@ pub(crate) async fn fire(
         let answer = answered(parts, hook, &envelope).await;
         let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
         let material = for_replays(event, &envelope, &answer);
+        let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
+        let output_digest = output.map(|text| digest::of_value(&text));
         let outcome = take(&hook.definition, event, answer, &mut verdict);
-        tell(&hook.definition, event, &envelope, &outcome, (duration_ms, material))?;
+        let ran = HookRun { outcome, output_digest, duration_ms, material };
+        tell(&hook.definition, event, &envelope, ran)?;
         for (name, value) in &verdict.patch {
             envelope[name.as_str()] = value.clone();
         }
@@ -85,8 +89,10 @@ pub(crate) async fn fire(
 }
 
 /// True if `hook` is to run. Matchers are checked when a workspace is loaded; events of the context have no subject.
-fn concerns(hook: &HookDefinition, event: HookEvent, subject: &str) -> bool {
-    let matches = |matcher: &String| Regex::new(matcher).is_ok_and(|matcher| matcher.is_match(subject));
+fn concerns(hook: &HookDefinition, event: HookEvent, subjects: &[&str]) -> bool {
+    let matches = |matcher: &String| {
+        Regex::new(matcher).is_ok_and(|matcher| subjects.iter().any(|subject| matcher.is_match(subject)))
+    };
     let has_subject = match event {
         HookEvent::BeforeContextCompact
         | HookEvent::AfterContextCompact
@@ -256,15 +262,18 @@ fn for_replays(event: HookEvent, envelope: &Value, answer: &Result<HookAnswer, H
     material
 }
 
+/// A hook that ran, for its record.
+struct HookRun {
+    outcome: HookOutcome,
+    /// Digest of its answer; `None` where it said nothing.
+    output_digest: Option<String>,
+    duration_ms: u64,
+    material: Map,
+}
+
 /// Records that a hook ran.
-fn tell(
-    hook: &HookDefinition,
-    event: HookEvent,
-    envelope: &Value,
-    outcome: &HookOutcome,
-    (duration_ms, material): (u64, Map),
-) -> Result<(), NodeError> {
-    let (status, message) = match outcome {
+fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun) -> Result<(), NodeError> {
+    let (status, message) = match &ran.outcome {
         HookOutcome::Passed => ("passed", None),
         HookOutcome::Patched => ("patched", None),
         HookOutcome::Blocked(reason) => ("blocked", Some(reason.clone())),
@@ -285,17 +294,24 @@ fn tell(
         .with("event", event.as_str())
         .with("status", status)
         .with("input_digest", digest::of_value(envelope))
-        .with("duration_ms", duration_ms);
-    let entry = JournalEntry { material, ..entry };
+        .with("duration_ms", ran.duration_ms);
+    let entry = ran.output_digest.into_iter().fold(entry, |entry, digest| entry.with("output_digest", digest));
+    let entry = JournalEntry { material: ran.material, ..entry };
     record(match message {
         Some(message) => entry.with("message", message),
         None => entry,
     })
 }
 
+/// The names of the model that matchers look at.
+pub(crate) fn model_names(facts: &Value) -> Vec<String> {
+    let names = ["model_ref", "model"].map(|name| facts[name].as_str().unwrap_or_default().to_owned());
+    names.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
 /// Facts about the model, for hooks.
 pub(crate) fn model_facts(parts: &AgentParts, step: u64) -> Value {
-    json!({ "model_ref": parts.model.provider.identity().model, "step": step })
+    json!({ "model_ref": parts.model.reference, "model": parts.model.provider.identity().model, "step": step })
 }
 
 fn cut(text: &str) -> String {

@@ -186,13 +186,13 @@ async fn follow(
     if let Some(reason) = stop.or(later) {
         end(run, TerminalReason::Hook)?;
         at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), run).await?;
-        return Ok(give_up(run, &format!("the call was not made: {reason}")));
+        return give_up(run, &format!("the call was not made: {reason}"));
     }
     if let Some(reason) = spent(parts, run) {
         end(run, reason)?;
         at_end(parts, HookEvent::RunFailed, reason.as_str(), run).await?;
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
-        return Ok(give_up(run, &text));
+        return give_up(run, &text);
     }
     Ok(settle(parts, markers, run))
 }

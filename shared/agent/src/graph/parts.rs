@@ -86,6 +86,8 @@ pub struct ModelPart {
     /// Asks it.
     pub provider: Arc<dyn ModelProvider>,
     /// Has it work in the background: the run then sleeps till it has an answer.
+    /// Reference by which agents name it, such as `workspace/NAME`.
+    pub reference: String,
     pub background: Option<Arc<dyn BackgroundProvider>>,
     /// Sampling.
     pub config: RuntimeConfig,
@@ -126,9 +128,9 @@ pub struct AgentLimits {
     pub max_steps: u64,
     /// Time of one call of a tool.
     pub tool_timeout: Duration,
-    /// Characters of a tool's output that the model is shown.
+    /// Bytes of a tool's output that the model is shown.
     pub shown_output: usize,
-    /// Characters of a tool's output that are kept beside that.
+    /// Bytes of whole outputs that a run keeps beside that, all together.
     pub kept_output: usize,
 }
 
@@ -138,7 +140,7 @@ impl Default for AgentLimits {
             max_steps: 50,
             tool_timeout: Duration::from_secs(120),
             shown_output: 32 * 1024,
-            kept_output: 1024 * 1024,
+            kept_output: 3 * 1024 * 1024,
         }
     }
 }

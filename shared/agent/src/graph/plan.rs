@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::action;
 use super::children::limit;
 use super::digest;
-use super::entries::{about, shown_arguments};
+use super::entries::{GIVEN_UP, about, shown_arguments};
 use super::gates::before_tools;
 use super::parts::{AgentParts, Markers};
 use super::run::{AgentRun, CallStatus, PlannedCall};
@@ -153,14 +153,17 @@ pub(crate) fn invocation() -> Result<InvocationId, NodeError> {
     Ok(identity.invocation_id.clone())
 }
 
-/// Gives every open call of `run` the result `text`, so that the conversation is whole although they never run.
-pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Vec<Message> {
+/// Gives every open call of `run` the result `text`, so that the conversation is whole although they never run, and records
+/// that.
+pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Message>, NodeError> {
     for call in &mut run.calls {
         if !matches!(call.status, CallStatus::Answered { .. }) {
+            let entry = about(EntryKind::ToolFailed, call).with("message", cut(text));
+            record(entry.with("made", false).with(GIVEN_UP, true))?;
             call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
-    std::mem::take(&mut run.calls).into_iter().filter_map(result).collect()
+    Ok(std::mem::take(&mut run.calls).into_iter().filter_map(result).collect())
 }
 
 /// The arguments of a call, replaced by those that a person edited.

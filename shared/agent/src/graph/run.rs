@@ -308,7 +308,7 @@ pub enum Choice {
     Decline,
 }
 
-/// Tool output that was too long for the model.
+/// Tool output that was too long for the model; an artifact of the task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptOutput {
     /// The model's id of the call.

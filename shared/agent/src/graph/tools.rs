@@ -8,26 +8,24 @@ use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, ToolCall, ToolContent, ToolError, ToolErrorKind,
     ToolOutput, ToolReply,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
 use futures::future::{Either, join_all, select};
 use serde_json::Value;
 
 use super::agents::facts;
 use super::children;
 use super::digest;
-use super::entries::{SIDE_EFFECTS, about};
+use super::entries::{LATER, SIDE_EFFECTS, about};
 use super::gates::{after_tool, at_end};
 use super::model::{end, millis, unwritable};
 use super::notes::note;
+use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{give_up, invocation, key, settle};
-use super::run::{AgentRun, CallStatus, GivenInput, KeptOutput, PlannedCall, TerminalReason};
+use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, TerminalReason};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::{HookEvent, ToolOrigin};
-
-/// Bytes of whole outputs that a run keeps.
-const KEPT_IN_ALL: usize = 2 * 1024 * 1024;
 
 /// A call that ran.
 struct FinishedCall {
@@ -63,8 +61,7 @@ pub(crate) async fn act(
     let began = parts.clock.monotonic();
     let ran = unless_canceled(&*parts.clock, join_all(work)).await?;
     run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
-    let mut kept = Vec::new();
-    let mut room = KEPT_IN_ALL.saturating_sub(run.outputs.iter().map(|output| output.text.len()).sum());
+    let mut outputs = Outputs::of(&run, &parts.limits);
     let mut notes = std::mem::take(&mut run.notes);
     let mut noted = false;
     let mut stopped = None;
@@ -76,21 +73,16 @@ pub(crate) async fn act(
         run.calls[one.at].status = one.status;
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
-        let call = &mut run.calls[one.at];
-        if let Some(reason) = after_tool(parts, call).await? {
+        let concluded = Concluded { whole: one.whole, effects: one.effects, time: Time::Worked(one.duration_ms) };
+        if let Some(reason) = conclude(parts, &mut run.calls[one.at], concluded, &mut outputs).await? {
             stopped = Some(reason);
-        }
-        report(call, one.effects, one.duration_ms)?;
-        if let Some(text) = one.whole.filter(|text| text.len() <= room) {
-            room -= text.len();
-            kept.push(KeptOutput { call: call.id.clone(), text });
         }
     }
     let results = match stopped {
         Some(reason) => {
             end(&mut run, TerminalReason::Hook)?;
             at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
-            give_up(&mut run, &format!("the call was not made: {reason}"))
+            give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
         None => settle(parts, markers, &mut run),
     };
@@ -99,7 +91,7 @@ pub(crate) async fn act(
         .append(said.collect::<Result<Vec<_>, _>>()?)
         .set(AgentRun::reason, run.reason)
         .set(AgentRun::action, run.action)
-        .append(AgentRun::outputs, kept)
+        .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::next_agent, run.next_agent)
@@ -256,9 +248,8 @@ pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> (CallStatus, 
         return (CallStatus::Answered { text, is_error: output.is_error }, None);
     }
     let shown = &text[..text.floor_char_boundary(limits.shown_output)];
-    let kept = &text[..text.floor_char_boundary(limits.kept_output)];
     let cut = format!("{shown}\n[cut: {} of {} bytes are shown; ask for less at a time]", shown.len(), text.len());
-    (CallStatus::Answered { text: cut, is_error: output.is_error }, Some(kept.to_owned()))
+    (CallStatus::Answered { text: cut, is_error: output.is_error }, Some(text))
 }
 
 /// The output as the model is shown it.
@@ -300,8 +291,63 @@ fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
     CallStatus::Answered { text: format!("error: {text}"), is_error: true }
 }
 
+/// What came of a call besides its status.
+pub(crate) struct Concluded {
+    /// Its output, where the model is shown only a part.
+    pub(crate) whole: Option<String>,
+    /// What it did outside.
+    pub(crate) effects: NotedEffects,
+    /// Time that it took.
+    pub(crate) time: Time,
+}
+
+/// Time that a call took, in milliseconds.
+#[derive(Clone, Copy)]
+pub(crate) enum Time {
+    /// In which it worked here.
+    Worked(u64),
+    /// From its beginning till its outcome came, in which the run slept.
+    Elapsed(u64),
+}
+
+/// Has hooks look at what came of `call`, keeps its whole output and records it. Gives the reason for which a hook ends the
+/// run.
+pub(crate) async fn conclude(
+    parts: &AgentParts,
+    call: &mut PlannedCall,
+    concluded: Concluded,
+    outputs: &mut Outputs,
+) -> Result<Option<String>, NodeError> {
+    let shown = shown(call).to_owned();
+    let stop = after_tool(parts, call).await?;
+    // What a hook replaced or withheld is not to be had elsewhere either.
+    let is_untouched = self::shown(call).starts_with(&shown);
+    let whole = concluded.whole.filter(|_| is_untouched);
+    let artifact = whole.and_then(|text| outputs.keep(call, text));
+    report(call, concluded.effects, concluded.time, artifact)?;
+    Ok(stop)
+}
+
+/// What the model is shown of a call that has ended.
+fn shown(call: &PlannedCall) -> &str {
+    match &call.status {
+        CallStatus::Answered { text, .. } => text,
+        CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. } => "",
+    }
+}
+
 /// Records what came of a call.
-fn report(call: &PlannedCall, effects: NotedEffects, duration_ms: u64) -> Result<(), NodeError> {
+fn report(
+    call: &PlannedCall,
+    effects: NotedEffects,
+    time: Time,
+    artifact: Option<StateArtifact>,
+) -> Result<(), NodeError> {
     let entry = match &call.status {
         CallStatus::Answered { text, is_error } => {
             let kind = if *is_error { EntryKind::ToolFailed } else { EntryKind::ToolCompleted };
@@ -322,10 +368,14 @@ fn report(call: &PlannedCall, effects: NotedEffects, duration_ms: u64) -> Result
         true => entry,
         false => entry.with(SIDE_EFFECTS, serde_json::to_value(effects).map_err(unwritable)?),
     };
-    record(entry.with("duration_ms", duration_ms))
+    let entry = match time {
+        Time::Worked(milliseconds) => entry.with("duration_ms", milliseconds),
+        Time::Elapsed(milliseconds) => entry.with(LATER, true).with("elapsed_ms", milliseconds),
+    };
+    record(entry.leaving(artifact))
 }
 
-fn vendor(name: &str, call: &PlannedCall) -> Result<JournalEntry, NodeError> {
+pub(crate) fn vendor(name: &str, call: &PlannedCall) -> Result<JournalEntry, NodeError> {
     let kind = EntryKind::vendor(name).map_err(|error| NodeError::new(error.to_string()))?;
     Ok(about(kind, call))
 }

@@ -43,6 +43,19 @@ pub enum ToolOrigin {
     Agent,
 }
 
+impl ToolOrigin {
+    /// Its name in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Action => "action",
+            Self::External => "external",
+            Self::Skill => "skill",
+            Self::Agent => "agent",
+        }
+    }
+}
+
 impl ApprovalPolicy {
     /// True if a call of the tool `name` waits; `is_safe` as its effect says.
     pub fn asks(&self, origin: ToolOrigin, name: &str, is_safe: bool) -> bool {

@@ -191,6 +191,7 @@ pub fn parts(
         approval: workspace.settings.approval.clone(),
         model: ModelPart {
             provider: model,
+            reference: "workspace/main".to_owned(),
             background: None,
             config: RuntimeConfig::default(),
             prices: Some(Prices { prompt: 1.0, completion: 2.0 }),

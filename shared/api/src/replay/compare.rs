@@ -7,10 +7,17 @@ use serde_json::Value;
 use super::store::Written;
 
 /// Fields of entries that tell how long something took, or under which id it ran.
-const PASSING: [&str; 1] = ["duration_ms"];
+const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
 /// for later, output that was not shown.
 const BESIDE: [&str; 3] = ["usage", "notes", "outputs"];
+/// Fields that earlier versions did not record.
+const ADDED: [&str; 2] = ["source", "output_digest"];
+/// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
+/// that were not made since their run ended.
+const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];
+/// The kind of entries about what a person said of a call.
+const TOOL_DECIDED: &str = "vendor.dormouse.tool_decided";
 /// The kind of entries about hooks.
 const HOOK_RUN: &str = "vendor.dormouse.hook_run";
 
@@ -38,7 +45,13 @@ pub(super) fn first_difference(
     state: &Option<Map>,
     converses: bool,
 ) -> Option<Difference> {
-    let mut made = written.iter().flat_map(|written| &written.entries);
+    // Earlier versions recorded nothing of some calls.
+    let is_new = |kind: &str, payload: &Map| {
+        kind == TOOL_DECIDED || NEW_ENTRIES.iter().any(|field| payload.contains_key(*field))
+    };
+    let knows_new = material.entries.iter().any(|past| is_new(&past.kind, &past.payload));
+    let was_told = |entry: &&JournalEntry| knows_new || !is_new(entry.kind.as_str(), &entry.payload);
+    let mut made = written.iter().flat_map(|written| &written.entries).filter(was_told);
     for past in &material.entries {
         let at = |what: String, is_missing_end| {
             Some(Difference { event_id: Some(past.event_id.clone()), what, is_missing_end })
@@ -63,7 +76,8 @@ pub(super) fn first_difference(
 }
 
 fn is_same(past: &PastEntry, made: &JournalEntry) -> bool {
-    let made_payload = redact::object(made.payload.clone());
+    let mut made_payload = redact::object(made.payload.clone());
+    made_payload.retain(|name, _| !ADDED.contains(&name.as_str()) || past.payload.contains_key(name));
     made.kind.as_str() == past.kind && lasting(&past.kind, &past.payload) == lasting(&past.kind, &made_payload)
 }
 

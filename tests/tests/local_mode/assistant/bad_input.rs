@@ -150,6 +150,40 @@ async fn large_output_is_cut_and_a_server_that_is_down_is_done_without() {
     let told = Value::Object(missing[0].payload.clone()).to_string();
     assert!(told.contains("docs") && told.contains("no connection"), "{told}");
     assert_eq!(assistant.model.requests().len(), 2);
+
+    // The whole is an artifact.
+    let wire = Wire::of(&dormouse);
+    let listed = wire.get(&format!("/v1/artifacts?task_id={task}")).await;
+    let artifact = &listed["data"][0];
+    let whole = "all that there is ".repeat(2 << 20 >> 4);
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(
+        (&artifact["metadata"]["tool"], &artifact["metadata"]["bytes"], &artifact["metadata"]["kept_bytes"]),
+        (&json!("look"), &json!(whole.len()), &Value::Null),
+        "{artifact}"
+    );
+    let id = artifact["id"].as_str().expect("an id");
+    let (status, content) = wire.content(&format!("/v1/artifacts/{id}/content")).await;
+    assert!(status == 200 && content == whole, "{status}, {} of {} bytes", content.len(), whole.len());
+    let created = events.iter().find(|event| event.event.as_str() == "artifact.created").expect("it is told");
+    assert_eq!(created.resource.id, id);
+}
+
+/// It disables itself, and the agents go on without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_too_large_takes_no_other_along_while_it_is_served() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", UNASKED);
+    assistant.write("AGENTS.md", &"x".repeat(5_000_000));
+    fs::create_dir_all(PathBuf::from(assistant.folder()).join(".openharness/skills/draw")).expect("a folder");
+    assistant.write(".openharness/skills/draw/SKILL.md", "---\ndescription: Draws.\n---\nDraw it.\n");
+    assistant.write(".openharness/skills/draw/picture", &"y".repeat(300_000));
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "hello");
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    let request = &assistant.model.requests()[0];
+    assert!(!request["messages"].to_string().contains("xxxx"));
+    assert!(request["tools"].to_string().contains("draw: Draws."), "the skill is there: {}", request["tools"]);
 }
 
 #[test]

@@ -151,6 +151,9 @@ async fn a_kill_while_the_tool_works_asks_a_person_if_it_happened() {
     wire.task(&task, &DONE).await;
     assert_eq!((rooms(&assistant).len(), assistant.model.requests().len()), (1, 2));
     assert_eq!(last_words(&dormouse, &task), "The office says: blue is ours");
+    let events = wire.events(&task).await;
+    let decided = events.iter().find(|event| event.event.as_str() == "vendor.dormouse.tool_decided");
+    assert_eq!(decided.expect("what a person said is recorded").payload["decision"], "happened");
 }
 
 /// A tool that answers 202 tells later what came of it, at an address that is for this one call.
@@ -187,6 +190,11 @@ async fn a_tool_that_answers_later_lets_the_run_sleep_until_it_does() {
     let (status, again) = post(&address, &outcome).await;
     assert!(matches!(status, 200 | 202 | 410), "{status}: {again}");
     assert_eq!(assistant.model.requests().len(), 2, "it is heard once");
+    let events = wire.events(&task).await;
+    let ended: Vec<_> = events.iter().filter(|event| event.event.as_str() == "tool.completed").collect();
+    assert_eq!(ended.len(), 1, "what came later is recorded as every outcome is");
+    let ended = &ended[0].payload;
+    assert!(ended["later"] == true && ended["tool"] == "book" && ended["output_digest"].is_string(), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -225,6 +225,13 @@ impl<'d> Wire<'d> {
         response.json().await.expect("JSON")
     }
 
+    /// The status and the text that `path` answers with.
+    pub(crate) async fn content(&self, path: &str) -> (u16, String) {
+        let request = self.client.get(self.dormouse.url(path)).header(VERSION_HEADER, PROTOCOL_VERSION);
+        let response = request.bearer_auth(self.dormouse.api_key()).send().await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("text"))
+    }
+
     pub(crate) async fn post(&self, path: &str, key: &str, body: &Value) -> (u16, Value) {
         self.send((Method::POST, path), key, body).await
     }

@@ -85,6 +85,53 @@ async fn a_hook_ends_the_run_before_its_model_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_ends_the_run_at_a_call_leaves_a_record_of_the_call() {
+    let stop = r#"{"continue": false, "stopReason": "closed today"}"#;
+    let project = guarded(&format!(
+        "name: gate\nevents: [before_tool_dispatch]\nhandler: {{type: command, command: 'echo ''{stop}'''}}\n"
+    ))
+    .await;
+    let dormouse = project.serve();
+    let task = done(&project, &dormouse, &touch("ran")).await;
+    assert!(!project.exists("ran"));
+    let events = Wire::of(&dormouse).events(&task).await;
+    let of = |kind: &str| {
+        let found = events.iter().find(|event| event.event.as_str() == kind);
+        &found.unwrap_or_else(|| panic!("{kind}")).payload
+    };
+    let failed = of("tool.failed");
+    assert_eq!((&failed["made"], &failed["source"]), (&json!(false), &json!("native")), "{failed:?}");
+    assert!(failed["message"].as_str().is_some_and(|message| message.contains("closed today")), "{failed:?}");
+    assert!(of("vendor.dormouse.hook_run")["output_digest"].is_string(), "what a hook answered has a digest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_is_for_a_model_by_its_name_here_or_at_its_provider_and_knows_what_began_the_run() {
+    let project = Project::of(&[WORKER]).await;
+    for (name, matcher) in [("here", "^workspace/main$"), ("there", "^scripted-1$"), ("none", "^other$")] {
+        let text = format!(
+            "events: [before_model_call]\nmatcher: {matcher}\nhandler: {{type: command, command: 'echo {name} >> asked'}}\n"
+        );
+        project.write(&format!(".openharness/hooks/{name}.yaml"), &text);
+    }
+    project.write(
+        ".openharness/hooks/z.yaml",
+        "events: [run_completed]\nmatcher: ^system$\nhandler: {type: command, command: 'echo z >> ended'}\n",
+    );
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[]);
+    let session = wire.task(&task, &DONE).await.session_id.to_string();
+    assert_eq!(project.read("asked"), "here\nthere\n");
+    assert!(!project.exists("ended"), "a message began it");
+    let path = format!("/v1/sessions/{session}/tasks");
+    let (status, compacts) = wire.post(&path, "compact-1", &json!({ "input": { "compact": true } })).await;
+    assert_eq!(status, 202, "{compacts}");
+    wire.task(compacts["id"].as_str().expect("an id"), &DONE).await;
+    assert_eq!(project.read("ended"), "z\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hook_changes_only_what_it_may() {
     let patch = r#"{"hookSpecificOutput": {"patch": {"tool_input": {"command": "touch patched"}}}}"#;
     let hook = |capabilities: &str| {
@@ -119,11 +166,19 @@ async fn output_is_changed_withheld_and_explained() {
         "name: hide\nevents: [after_tool_dispatch]\nmatcher: Grep\nhandler: {type: command, command: 'echo ''{\"suppressOutput\": true}'''}\ncapabilities: [suppress_output]\n",
     );
     let dormouse = project.serve();
-    done(&project, &dormouse, &[("Read", json!({ "file_path": "a.txt" })), ("Grep", json!({ "pattern": "one" }))])
-        .await;
+    project.write("large.txt", &format!("{}\n", "a secret ".repeat(10)).repeat(1500));
+    let calls = [
+        ("Read", json!({ "file_path": "a.txt" })),
+        ("Grep", json!({ "pattern": "one" })),
+        ("Read", json!({ "file_path": "large.txt" })),
+    ];
+    let task = done(&project, &dormouse, &calls).await;
     let results = project.results();
     assert!(results[0].starts_with("changed\n<hook_context>\nmind the gap"), "{results:?}");
     assert!(results[1].starts_with("(the output is withheld by a hook)"), "{results:?}");
+    assert!(results[2].starts_with("changed\n"), "{results:?}");
+    let artifacts = Wire::of(&dormouse).get(&format!("/v1/artifacts?task_id={task}")).await;
+    assert_eq!(artifacts["data"], json!([]), "what a hook withholds is nowhere else");
 }
 
 #[tokio::test(flavor = "multi_thread")]

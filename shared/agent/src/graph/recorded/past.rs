@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
-use super::super::entries::{SERVER, SIDE_EFFECTS};
+use super::super::entries::{LATER, SERVER, SIDE_EFFECTS};
 use super::super::run::TerminalReason;
 
 /// The kind of the entry at the end of a run.
@@ -229,6 +229,8 @@ fn outcomes_of(
     for (at, entry) in material.entries.iter().enumerate() {
         let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
         let outcome = match entry.kind.as_str() {
+            // What came later comes again with the answer to the pause.
+            _ if entry.payload.contains_key(LATER) => continue,
             "tool.completed" | "tool.failed" if entry.payload.get("made") != Some(&Value::Bool(false)) => {
                 let earlier = material.entries.get(..at).unwrap_or_default();
                 answered(entry, earlier, messages, kept, id)
