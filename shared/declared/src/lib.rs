@@ -19,7 +19,9 @@ mod tools;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_agent::graph::{AgentLimits, AgentParts, Colleagues, DeltaSink, HookPart, ModelPart, ToolPart, graph};
+use dormouse_agent::graph::{
+    AgentLimits, AgentParts, Colleagues, DeltaSink, EnvironmentPart, HookPart, ModelPart, ToolPart, graph,
+};
 use dormouse_agent::workspace::{AgentDefinition, AgentMode, Workspace};
 use dormouse_api::{Agent, Agents};
 use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
@@ -123,6 +125,9 @@ fn parts_of(
         agent: definition.clone(),
         bundle: workspace.digest.clone(),
         instructions: workspace.instructions_of(definition),
+        environment: workspace
+            .instructions_behind(definition)
+            .map(|behind| EnvironmentPart { place: ports.tools.place(), behind }),
         approval: workspace.settings.approval.clone(),
         model,
         tools,

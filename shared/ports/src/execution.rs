@@ -50,6 +50,11 @@ pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// Kind of place that it is.
     fn tier(&self) -> ExecutionTier;
 
+    /// What a model is told of the place: facts, each with its name.
+    async fn facts(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// The content of the file at `path`, of at most `limit` bytes.
     ///
     /// # Errors

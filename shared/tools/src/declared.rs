@@ -138,6 +138,11 @@ impl ToolSources for DeclaredTools {
     }
 
     #[cfg(feature = "native")]
+    fn place(&self) -> Option<Arc<dyn ExecutionBackend>> {
+        self.place.as_ref().map(|place| place.backend.clone())
+    }
+
+    #[cfg(feature = "native")]
     fn hook(
         &self,
         handler: &dormouse_ports::hook::HookHandlerDefinition,

@@ -8,6 +8,7 @@
 //! on time, output, memory and processes. A command can reach the files and the network that its user can reach: this tier is
 //! for the author's own machine.
 
+mod about;
 mod capture;
 mod command;
 mod confinement;
@@ -69,6 +70,11 @@ impl LocalBackend {
 impl ExecutionBackend for LocalBackend {
     fn tier(&self) -> ExecutionTier {
         self.tier
+    }
+
+    async fn facts(&self) -> Vec<(String, String)> {
+        let facts = self.blocking(|place| Ok(about::facts(place))).await;
+        facts.unwrap_or_default()
     }
 
     async fn read(&self, path: &str, limit: u64) -> Result<ReadFile, ExecutionError> {

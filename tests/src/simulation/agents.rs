@@ -62,13 +62,14 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
     let agent = WORKSPACE.agents[name].clone();
     AgentParts {
         instructions: WORKSPACE.instructions_of(&agent),
+        environment: None,
         agent,
         name: name.to_owned(),
         bundle: WORKSPACE.digest.clone(),
         approval: WORKSPACE.settings.approval.clone(),
         model: ModelPart {
-            provider: Arc::new(SimModel(sim_ports.clone())),
             reference: "workspace/m".to_owned(),
+            provider: Arc::new(SimModel(sim_ports.clone())),
             background: None,
             config: RuntimeConfig::default(),
             prices: None,

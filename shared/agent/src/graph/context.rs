@@ -3,6 +3,7 @@
 use dormouse_ports::model::{Block, CompletionRequest, Content, Message};
 
 use super::compact;
+use super::environment::instructions;
 use super::parts::AgentParts;
 use super::run::AgentRun;
 use super::toolset::Toolset;
@@ -12,7 +13,7 @@ const NO_RESULT: &str = "no result was recorded for this call";
 
 /// The request of the next step.
 pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -> CompletionRequest {
-    let mut messages = vec![Message::system(parts.instructions.clone())];
+    let mut messages = vec![Message::system(instructions(parts, run))];
     messages.extend(repaired(compact::shown(run)));
     if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| parts.name != parts.agent.name) {
         remind(&mut messages, reminder);

@@ -19,6 +19,7 @@ use super::compact;
 use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call, tools_missing};
+use super::environment;
 use super::gates::{self, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{give_up, invocation, plan, settle};
@@ -51,6 +52,13 @@ pub(crate) async fn think(
     if let Some(action) = run.action.clone() {
         return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
+    run.environment = environment::summary(parts, &run).await.unwrap_or_default();
+    let environment = AgentRun::environment.set(run.environment.clone());
+    think_of(parts, markers, run).await.map(|update| update.then(environment))
+}
+
+/// Asks the model for the next step of a run that goes on.
+async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
     if run.thinking.is_none()

@@ -8,6 +8,7 @@ use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, InvocationId, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
+use super::environment::EnvironmentPart;
 use super::hooks::HookPart;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
 
@@ -22,6 +23,8 @@ pub struct AgentParts {
     pub bundle: String,
     /// The instructions: those of the workspace and the agent's own, in their order.
     pub instructions: String,
+    /// Where it works, if it is told; `instructions` are those before it.
+    pub environment: Option<EnvironmentPart>,
     /// True if conversations that fill the window of the model are made shorter.
     pub compacts: bool,
     /// Approvals that all agents of the workspace need.
@@ -83,11 +86,11 @@ impl fmt::Debug for AgentParts {
 /// The model of an agent.
 #[derive(Clone)]
 pub struct ModelPart {
+    /// Reference by which agents name it, such as `workspace/NAME`.
+    pub reference: String,
     /// Asks it.
     pub provider: Arc<dyn ModelProvider>,
     /// Has it work in the background: the run then sleeps till it has an answer.
-    /// Reference by which agents name it, such as `workspace/NAME`.
-    pub reference: String,
     pub background: Option<Arc<dyn BackgroundProvider>>,
     /// Sampling.
     pub config: RuntimeConfig,

@@ -21,9 +21,13 @@ use self::hooks::RecordedHook;
 use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
+use super::environment::EnvironmentPart;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 use super::{HookPart, graph};
 use crate::workspace::AgentMode;
+
+/// Field of a state with what agents are told of the place where they work.
+const ENVIRONMENT: &str = "environment";
 
 /// The graph of `parts` on `material`, with the conversation as the run found it.
 ///
@@ -37,6 +41,7 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     let mut state = Map::from_iter([("messages".to_owned(), messages.into())]);
     // Of a run that another one asked for.
     state.extend(material.state.get(PARENT).map(|parent| (PARENT.to_owned(), parent.clone())));
+    state.extend(material.state.get(ENVIRONMENT).map(|told| (ENVIRONMENT.to_owned(), told.clone())));
     state.extend(past.compaction_before().map(|compaction| ("compaction".to_owned(), compaction.clone())));
     Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
 }
@@ -74,6 +79,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
+        environment: parts.environment.clone().map(|told| EnvironmentPart { place: None, ..told }),
         ..parts.clone()
     }
 }

@@ -21,6 +21,8 @@ state! {
         pub compact: bool,
         /// The action that this run runs; it does nothing else.
         pub action: Option<AskedAction>,
+        /// What agents are told of the place where they work, since the first step.
+        pub environment: String,
         /// The agent that runs.
         pub agent: String,
         /// The agent to which the run is handed over before its next step; empty when it stays.

@@ -5,6 +5,7 @@ use super::Workspace;
 use super::agent::AgentDefinition;
 use super::fields::{Fields, text_of};
 use super::problem::FileProblems;
+use super::settings::WorkspaceKind;
 use super::yaml::{Node, NodeValue};
 
 /// Bytes of memory that an agent is told.
@@ -35,6 +36,8 @@ pub enum Segment {
     Agent,
     /// `AGENTS.md`.
     ProjectAgentsMd,
+    /// A summary of the place where the agent works.
+    Environment,
 }
 
 impl Segment {
@@ -49,7 +52,7 @@ impl Segment {
         ("skills", None),
         ("agent_switches", None),
         ("subagents", None),
-        ("environment", None),
+        ("environment", Some(Self::Environment)),
     ];
 }
 
@@ -83,7 +86,13 @@ impl Prompts {
             if let Some(order) = order(&mut inner, problems) {
                 prompts.order = order;
             }
-            inner.without_effect("include_environment", "there is no summary of the environment yet", problems);
+            let is_told = inner.boolean("include_environment", problems);
+            let is_placed = prompts.order.contains(&Segment::Environment);
+            match is_told {
+                Some(true) if !is_placed => prompts.order.push(Segment::Environment),
+                Some(false) => prompts.order.retain(|segment| *segment != Segment::Environment),
+                Some(true) | None => {}
+            }
             inner.finish(problems);
         }
         fields.finish(problems);
@@ -153,9 +162,34 @@ fn order(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<Vec
 }
 
 impl Workspace {
-    /// The instructions of `agent`: the texts of the workspace and its own, in their order.
+    /// The instructions of `agent`: the texts of the workspace and its own, in their order, up to the summary of its
+    /// environment.
     pub fn instructions_of(&self, agent: &AgentDefinition) -> String {
+        let (before, behind) = self.segments();
+        let remembered = if behind.is_none() { self.remembered() } else { None };
+        self.composed(agent, before, remembered)
+    }
+
+    /// The instructions of `agent` behind the summary of its environment; `None` where it is told none. A `chat` workspace
+    /// has no environment.
+    pub fn instructions_behind(&self, agent: &AgentDefinition) -> Option<String> {
+        let (_, behind) = self.segments();
+        behind.map(|behind| self.composed(agent, behind, self.remembered()))
+    }
+
+    /// The segments before the summary of the environment, and those behind it.
+    fn segments(&self) -> (&[Segment], Option<&[Segment]>) {
+        let order = self.prompts.order.as_slice();
+        let at = order.iter().position(|segment| *segment == Segment::Environment);
+        match at.filter(|_| self.settings.kind == WorkspaceKind::Project).and_then(|at| order.split_at_checked(at)) {
+            Some((before, behind)) => (before, Some(behind)),
+            None => (order, None),
+        }
+    }
+
+    fn composed(&self, agent: &AgentDefinition, order: &[Segment], last: Option<String>) -> String {
         let text = |segment: &Segment| match segment {
+            Segment::Environment => None,
             Segment::Base => self.prompts.base.clone().or_else(|| self.settings.system_prompt.clone()),
             Segment::LlmOptimized => self.optimized(agent),
             Segment::Agent => Some(agent.prompt.clone()),
@@ -164,7 +198,7 @@ impl Workspace {
                 Some(format!("<project_instructions>\n{text}\n</project_instructions>"))
             }
         };
-        let texts = self.prompts.order.iter().filter_map(text).chain(self.remembered());
+        let texts = order.iter().filter_map(text).chain(last);
         texts.collect::<Vec<_>>().join("\n\n")
     }
 

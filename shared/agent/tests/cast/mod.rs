@@ -188,10 +188,11 @@ pub fn parts(
         name: "helper".to_owned(),
         bundle: workspace.digest.clone(),
         instructions: workspace.instructions_of(&workspace.agents["helper"]),
+        environment: None,
         approval: workspace.settings.approval.clone(),
         model: ModelPart {
-            provider: model,
             reference: "workspace/main".to_owned(),
+            provider: model,
             background: None,
             config: RuntimeConfig::default(),
             prices: Some(Prices { prompt: 1.0, completion: 2.0 }),

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{ActionDefinition, ToolSource};
+use crate::execution::ExecutionBackend;
 use crate::hook::{HookHandler, HookHandlerDefinition};
 use crate::{Map, Template};
 
@@ -93,6 +94,11 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
 
     /// The native tools over the files of the workspace; `None` where there is no place for them.
     fn native(&self) -> Option<Arc<dyn ToolSource>> {
+        None
+    }
+
+    /// The place where native tools and actions work; `None` where there is none.
+    fn place(&self) -> Option<Arc<dyn ExecutionBackend>> {
         None
     }
 

@@ -75,6 +75,30 @@ async fn agents_are_told_the_memory_of_their_workspace_where_the_settings_say_so
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn agents_are_told_where_they_work_where_the_prompts_say_so() {
+    let prompts = (".openharness/prompts.yaml", "compose: {include_environment: true}\n");
+    let project = Project::of(&[prompts, (".git/HEAD", "ref: refs/heads/main\n")]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[]);
+    wire.task(&task, &DONE).await;
+    let told = project.instructions();
+    let (_, environment) = told.split_once("<environment>\n").unwrap_or_else(|| panic!("{told}"));
+    let folder = project.path("").canonicalize().expect("a folder");
+    for line in [format!("folder: {}", folder.display()), "git: branch main".to_owned()] {
+        assert!(environment.lines().any(|told| told == line), "{line}: {environment}");
+    }
+    assert!(environment.starts_with("date: 2") && environment.contains(std::env::consts::OS), "{environment}");
+    drop(dormouse);
+    project.write(".openharness/settings.yaml", "{}\n");
+    project.write(".openharness/prompts.yaml", "{}\n");
+    let dormouse = project.serve();
+    let task = project.say(&dormouse, &[]);
+    Wire::of(&dormouse).task(&task, &DONE).await;
+    assert!(!project.instructions().contains("<environment>"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chat_workspace_stays_one() {
     let project = Project::of(&[(".openharness/settings.yaml", "kind: chat\n")]).await;
     let dormouse = project.serve();
