@@ -9,6 +9,7 @@ mod declared;
 mod definitions;
 mod demo;
 mod erase;
+mod export;
 mod grouped;
 mod inspect;
 mod keys;
@@ -44,6 +45,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use crate::audit::{AuditArgs, audit};
 use crate::declared::{data_of, declared};
 use crate::erase::{EraseCommand, erase};
+use crate::export::{ExportSessionArgs, export};
 use crate::grouped::grouped;
 use crate::inspect::{OperatorCommand, inspect};
 use crate::keys::{KeysCommand, keys};
@@ -100,6 +102,12 @@ enum Command {
     ClientCommand(ClientCommand),
     /// Show who did what over HTTP, where that is kept.
     Audit(AuditArgs),
+    /// Write a session whole, one JSON object in each line: the session, its tasks, messages, artifacts and events, as the
+    /// protocol tells them.
+    #[command(after_help = "Examples:\n  dormouse export session_01J… --out session.jsonl\n\n\
+        JSON: resources of the protocol, whose `object` says what they are; `content` of an artifact is its text, where the \
+        server has it. Exit code 4: there is no such session.")]
+    Export(ExportSessionArgs),
     /// Erase a session or a tenant with all that is stored of it, and say what was removed.
     #[command(subcommand)]
     Erase(EraseCommand),
@@ -216,6 +224,10 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         }),
         Command::Erase(ask) => quietly(async {
             let done = erase(ask, agents).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(error.exit_code(), &error))
+        }),
+        Command::Export(ask) => quietly(async {
+            let done = export(&ask).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Audit(ask) => quietly(async {

@@ -146,6 +146,13 @@ impl Client {
         self.insist(|| self.request(Method::GET, path).timeout(TIME_TO_ANSWER)).await
     }
 
+    /// Reads the text at `path`.
+    pub(crate) async fn read_text(&self, path: &str) -> Result<String, TalkError> {
+        let response = self.once(self.request(Method::GET, path).timeout(TIME_TO_ANSWER)).await?;
+        let status = response.status().as_u16();
+        response.text().await.map_err(|_| TalkError::Unreadable { status })
+    }
+
     /// Posts `body` to `path`, once however often it is sent.
     pub(crate) async fn write<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, TalkError> {
         let key = Uuid::new_v4().to_string();

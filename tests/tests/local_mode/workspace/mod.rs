@@ -4,6 +4,7 @@
 mod agents;
 mod bad_input;
 mod context;
+mod export;
 mod hooks;
 mod mirror;
 mod queue;
