@@ -37,6 +37,8 @@ const SIGNALS: i32 = 128;
 const LAST_SIGNAL: i32 = 64;
 /// Variables of this process that every command needs.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Variables with the root of the workspace, also under the name that commands written for the Open Agent Harness know.
+const ROOT: [&str; 2] = ["DORMOUSE_WORKSPACE_ROOT", "OPENHARNESS_WORKSPACE_ROOT"];
 /// Variables that change how programs are loaded: they are not for a declaration to set.
 const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"];
 /// Time for which output is waited for that may still be on its way when all processes have ended.
@@ -128,6 +130,7 @@ fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Resul
         shell.env(name, value.expose());
     }
     shell.env(MARK, confined.mark).env("PWD", &folder);
+    shell.envs(ROOT.map(|name| (name, &place.root)));
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // If this future is dropped before its processes are known; they are ended as a group otherwise.
     shell.process_group(0).kill_on_drop(true);

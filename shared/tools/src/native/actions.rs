@@ -27,7 +27,8 @@ const LONGEST_REFERENCE: usize = 500;
 /// The actions of a workspace.
 ///
 /// A command gets the input as JSON on its standard input and in `DORMOUSE_ACTION_INPUT`, its name in
-/// `DORMOUSE_ACTION_NAME`, a key that stays the same when the call is made again in `DORMOUSE_IDEMPOTENCY_KEY`, and where
+/// `DORMOUSE_ACTION_NAME`, the id of the run in `DORMOUSE_RUN_ID` (all three also under the names that begin with
+/// `OPENHARNESS`, for commands written for that), a key that stays the same when the call is made again in `DORMOUSE_IDEMPOTENCY_KEY`, and where
 /// outcomes may come later, their address in `DORMOUSE_CALLBACK_URL`. Status 0 is success; what it writes to its standard
 /// output is the outcome.
 ///
@@ -74,11 +75,15 @@ impl ActionTools {
             environment.push((name.clone(), value));
         }
         let mut add = |name: &str, value: &str| environment.push((name.to_owned(), value.into()));
-        add("DORMOUSE_ACTION_NAME", &action.name);
-        add("DORMOUSE_IDEMPOTENCY_KEY", &call.idempotency_key);
-        if input.len() <= LONGEST_VARIABLE {
-            add("DORMOUSE_ACTION_INPUT", input);
+        let run = call.idempotency_key.split('/').next().unwrap_or_default();
+        for family in ["DORMOUSE", "OPENHARNESS"] {
+            add(&format!("{family}_ACTION_NAME"), &action.name);
+            add(&format!("{family}_RUN_ID"), run);
+            if input.len() <= LONGEST_VARIABLE {
+                add(&format!("{family}_ACTION_INPUT"), input);
+            }
         }
+        add("DORMOUSE_IDEMPOTENCY_KEY", &call.idempotency_key);
         if let Some(callback) = &call.callback {
             add("DORMOUSE_CALLBACK_URL", &callback.url);
         }

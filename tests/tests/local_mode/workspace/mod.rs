@@ -35,7 +35,7 @@ const ADD: (&str, &str) = (
 );
 const ADD_SCRIPT: (&str, &str) = (
     ".openharness/actions/add/add.sh",
-    "#!/bin/sh\nread -r input\ntest \"$PLACE\" = \"$HOME\" && echo \"$DORMOUSE_ACTION_NAME got $input in $(basename \"$PWD\")\"\n",
+    "#!/bin/sh\nread -r input\ntest \"$PLACE\" = \"$HOME\" && test \"$OPENHARNESS_ACTION_INPUT\" = \"$input\" && test -n \"$OPENHARNESS_RUN_ID\" && test -f \"$OPENHARNESS_WORKSPACE_ROOT/AGENTS.md\" && echo \"$DORMOUSE_ACTION_NAME got $input in $(basename \"$PWD\")\"\n",
 );
 const SKILL: (&str, &str) =
     (".openharness/skills/review/SKILL.md", "---\ndescription: How to review\n---\nLook twice.\n");
