@@ -12,7 +12,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -73,6 +73,10 @@ bench-cost: ## Count what a suspended and resumed turn costs by the length of it
 bench-agent: ## Count and time what a step of an agent costs, by the length of its conversation: requests, units, our own time
 	@echo "building with optimisation (the first time takes some minutes)"
 	@$(CARGO) bench --quiet --profile release --package dormouse-tests --bench agent
+
+bench-workspace: ## Load a workspace of 50 agents, 200 skills and 100 actions: within 50 ms, and what did not change is not read again
+	@echo "building with optimisation (the first time takes some minutes)"
+	@$(CARGO) bench --quiet --profile release --package dormouse-tests --bench workspace
 
 bench-sleepers: ## Fill a store with SLEEPERS=100000 invocations: a resume and a sweep must cost what they cost among a thousand
 	@echo "building with optimisation (the first time takes some minutes)"

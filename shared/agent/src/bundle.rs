@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
-use crate::workspace::{FILE_LIMIT, FileContent, Files, MOST_FILES, counts, digest};
+use crate::workspace::{FILE_LIMIT, FileContent, Files, MOST_FILES, counted, digest, skill_folders};
 
 pub use archive::ARCHIVE_LIMIT;
 pub use store::{BundleStore, BundleStoreError, CurrentBundle, Publication, sound_workspace_name};
@@ -61,14 +61,39 @@ pub enum BundleError {
 }
 
 impl Bundle {
-    /// The bundle of the definitions among `files`; what is no definition is left out.
+    /// The bundle of the definitions among `files`; what is no definition is left out, and so is a file beside a skill that
+    /// is too large or could not be read.
     ///
     /// # Errors
     /// [`BundleError`] when there are none, too many, or one that could not be read.
     pub fn of(files: &Files) -> Result<Self, BundleError> {
+        let skills = skill_folders(files);
+        Self::without(files, |path| {
+            !path.ends_with("/SKILL.md") && skills.iter().any(|folder| path.starts_with(folder.as_str()))
+        })
+    }
+
+    /// The same without all that could not be read, as [`load`](crate::workspace::load) goes on without it; but not without
+    /// settings and hooks, which may forbid something.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_readable(files: &Files) -> Result<Self, BundleError> {
+        Self::without(files, |path| !path.starts_with(".openharness/hooks/") && path != ".openharness/settings.yaml")
+    }
+
+    /// The bundle without what could not be read and is spared.
+    fn without(files: &Files, is_spared: impl Fn(&str) -> bool) -> Result<Self, BundleError> {
         let mut kept = BTreeMap::new();
+        let counts = counted(files);
         for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
-            kept.insert(path.clone(), bytes_of(path, content)?);
+            match bytes_of(path, content) {
+                Ok(bytes) => {
+                    kept.insert(path.clone(), bytes);
+                }
+                Err(_) if is_spared(path) => {}
+                Err(refused) => return Err(refused),
+            }
         }
         Self::checked(kept)
     }
@@ -180,11 +205,13 @@ impl WorkspaceSource for Bundle {
         };
         let is_wanted = |path: &str| {
             let asked = limits.under.is_empty() || limits.under.iter().any(|folder| is_under(path, folder));
-            asked && path.matches('/').count() <= limits.depth
+            let spared = limits.except.iter().any(|folder| is_under(path, folder));
+            asked && !spared && path.matches('/').count() <= limits.depth
         };
         let found = self.files.iter().filter(|(path, _)| is_wanted(path));
-        let found: Vec<_> =
-            found.map(|(path, bytes)| WorkspaceFile { path: path.clone(), size: size_of(bytes) }).collect();
+        let found: Vec<_> = found
+            .map(|(path, bytes)| WorkspaceFile { path: path.clone(), size: size_of(bytes), version: None })
+            .collect();
         match found.len() > limits.files {
             true => {
                 let limit = u64::try_from(limits.files).unwrap_or(u64::MAX);

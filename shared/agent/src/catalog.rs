@@ -15,7 +15,7 @@ pub struct Catalog {
     pub default_agent: Option<String>,
     /// Agents, without hidden ones.
     pub agents: Vec<CatalogEntry>,
-    /// Models of the workspace.
+    /// Models of the workspace, and behind them those of the platform, as `platform/NAME`.
     pub models: Vec<CatalogEntry>,
     /// Servers of tools.
     pub tools: Vec<CatalogEntry>,
@@ -89,10 +89,15 @@ fn agents(workspace: &Workspace) -> Vec<CatalogEntry> {
 
 fn models(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Model;
-    let models = workspace.models.values();
+    let models = workspace.models.values().chain(workspace.platform_models.values());
     let models =
         models.map(|model| entry(workspace, kind, &model.name, format!("{} of {}", model.model, model.provider)));
-    models.chain(unread(workspace, kind, |name| workspace.models.contains_key(name))).collect()
+    let is_read = |name: &str| {
+        let of_platform =
+            name.strip_prefix("platform/").is_some_and(|name| workspace.platform_models.contains_key(name));
+        of_platform || workspace.models.contains_key(name)
+    };
+    models.chain(unread(workspace, kind, is_read)).collect()
 }
 
 fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {

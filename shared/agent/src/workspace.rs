@@ -44,13 +44,13 @@ pub use dormouse_ports::tool::{
 };
 pub use dormouse_ports::{Lookup, Template};
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
-pub use load::{FILE_LIMIT, FileContent, Files, load};
-pub(crate) use load::{counts, digest};
+pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM_MODELS, load};
+pub(crate) use load::{counted, digest, skill_folders};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
-pub use read::read;
+pub use read::{KnownFiles, read};
 pub use settings::{EngineSettings, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 
@@ -69,6 +69,8 @@ pub struct Workspace {
     pub agents: IndexMap<String, AgentDefinition>,
     /// Models by their names.
     pub models: IndexMap<String, ModelDefinition>,
+    /// Models of the platform by their names; `platform/NAME` refers to them.
+    pub platform_models: IndexMap<String, ModelDefinition>,
     /// Servers of tools by their names.
     pub tools: IndexMap<String, ToolDefinition>,
     /// Actions by their names.

@@ -81,12 +81,42 @@ fn what_is_too_large_or_cannot_be_read_is_named() {
     let large = refused(FileContent::TooLarge(FILE_LIMIT + 1));
     assert_eq!(large, format!("{AGENT}: the file has 262145 bytes, and may have 262144: shorten it"));
     assert!(refused(FileContent::Unreadable("it is locked".to_owned())).contains("it is locked"));
+    let skill = ".openharness/skills/draw/SKILL.md";
+    let mut all = sound();
+    all.insert(skill.to_owned(), FileContent::Bytes(b"Draw.".to_vec()));
+    let slim = bundle(&all);
+    all.insert(".openharness/skills/draw/assets/a.png".to_owned(), FileContent::TooLarge(FILE_LIMIT + 1));
+    assert_eq!(bundle(&all), slim, "a skill is kept without what is too large beside it");
+    all.insert(AGENT.to_owned(), FileContent::TooLarge(FILE_LIMIT + 1));
+    assert!(!Bundle::of_readable(&all).expect("the rest").files().contains_key(AGENT));
+    for guard in [".openharness/hooks/a.yaml", ".openharness/settings.yaml"] {
+        let mut all = all.clone();
+        all.insert(guard.to_owned(), FileContent::TooLarge(FILE_LIMIT + 1));
+        let refused = Bundle::of_readable(&all).expect_err("it may forbid something").to_string();
+        assert!(refused.starts_with(guard), "{refused}");
+    }
     assert_eq!(Bundle::of(&files(&[("src/main.rs", b"x")])), Err(BundleError::Empty));
     let mut many = Files::new();
     for number in 0..17 {
         many.insert(format!(".openharness/agents/a{number}.md"), FileContent::Bytes(vec![b'x'; 256 * 1024]));
     }
     assert_eq!(Bundle::of(&many), Err(BundleError::TooLarge(17 * 256 * 1024)));
+}
+
+#[test]
+fn folders_of_skills_that_the_settings_name_belong_to_it_and_nothing_else_does() {
+    let mut all = with(".openharness/settings.yaml", b"skill_dirs: [team]\n");
+    for path in ["team/draw/SKILL.md", "teams/x/SKILL.md"] {
+        all.insert(path.to_owned(), FileContent::Bytes(b"Draw.".to_vec()));
+    }
+    let bundle = bundle(&all);
+    let has = |path: &str| bundle.files().contains_key(path);
+    assert!(has("team/draw/SKILL.md") && !has("teams/x/SKILL.md"));
+    let bytes = bundle.to_bytes().expect("bytes");
+    let again = Bundle::from_bytes(&bytes, bundle.digest()).expect("the same");
+    assert_eq!(again, bundle);
+    let text = String::from_utf8(bytes).expect("text").replace("team/draw", "else/draw");
+    assert!(Bundle::from_bytes(text.as_bytes(), bundle.digest()).is_err());
 }
 
 #[test]

@@ -216,6 +216,63 @@ fn what_is_not_read_is_named() {
 }
 
 #[test]
+fn skills_are_read_from_the_folders_of_the_settings_and_the_first_one_counts() {
+    let settings = "models: {fast: workspace/small}\nskill_dirs: [./team/skills/, more]\n";
+    let skill = |text: &'static str| format!("---\ndescription: {text}\n---\nDo it.\n");
+    let own = skill("own");
+    let team = skill("of the team");
+    let more = skill("more");
+    let workspace = declared(&[
+        (SETTINGS, settings),
+        (".openharness/skills/review/SKILL.md", &own),
+        ("team/skills/review/SKILL.md", &team),
+        ("team/skills/deploy/SKILL.md", &team),
+        ("team/skills/deploy/scripts/a.sh", "echo"),
+        ("more/deploy/SKILL.md", &more),
+        ("more/test/SKILL.md", &more),
+        ("elsewhere/other/SKILL.md", &more),
+    ]);
+    let told: Vec<_> = workspace.skills.values().map(|one| (one.name.as_str(), one.description.as_str())).collect();
+    assert_eq!(told, [("review", "own"), ("deploy", "of the team"), ("test", "more")]);
+    assert_eq!(workspace.skills["deploy"].resources.keys().collect::<Vec<_>>(), ["scripts/a.sh"]);
+    assert!(workspace.is_sound(), "{:#?}", lines(&workspace));
+    let shadowed = "more/deploy/SKILL.md: warning: the skill `deploy` is left out: that of team/skills/deploy/SKILL.md";
+    assert!(lines(&workspace).iter().any(|line| line.starts_with(shadowed)), "{:#?}", lines(&workspace));
+    for (written, told) in [
+        ("../skills", "leads out of the workspace"),
+        ("/etc", "leads out of the workspace"),
+        (".", "is the workspace itself"),
+        (".openharness/agents", "belongs to the workspace"),
+        ("nothing", "there is no skill in `nothing`"),
+    ] {
+        let settings = format!("models: {{fast: workspace/small}}\nskill_dirs: [{written}]\n");
+        let found = lines(&declared(&[(SETTINGS, &settings)]));
+        assert!(found.iter().any(|line| line.starts_with(SETTINGS) && line.contains(told)), "{written}: {found:#?}");
+    }
+}
+
+#[test]
+fn models_of_the_platform_have_names_of_their_own() {
+    let platform_models = (".openharness/platform/models/all.yaml", "small:\n  provider: openai\n  name: theirs\n");
+    let settings = (SETTINGS, "models: {fast: workspace/small, theirs: platform/small}\n");
+    let agent = |model: &str| format!("---\nmodel: {model}\n---\nHi\n");
+    for (model, name) in [("fast", "tiny"), ("theirs", "theirs"), ("platform/small", "theirs")] {
+        let workspace = declared(&[platform_models, settings, (AGENT, &agent(model))]);
+        assert_eq!(lines(&workspace), [] as [&str; 0], "{model}");
+        let resolved = workspace.model_of(workspace.default_agent().expect("an agent")).expect("a model");
+        assert_eq!(workspace.model(&resolved.reference).expect("a definition").model, name, "{model}");
+        let listed: Vec<_> = catalog(&workspace, &platform()).models.into_iter().map(|one| one.name).collect();
+        assert_eq!(listed, ["small", "platform/small"]);
+    }
+    let missing = declared(&[platform_models, settings, (AGENT, &agent("platform/smal"))]);
+    let told = "the platform has no model `smal`: did you mean `small`?";
+    assert!(lines(&missing).iter().any(|line| line.contains(told)), "{:#?}", lines(&missing));
+    let broken = (".openharness/platform/models/all.yaml", "small:\n  provider: openai\n");
+    let workspace = declared(&[broken, settings, (AGENT, &agent("fast"))]);
+    assert!(workspace.default_agent().is_some(), "a model of the platform takes none of the workspace along");
+}
+
+#[test]
 fn the_digest_is_that_of_the_definitions() {
     let digest = |list: &[(&str, &str)]| load(&files(list), &platform()).digest;
     let mut all = sound();
@@ -327,6 +384,20 @@ fn instructions_are_composed_in_their_order() {
     let expected =
         "<project_instructions>\nBe kind.\n\n</project_instructions>\n\nHelp with the docs.\n\nFast.\n\nBase.";
     assert_eq!(workspace.instructions_of(agent), expected);
+    let surrounded = declared(&[(place, "base: B.\ncompose: {order: [agent, environment, base]}\n")]);
+    let agent = surrounded.default_agent().expect("an agent");
+    assert_eq!(surrounded.instructions_of(agent), "Help with the docs.");
+    assert_eq!(surrounded.instructions_behind(agent).as_deref(), Some("B."));
+    let told = |prompts: &'static str, settings: &'static str| {
+        let workspace = declared(&[(place, prompts), (SETTINGS, settings)]);
+        workspace.instructions_behind(workspace.default_agent().expect("an agent"))
+    };
+    let aliases = "models: {fast: workspace/small}\n";
+    assert_eq!(told("compose: {include_environment: true}\n", aliases).as_deref(), Some(""), "at the end");
+    assert_eq!(told("base: B.\n", aliases), None);
+    assert_eq!(told("compose: {order: [environment], include_environment: false}\n", aliases), None);
+    let chat = "kind: chat\nmodels: {fast: workspace/small}\n";
+    assert_eq!(told("compose: {include_environment: true}\n", chat), None, "who only talks works nowhere");
     let provider = declared(&[(place, "llm_optimized: {providers: {openai-compatible: Provider.}}\n")]);
     let told = provider.instructions_of(provider.default_agent().expect("an agent"));
     assert!(told.starts_with("Provider.\n\nHelp with the docs."), "{told}");

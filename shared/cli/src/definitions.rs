@@ -9,7 +9,7 @@ use dormouse_declared::Refresh;
 use dormouse_ports::WorkspaceError;
 use tokio::sync::Mutex;
 
-use crate::workspace::{definitions, platform};
+use crate::workspace::{FolderFiles, platform};
 
 /// Name under which the definitions of the one folder that is served are kept.
 pub(crate) const NAME: &str = "workspace";
@@ -20,7 +20,7 @@ pub(crate) struct WorkspaceDefinitions {
     folder: PathBuf,
     store: BundleStore,
     /// Held while one caller reads and keeps: two would overtake each other.
-    keeping: Mutex<()>,
+    known: Mutex<FolderFiles>,
 }
 
 /// Reason for which the definitions stay as they were.
@@ -39,12 +39,12 @@ enum NotKept {
 impl WorkspaceDefinitions {
     /// Those of `folder`, in `store`.
     pub(crate) fn new(folder: PathBuf, store: BundleStore) -> Self {
-        Self { folder, store, keeping: Mutex::default() }
+        Self { folder, store, known: Mutex::default() }
     }
 
-    async fn keep(&self, name: &str) -> Result<(), NotKept> {
-        let files = definitions(&self.folder).await?;
-        let bundle = Bundle::of(&files)?;
+    async fn keep(&self, name: &str, known: &mut FolderFiles) -> Result<(), NotKept> {
+        let files = known.read(&self.folder).await?;
+        let bundle = Bundle::of_readable(&files)?;
         let current = self.store.current(name).await?;
         if current.as_ref().is_some_and(|current| current.digest == bundle.digest()) {
             return Ok(());
@@ -66,8 +66,8 @@ impl WorkspaceDefinitions {
 #[async_trait]
 impl Refresh for WorkspaceDefinitions {
     async fn refresh(&self, workspace: &str) {
-        let _keeping = self.keeping.lock().await;
-        if let Err(reason) = self.keep(workspace).await {
+        let mut known = self.known.lock().await;
+        if let Err(reason) = self.keep(workspace, &mut known).await {
             tracing::warn!(folder = %self.folder.display(), %reason, "the definitions that were read last stay in use");
         }
     }

@@ -9,7 +9,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Make and run agents", &["dev", "new", "workspace", "chat", "infra", "serve"]),
     ("Give tasks and answers", &["send", "tail", "approve", "deny", "answer"]),
     ("See what sleeps, and mend it", &["pending", "show", "signal", "cancel", "retry", "doctor", "migrate", "letters"]),
-    ("Prove, repeat and keep", &["receipts", "replay", "audit", "mirror"]),
+    ("Prove, repeat and keep", &["receipts", "replay", "audit", "export", "mirror"]),
     ("Administer", &["keys", "erase"]),
 ];
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_agent::workspace::{Files, Platform, Severity, Workspace, load, read};
+use dormouse_agent::workspace::{Files, KnownFiles, PLATFORM_MODELS, Platform, Severity, Workspace, load};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
@@ -55,26 +55,45 @@ pub(crate) fn platform() -> Platform {
     Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: true }
 }
 
-/// The variable with a folder of agents that are in every workspace.
+/// The variable with a folder of agents and models that are in every workspace.
 const PLATFORM: &str = "DORMOUSE_PLATFORM";
 /// The agents in it.
 const AGENTS: &str = ".openharness/agents/";
+/// The models in it.
+const MODELS: &str = ".openharness/models/";
 
 /// Loads the definitions of `folder`.
 pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
     Ok(load(&definitions(folder).await?, &platform()))
 }
 
-/// The files of `folder`, and each agent of the platform with a name that it does not have.
+/// The files of `folder`, each agent of the platform with a name that it does not have, and the models of the platform.
 pub(crate) async fn definitions(folder: &Path) -> Result<Files, WorkspaceError> {
-    let mut files = read(&WorkspaceFolder::open(folder)?).await?;
-    let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };
-    for (path, content) in read(&WorkspaceFolder::open(Path::new(&platform))?).await? {
-        if path.starts_with(AGENTS) {
-            files.entry(path).or_insert(content);
+    FolderFiles::default().read(folder).await
+}
+
+/// The files of a workspace and of the platform as they were read last.
+#[derive(Debug, Default)]
+pub(crate) struct FolderFiles {
+    own: KnownFiles,
+    platform: KnownFiles,
+}
+
+impl FolderFiles {
+    /// As [`definitions`], always of the same folder: what has not changed is not read again.
+    pub(crate) async fn read(&mut self, folder: &Path) -> Result<Files, WorkspaceError> {
+        let mut files = self.own.read(&WorkspaceFolder::open(folder)?).await?;
+        files.retain(|path, _| !path.starts_with(PLATFORM_MODELS));
+        let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };
+        for (path, content) in self.platform.read(&WorkspaceFolder::open(Path::new(&platform))?).await? {
+            if path.starts_with(AGENTS) {
+                files.entry(path).or_insert(content);
+            } else if let Some(name) = path.strip_prefix(MODELS) {
+                files.insert(format!("{PLATFORM_MODELS}{name}"), content);
+            }
         }
+        Ok(files)
     }
-    Ok(files)
 }
 
 /// Executes `asked`.

@@ -24,7 +24,7 @@ pub(crate) async fn part(
     ports: &DeclaredPorts,
 ) -> Result<ModelPart, String> {
     let resolved = workspace.model_of(agent)?;
-    let Some(definition) = workspace.workspace_model(&resolved.reference) else {
+    let Some(definition) = workspace.model(&resolved.reference) else {
         return Err(format!("there is no model `{}` here", resolved.reference));
     };
     let setup = setup(definition, ports).await?;

@@ -1,8 +1,10 @@
 //! A folder as the source of a workspace's definitions.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
@@ -49,7 +51,7 @@ impl WorkspaceFolder {
             if metadata.is_dir() && depth < walk.limits.depth {
                 self.walk(&path, depth + 1, walk)?;
             } else if metadata.is_file() {
-                walk.add(WorkspaceFile { path: relative, size: metadata.len() })?;
+                walk.add(WorkspaceFile { path: relative, size: metadata.len(), version: version(&metadata) })?;
             }
         }
         Ok(())
@@ -85,8 +87,9 @@ impl FolderWalk<'_> {
         let is_inside = |path: &str, folder: &str| {
             path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.limits.under.is_empty()
-            || self.limits.under.iter().any(|under| is_inside(path, under) || is_inside(under, path))
+        let is_asked = self.limits.under.is_empty()
+            || self.limits.under.iter().any(|under| is_inside(path, under) || is_inside(under, path));
+        is_asked && !self.limits.except.iter().any(|folder| is_inside(path, folder))
     }
 
     fn add(&mut self, file: WorkspaceFile) -> Result<(), WorkspaceError> {
@@ -97,6 +100,16 @@ impl FolderWalk<'_> {
         self.found.push(file);
         Ok(())
     }
+}
+
+/// A file that was changed just now may be changed again within the same tick of the clock of its file system.
+const TICK: Duration = Duration::from_secs(2);
+
+/// The content of a file, as far as its file system tells.
+fn version(metadata: &Metadata) -> Option<String> {
+    let age = metadata.modified().ok()?.elapsed().ok()?;
+    let stamps = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+    (age >= TICK).then(|| format!("{}-{}-{stamps:?}", metadata.ino(), metadata.len()))
 }
 
 fn failed(error: &io::Error, what: &str) -> WorkspaceError {
@@ -134,6 +147,7 @@ impl WorkspaceSource for WorkspaceFolder {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -143,6 +157,8 @@ mod tests {
         let root = place.path().join("workspace");
         fs::create_dir_all(root.join(".openharness/agents")).expect("folders");
         fs::create_dir_all(root.join("src")).expect("a folder");
+        fs::create_dir_all(root.join(".openharness/data/runs")).expect("folders");
+        fs::write(root.join(".openharness/data/runs/one"), "a run").expect("a file");
         fs::write(root.join("AGENTS.md"), "rules").expect("a file");
         fs::write(root.join(".openharness/agents/a.md"), "agent").expect("a file");
         fs::write(root.join("src/main.rs"), "code").expect("a file");
@@ -151,10 +167,12 @@ mod tests {
         symlink(root.join("AGENTS.md"), root.join(".openharness/agents/c.md")).expect("a link");
         let folder = WorkspaceFolder::open(&root).expect("it is there");
         let under = vec!["AGENTS.md".to_owned(), ".openharness".to_owned()];
-        let listed = folder.list(&ListLimits { under: under.clone(), files: 10, depth: 4 }).await.expect("a list");
+        let limits =
+            |files| ListLimits { under: under.clone(), except: vec![".openharness/data".to_owned()], files, depth: 4 };
+        let listed = folder.list(&limits(10)).await.expect("a list");
         let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, [".openharness/agents/a.md", ".openharness/agents/c.md", "AGENTS.md"]);
-        let few = folder.list(&ListLimits { under, files: 2, depth: 4 }).await;
+        let few = folder.list(&limits(2)).await;
         assert!(matches!(few, Err(WorkspaceError::TooLarge { .. })), "{few:?}");
         assert_eq!(folder.read("AGENTS.md", 5).await.expect("its content"), b"rules");
         assert!(matches!(folder.read("AGENTS.md", 4).await, Err(WorkspaceError::TooLarge { .. })));
@@ -163,5 +181,23 @@ mod tests {
             assert!(matches!(refused, Err(WorkspaceError::InvalidPath(_))), "{outside}: {refused:?}");
         }
         assert!(matches!(folder.read("nothing", 100).await, Err(WorkspaceError::NotFound(_))));
+    }
+
+    #[tokio::test]
+    async fn a_file_has_a_version_when_it_has_lain_there_for_a_while_and_another_one_when_it_is_written() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = WorkspaceFolder::open(place.path()).expect("it is there");
+        let written = async |text: &str, ago: u64| {
+            let path = place.path().join("AGENTS.md");
+            fs::write(&path, text).expect("a file");
+            let file = File::options().write(true).open(&path).expect("the file");
+            file.set_modified(SystemTime::now() - Duration::from_secs(ago)).expect("a time");
+            let limits = ListLimits { under: Vec::new(), except: Vec::new(), files: 10, depth: 4 };
+            folder.list(&limits).await.expect("a list").remove(0).version
+        };
+        assert_eq!(written("one", 0).await, None, "it may be written again within the same tick");
+        let first = written("one", 60).await;
+        let again = written("two", 60).await;
+        assert!(first.is_some() && again.is_some() && first != again, "{first:?} {again:?}");
     }
 }

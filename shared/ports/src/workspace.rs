@@ -27,6 +27,8 @@ pub trait WorkspaceSource: fmt::Debug + Send + Sync {
 pub struct ListLimits {
     /// Only files with a path that is one of these or stands in a folder of that name; all files when empty.
     pub under: Vec<String>,
+    /// But none that stands in a folder of one of these names.
+    pub except: Vec<String>,
     /// The most files that are returned.
     pub files: usize,
     /// The most folders between the root and a file.
@@ -40,6 +42,8 @@ pub struct WorkspaceFile {
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
+    /// Tells contents apart: a file that was read under this version need not be read again. `None` where that is not known.
+    pub version: Option<String>,
 }
 
 /// Error of reading a bundle.

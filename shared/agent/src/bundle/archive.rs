@@ -9,7 +9,7 @@ use dormouse_json::Bounds;
 use serde::{Deserialize, Serialize};
 
 use super::{Bundle, BundleError, size_of};
-use crate::workspace::{FILE_LIMIT, MOST_FILES, counts};
+use crate::workspace::{FILE_LIMIT, MOST_FILES, counted};
 
 /// Bytes of an archive: the content of a bundle with what JSON adds.
 pub const ARCHIVE_LIMIT: u64 = 12 * 1024 * 1024;
@@ -70,6 +70,10 @@ impl Bundle {
             }
         }
         let bundle = Self::checked(files)?;
+        let counts = counted(&bundle.files());
+        if let Some(path) = bundle.files.keys().find(|path| !counts(path)) {
+            return Err(no_definition(path));
+        }
         match bundle.digest == name {
             true => Ok(bundle),
             false => Err(BundleError::Changed { name: name.to_owned(), found: bundle.digest }),
@@ -85,12 +89,16 @@ fn archived(path: &str, bytes: &[u8]) -> ArchivedFile {
     }
 }
 
+fn no_definition(path: &str) -> BundleError {
+    BundleError::Malformed(format!("{path:?} is no path of a definition"))
+}
+
 fn content(file: ArchivedFile) -> Result<Vec<u8>, BundleError> {
     let ArchivedFile { path, text, base64 } = file;
     let malformed = |what: &str| BundleError::Malformed(format!("{path:?} {what}"));
     let is_plain = path.split('/').all(|part| !["", ".", ".."].contains(&part));
-    if !is_plain || !counts(&path) {
-        return Err(malformed("is no path of a definition"));
+    if !is_plain {
+        return Err(no_definition(&path));
     }
     let bytes = match (text, base64) {
         (Some(text), None) => text.into_bytes(),

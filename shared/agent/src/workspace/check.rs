@@ -40,15 +40,16 @@ impl Workspace {
         if let Some(choice) = alias {
             return self.resolve(choice);
         }
-        match self.models.keys().next() {
-            Some(name) if self.models.len() == 1 => {
-                Ok(ResolvedModel { reference: format!("workspace/{name}"), config: RuntimeConfig::default() })
-            }
-            Some(_) => {
+        let own = self.models.keys().map(|name| format!("workspace/{name}"));
+        let others = self.platform_models.keys().filter(|_| self.models.is_empty());
+        let mut all = own.chain(others.map(|name| format!("platform/{name}")));
+        match (all.next(), all.next()) {
+            (Some(reference), None) => Ok(ResolvedModel { reference, config: RuntimeConfig::default() }),
+            (Some(_), Some(_)) => {
                 Err("it names no model, and there are several: set `model`, or the alias `default` in the settings"
                     .to_owned())
             }
-            None => {
+            (None, _) => {
                 Err("there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned())
             }
         }
@@ -77,11 +78,13 @@ impl Workspace {
         Err(format!("there is no model `{name}`{guess}"))
     }
 
-    /// The definition of `workspace/NAME`, if it is enabled.
-    pub fn workspace_model(&self, reference: &str) -> Option<&ModelDefinition> {
-        let name = reference.strip_prefix("workspace/")?;
-        let model = self.models.get(name)?;
-        (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, name))).then_some(model)
+    /// The definition of `workspace/NAME` or `platform/NAME`, if it is enabled.
+    pub fn model(&self, reference: &str) -> Option<&ModelDefinition> {
+        let model = match reference.strip_prefix("platform/") {
+            Some(name) => self.platform_models.get(name)?,
+            None => self.models.get(reference.strip_prefix("workspace/")?)?,
+        };
+        (!self.disabled.contains(&DefinitionName::new(DefinitionKind::Model, &model.name))).then_some(model)
     }
 }
 
@@ -129,9 +132,13 @@ fn model(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) ->
         };
     }
     let name = reference.strip_prefix("platform/").unwrap_or(reference);
+    if broken(reference) {
+        return Err(format!("its model `{reference}` is disabled: whoever runs the platform has to mend it"));
+    }
+    let own = &workspace.platform_models;
     match &platform.models {
-        Some(models) if !models.iter().any(|model| model == name) => {
-            let guess = guess(name, &mut models.iter().map(String::as_str));
+        Some(models) if !models.iter().any(|model| model == name) && !own.contains_key(name) => {
+            let guess = guess(name, &mut models.iter().chain(own.keys()).map(String::as_str));
             Err(format!("the platform has no model `{name}`{guess}"))
         }
         Some(_) | None => Ok(()),

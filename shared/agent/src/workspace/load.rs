@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
 use super::action;
@@ -27,10 +28,14 @@ const INSTRUCTIONS: &str = "AGENTS.md";
 const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
+/// Models of the platform, which whoever reads a workspace puts there.
+pub const PLATFORM_MODELS: &str = ".openharness/platform/models/";
 const ACTIONS: &str = ".openharness/actions/";
 const SKILLS: &str = ".openharness/skills/";
 const MEMORY: &str = ".openharness/memory/";
 const HOOKS: &str = ".openharness/hooks/";
+/// The field of the settings that names further folders of skills.
+const SKILL_DIRS: &[u8] = b"skill_dirs";
 const PROMPTS: &str = ".openharness/prompts.yaml";
 const TOOLS: &str = ".openharness/tools/settings.yaml";
 
@@ -195,17 +200,26 @@ impl<'f> Loader<'f> {
     }
 
     fn models(&mut self) {
-        for (path, _) in self.inside(MODELS, &[".yaml", ".yml"]) {
+        self.workspace.models = self.models_in(MODELS, "");
+        self.workspace.platform_models = self.models_in(PLATFORM_MODELS, "platform/");
+    }
+
+    /// The models of a folder, whose names begin with `space` where they are told.
+    fn models_in(&mut self, folder: &'static str, space: &str) -> IndexMap<String, ModelDefinition> {
+        let mut models: IndexMap<String, ModelDefinition> = IndexMap::new();
+        for (path, _) in self.inside(folder, &[".yaml", ".yml"]) {
             let mut problems = FileProblems::new(path);
             for entry in self.entries(path, "models by their names", &mut problems) {
-                let first = self.workspace.models.get(&entry.key).map(|first| first.file.as_str());
+                let first = models.get(&entry.key).map(|first| first.file.as_str());
                 if problems.is_first((DefinitionKind::Model, "model"), &entry.key, Some(entry.line), first) {
-                    let model = ModelDefinition::read(&entry.key, path, &entry.value, &mut problems);
-                    self.workspace.models.extend(model.map(|model| (entry.key.clone(), model)));
+                    let name = format!("{space}{}", entry.key);
+                    let model = ModelDefinition::read(&name, path, &entry.value, &mut problems);
+                    models.extend(model.map(|model| (entry.key.clone(), model)));
                 }
             }
             self.keep(problems);
         }
+        models
     }
 
     fn tools(&mut self) {
@@ -236,21 +250,45 @@ impl<'f> Loader<'f> {
         }
     }
 
+    /// Those of `.openharness/skills`, and behind them those of the folders that the settings name.
     fn skills(&mut self) {
-        for (path, folder, place) in self.folders(SKILLS, "SKILL.md") {
+        self.skills_in(SKILLS);
+        for folder in self.workspace.settings.skill_dirs.clone() {
+            let before = self.workspace.skills.len();
+            let root = format!("{folder}/");
+            let found = self.skills_in(&root);
+            if found == 0 && self.workspace.skills.len() == before {
+                let message = format!("there is no skill in `{folder}` of `skill_dirs`");
+                self.workspace.warn(SETTINGS, None, message);
+            }
+        }
+    }
+
+    /// Reads the skills of the folder `root`; gives how many it has.
+    fn skills_in(&mut self, root: &str) -> usize {
+        let folders = self.folders(root, "SKILL.md");
+        for &(path, folder, place) in &folders {
             let mut problems = FileProblems::new(path);
             problems.about(DefinitionName::new(DefinitionKind::Skill, folder));
             let text = self.text(path, &mut problems);
             let skill = text.and_then(|text| SkillDefinition::read(folder, path, text, &mut problems));
             if let Some(mut skill) = skill {
                 let first = self.workspace.skills.get(&skill.name).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, None, first) {
-                    skill.resources = Arc::new(self.beside(path, place, &mut problems));
-                    self.workspace.skills.insert(skill.name.clone(), skill);
+                match first.filter(|first| !first.starts_with(root)) {
+                    Some(first) => problems.warning(
+                        None,
+                        format!("the skill `{}` is left out: that of {first} comes before it", skill.name),
+                    ),
+                    None if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, None, first) => {
+                        skill.resources = Arc::new(self.beside(path, place, &mut problems));
+                        self.workspace.skills.insert(skill.name.clone(), skill);
+                    }
+                    None => {}
                 }
             }
             self.keep(problems);
         }
+        folders.len()
     }
 
     /// A hook that cannot be read may have forbidden anything: then a person is asked.
@@ -275,7 +313,7 @@ impl<'f> Loader<'f> {
     }
 
     /// The files called `name` right inside of folders of `parent`: path, name of the folder, and its path with a slash.
-    fn folders(&self, parent: &'static str, name: &'static str) -> Vec<(&'f str, &'f str, &'f str)> {
+    fn folders(&self, parent: &str, name: &'static str) -> Vec<(&'f str, &'f str, &'f str)> {
         let named = |path: &'f str| {
             let folder = path.strip_prefix(parent)?.strip_suffix(name)?.strip_suffix('/')?;
             (!folder.contains('/')).then_some((path, folder, &path[..path.len() - name.len()]))
@@ -335,6 +373,7 @@ impl<'f> Loader<'f> {
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
                     "agents" | "models" | "tools" | "actions" | "skills" | "hooks" | "settings.yaml"
                     | "prompts.yaml" | "prompts" | "memory" | "data" | "state" => {}
+                    "platform" if path.starts_with(PLATFORM_MODELS) => {}
                     part => self.stray(path, part),
                 }
             } else if path != INSTRUCTIONS && path.eq_ignore_ascii_case(INSTRUCTIONS) {
@@ -367,6 +406,7 @@ fn sound_name(name: &str) -> Result<(), String> {
 /// SHA-256 over the files in the order of their paths, each with the length of its path and content before it.
 pub(crate) fn digest(files: &Files) -> String {
     let mut hash = Sha256::new();
+    let counts = counted(files);
     for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
         let bytes = match content {
             FileContent::Bytes(bytes) => bytes.as_slice(),
@@ -380,12 +420,31 @@ pub(crate) fn digest(files: &Files) -> String {
     hex::encode(hash.finalize())
 }
 
-/// True for a file of definitions, and not of a run's own data.
-pub(crate) fn counts(path: &str) -> bool {
-    path == INSTRUCTIONS
-        || path
-            .strip_prefix(".openharness/")
-            .is_some_and(|inside| !inside.starts_with("data/") && !inside.starts_with("state/"))
+/// Tells files of definitions from others, and from a run's own data.
+pub(crate) fn counted(files: &Files) -> impl Fn(&str) -> bool + use<> {
+    let skills = skill_folders(files);
+    move |path| match path.strip_prefix(".openharness/") {
+        Some(inside) => !inside.starts_with("data/") && !inside.starts_with("state/"),
+        None => path == INSTRUCTIONS || skills.iter().any(|folder| path.starts_with(folder)),
+    }
+}
+
+/// All folders of skills, each with a slash behind it.
+pub(crate) fn skill_folders(files: &Files) -> Vec<String> {
+    let named = skill_dirs(files).into_iter().map(|folder| format!("{folder}/"));
+    std::iter::once(SKILLS.to_owned()).chain(named).collect()
+}
+
+/// The folders of skills that the settings among `files` name.
+pub(crate) fn skill_dirs(files: &Files) -> Vec<String> {
+    let named = |bytes: &[u8]| bytes.windows(SKILL_DIRS.len()).any(|part| part == SKILL_DIRS);
+    match files.get(SETTINGS) {
+        Some(FileContent::Bytes(bytes)) if named(bytes) => {}
+        Some(_) | None => return Vec::new(),
+    }
+    let mut loader = Loader { files, workspace: Workspace::default() };
+    loader.settings();
+    loader.workspace.settings.skill_dirs
 }
 
 impl Workspace {

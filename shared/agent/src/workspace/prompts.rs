@@ -225,7 +225,7 @@ impl Workspace {
         let alias = agent.model.as_ref().map(|choice| choice.reference.as_str());
         let named = alias.into_iter().chain([model.reference.as_str()]);
         let named = named.filter_map(|name| self.prompts.models.get(name)).next();
-        let provider = || self.prompts.providers.get(&self.workspace_model(&model.reference)?.provider);
+        let provider = || self.prompts.providers.get(&self.model(&model.reference)?.provider);
         named.or_else(provider).cloned()
     }
 }

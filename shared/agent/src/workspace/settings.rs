@@ -16,6 +16,8 @@ pub struct Settings {
     pub default_agent: Option<String>,
     /// Aliases of models.
     pub models: IndexMap<String, ModelChoice>,
+    /// Folders with skills beside `.openharness/skills`, by their paths from the root; the first that has a skill counts.
+    pub skill_dirs: Vec<String>,
     /// Text that stands before all others.
     pub system_prompt: Option<String>,
     /// Calls of all agents that wait for a person.
@@ -106,18 +108,46 @@ impl Settings {
             kind,
             default_agent: fields.text("default_agent", problems),
             models: aliases(&mut fields, problems),
+            skill_dirs: skill_dirs(&mut fields, problems),
             system_prompt: fields.text("system_prompt", problems),
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
             engine: fields.get("engine").map(|node| EngineSettings::read(node, problems)).unwrap_or_default(),
             history_mirror_enabled: fields.boolean("history_mirror_enabled", problems),
             default_agent_line,
         };
-        fields.without_effect("skill_dirs", "skills are read from `.openharness/skills` only", problems);
         fields.without_effect("imports", "nothing is imported when a workspace runs", problems);
         fields.without_effect("runtime", "a template leaves no trace", problems);
         fields.finish(problems);
         settings
     }
+}
+
+/// The most folders of skills.
+const MOST_SKILL_DIRS: usize = 16;
+
+/// The folders, without what is no folder of skills inside of the workspace.
+fn skill_dirs(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Vec<String> {
+    let line = fields.get("skill_dirs").map(|node| node.line);
+    let mut found = Vec::new();
+    for written in fields.texts("skill_dirs", problems).unwrap_or_default() {
+        let parts: Vec<&str> = written.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let leads_out = written.starts_with('/') || written.starts_with('~') || parts.contains(&"..");
+        let message = match parts.first() {
+            _ if leads_out => "leads out of the workspace",
+            None => "is the workspace itself",
+            Some(&".openharness") if parts.get(1) != Some(&"skills") => "belongs to the workspace",
+            Some(_) if found.len() == MOST_SKILL_DIRS => "is one too many",
+            Some(_) => {
+                let path = parts.join("/");
+                if path != ".openharness/skills" && !found.contains(&path) {
+                    found.push(path);
+                }
+                continue;
+            }
+        };
+        problems.error(line, format!("`{written}` of `skill_dirs` {message}: name a folder of skills inside of it"));
+    }
+    found
 }
 
 fn policy(node: &Node, problems: &mut FileProblems<'_>) -> ApprovalPolicy {

@@ -80,6 +80,11 @@ fn agents_of_a_platform_are_merged_one_by_one_and_the_workspace_wins() {
     made("reviewer", &platform);
     let mine = "---\ndescription: Ours.\nmodel: default\n---\nOurs.\n";
     fs::write(workspace.join(".openharness/agents/explainer.md"), mine).expect("a file");
+    fs::create_dir_all(platform.join(".openharness/models")).expect("a folder");
+    let large = "large:\n  provider: openai\n  name: gpt-large\n  key: ${env.OPENAI_API_KEY}\n";
+    fs::write(platform.join(".openharness/models/large.yaml"), large).expect("a file");
+    let other = "---\ndescription: Asks the model of the platform.\nmodel: platform/large\n---\nAsk.\n";
+    fs::write(workspace.join(".openharness/agents/other.md"), other).expect("a file");
     let shown =
         program().args(["workspace", "show", "--json"]).arg(&workspace).env("DORMOUSE_PLATFORM", &platform).output();
     let shown: Value = serde_json::from_slice(&shown.expect("it runs").stdout).expect("one JSON document");
@@ -90,6 +95,10 @@ fn agents_of_a_platform_are_merged_one_by_one_and_the_workspace_wins() {
     };
     assert_eq!(told("explainer"), "Ours.", "the workspace wins");
     assert!(told("reviewer").starts_with("Reviews changes") && told("assistant").starts_with("Answers"), "one by one");
+    let models = shown["models"].as_array().expect("models");
+    assert!(models.iter().any(|model| model["name"] == "platform/large" && model["enabled"] == true), "{shown}");
+    let agents = shown["agents"].as_array().expect("agents");
+    assert!(agents.iter().any(|agent| agent["name"] == "other" && agent["enabled"] == true), "{shown}");
     let alone = program().args(["workspace", "show", "--json"]).arg(&workspace).output().expect("it runs");
     assert!(!String::from_utf8_lossy(&alone.stdout).contains("reviewer"));
 }
