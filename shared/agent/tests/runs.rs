@@ -8,7 +8,7 @@ use std::time::Duration;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
-use dormouse_agent::graph::{self, AgentParts};
+use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{CompletionRequest, ModelError, ModelErrorCategory};
 use dormouse_ports::tool::{Effect, InputRequest, Pending, ToolError, ToolOutput, ToolReply};
 
@@ -210,6 +210,24 @@ fn mistakes_of_a_model_go_back_to_it() {
     assert!(told[2].contains("there are `send`, `look`"), "{told:?}");
     assert!(told[3].contains("\"to\" is a required property"), "{told:?}");
     assert_eq!(tools.made(), []);
+}
+
+#[test]
+fn of_two_tools_of_one_name_the_first_counts() {
+    let named = |name: &'static str| {
+        Toolbox::new(vec![tool("look", Effect::Safe)], move |_| Ok(ToolReply::Done(ToolOutput::text(name))))
+    };
+    let (first, second) = (named("the first"), named("the second"));
+    let other = second.clone();
+    let model = sender("look");
+    let mut bed = bed_with(MATTER, &model, &first, move |parts| {
+        let one = ToolPart { name: "other".to_owned(), source: other.clone(), ..parts.tools[0].clone() };
+        parts.tools.push(one);
+    });
+    let run = bed.start("helper", message("look"));
+    assert_eq!(contents(&bed.status(&run).completed(), "tool"), ["the first"]);
+    assert_eq!(model.requests.lock().unwrap()[0].tools.len(), 1, "a model is offered it once");
+    assert_eq!((first.made().len(), second.made().len()), (1, 0));
 }
 
 #[test]

@@ -353,6 +353,13 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     let twice = declared(&[ACTION, (".openharness/actions/other/ACTION.yaml", ACTION.1)]);
     assert_eq!(twice.actions["deploy"].file, ACTION.0);
     assert!(twice.is_enabled(DefinitionKind::Action, "deploy"), "the first one counts");
+    let other =
+        (".openharness/hooks/other.yaml", "name: guard\nevents: [run_failed]\nhandler: {type: command, command: x}\n");
+    let twice = declared(&[HOOK, other]);
+    assert_eq!(twice.hooks["guard"].file, HOOK.0);
+    let told = "hook `guard` is declared in .openharness/hooks/guard.yaml already";
+    assert!(lines(&twice).iter().any(|line| line.contains(told)), "{:#?}", lines(&twice));
+    assert!(twice.settings.approval.asks(ToolOrigin::Native, "Read", true), "nobody knows what the other one forbids");
     let unread = declared(&[(HOOK.0, "events: [before_tool]\nhandler: {type: command, command: x}\n")]);
     assert!(unread.settings.approval.asks(ToolOrigin::Native, "Read", true), "better one question too many");
 }

@@ -6,6 +6,10 @@ use dormouse_ports::{Map, StateArtifact};
 use super::parts::AgentLimits;
 use super::run::{AgentRun, KeptOutput, PlannedCall};
 
+/// Outputs that become artifacts in one commit: each is written with its places in three lists, and a transaction has an
+/// end.
+const MOST_AT_ONCE: usize = 8;
+
 /// The outputs that one commit adds to those that a run keeps.
 pub(crate) struct Outputs {
     limits: AgentLimits,
@@ -28,7 +32,7 @@ impl Outputs {
     }
 
     /// Keeps the output of `call`, or its beginning where there is no room for all of it. `None` where that would be no more
-    /// than the model was shown.
+    /// than the model was shown, and where there are too many at once.
     pub(crate) fn keep(&mut self, call: &PlannedCall, mut text: String) -> Option<StateArtifact> {
         let bytes = text.len();
         text.truncate(text.floor_char_boundary(self.room));
@@ -45,10 +49,50 @@ impl Outputs {
         }
         let place = format!("/outputs/{}/text", self.before + self.kept.len());
         self.kept.push(KeptOutput { call: call.id.clone(), text });
-        Some(StateArtifact { place, mime_type: "text/plain; charset=utf-8".to_owned(), metadata })
+        let artifact = StateArtifact { place, mime_type: "text/plain; charset=utf-8".to_owned(), metadata };
+        (self.kept.len() <= MOST_AT_ONCE).then_some(artifact)
     }
 
     pub(crate) fn into_kept(self) -> Vec<KeptOutput> {
         self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::tool::Effect;
+    use serde_json::Value;
+
+    use super::super::run::CallStatus;
+    use super::*;
+    use crate::workspace::ToolOrigin;
+
+    #[test]
+    fn what_is_kept_has_a_place_in_the_state_and_few_at_once_are_artifacts() {
+        let call = |number: usize| PlannedCall {
+            part: format!("call-{number}"),
+            id: format!("c{number}"),
+            tool: "look".to_owned(),
+            origin: ToolOrigin::External,
+            effect: Effect::Safe,
+            arguments: Map::new(),
+            digest: String::new(),
+            attempts: 0,
+            polled: Value::Null,
+            status: CallStatus::NeedsApproval,
+        };
+        let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };
+        let before = KeptOutput { call: "c0".to_owned(), text: "before".to_owned() };
+        let run = AgentRun { outputs: vec![before], ..AgentRun::default() };
+        let mut outputs = Outputs::of(&run, &limits);
+        let artifacts: Vec<_> = (1..=9).map(|number| outputs.keep(&call(number), "äb".to_owned())).collect();
+        let places: Vec<_> = artifacts.iter().flatten().map(|artifact| artifact.place.as_str()).collect();
+        assert_eq!((places.len(), places[0], places[7]), (8, "/outputs/1/text", "/outputs/8/text"));
+        assert_eq!(outputs.kept.len(), 9);
+        assert_eq!(outputs.keep(&call(10), "no room".to_owned()), None);
+        let mut outputs = Outputs::of(&AgentRun::default(), &AgentLimits { kept_output: 4, ..limits });
+        let cut = outputs.keep(&call(1), "abcä".to_owned()).expect("its beginning");
+        assert_eq!((cut.metadata["bytes"].as_u64(), cut.metadata["kept_bytes"].as_u64()), (Some(5), Some(3)));
+        assert_eq!(outputs.into_kept()[0].text, "abc");
     }
 }
