@@ -10,6 +10,7 @@ use crate::events::writers_at_once;
 use crate::idempotency::twenty_submits;
 use crate::parts::{answers_at_once, two_of_three};
 use crate::quotas::{at_once, step_by_step};
+use crate::recorded::{finding, long_text};
 use crate::tasks::{approval, cancel_and_complete};
 use crate::webhooks::told_of;
 use crate::world::World;
@@ -20,7 +21,7 @@ async fn world() -> (Arc<World>, EmbeddedDynamoDb) {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&embedded.client(), TABLE).await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
-    (World::on(store.clone(), store, None), embedded)
+    (World::serving((store.clone(), store, None), None, &[finding()]), embedded)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -42,6 +43,7 @@ async fn what_holds_in_memory_holds_there() {
             Box::pin(two_of_three(&world, &world.session().await)).await;
             Box::pin(at_once(&world)).await;
             Box::pin(told_of(&world)).await;
+            Box::pin(long_text(&world, &world.session().await)).await;
             Box::pin(step_by_step(&world)).await;
             Box::pin(answers_at_once(&world, &world.session().await)).await;
             for _ in 0..5 {

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use dormouse_api::RecordingStore;
-use dormouse_engine::{CompiledGraph, END, Graph, NodeError, Update, record, state, suspend};
+use dormouse_api::{Agent, CallAnswer, RecordingStore};
+use dormouse_engine::{CompiledGraph, END, EngineError, Graph, NodeError, Update, record, state, suspend};
 use dormouse_ports::{
     Append, Category, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind, InvocationId,
     InvocationWrite, Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor,
-    StoreError, StreamEnd,
+    StateArtifact, StoreError, StreamEnd,
 };
-use dormouse_protocol::EventKind;
 use dormouse_protocol::event::redact::MARK;
+use dormouse_protocol::{ErrorCode, EventKind};
+use dormouse_testkit::MemoryStore;
 use serde_json::{Value, json};
 
-use crate::world::{World, text};
+use crate::world::{MakesAgent, World, actor, ada, text};
 
 state! {
     #[derive(Clone, Debug, Default)]
@@ -47,6 +48,41 @@ pub(crate) fn searching() -> CompiledGraph {
         .edge("search", "again")
         .edge("again", END);
     graph.compile().unwrap()
+}
+
+state! {
+    #[derive(Clone, Debug, Default)]
+    struct Finding {
+        words: String,
+        answer: String,
+    }
+}
+
+/// Finds a text that is too long to be told, and asks.
+pub(crate) fn finding() -> MakesAgent {
+    ("find", Agent::new(|_| finds()))
+}
+
+fn finds() -> Result<CompiledGraph, EngineError> {
+    let graph = Graph::<Finding>::new("find")
+        .entry("find")
+        .node("find", async |()| {
+            let left = StateArtifact {
+                place: "/words".to_owned(),
+                mime_type: "text/plain".to_owned(),
+                metadata: Map::from_iter([("bytes".to_owned(), found().len().into())]),
+            };
+            record(JournalEntry::new(EntryKind::ToolCompleted).with("tool", "find").leaving(Some(left)))?;
+            Ok(Finding::words.set(found()))
+        })
+        .node("ask", async |()| Err::<Update<Finding>, _>(suspend(SignalDescriptor::new(name())).await))
+        .edge("find", "ask")
+        .edge("ask", END);
+    graph.compile()
+}
+
+fn found() -> String {
+    "words ".repeat(100_000)
 }
 
 fn name() -> String {
@@ -99,6 +135,35 @@ async fn what_nodes_record_is_told_in_order_with_the_numbers_of_the_task() {
     assert_eq!(of_task.map(|event| event["sequence"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(events[6]["payload"], json!({"tool": "again"}));
     assert_eq!(events[6]["actor"], "persona_search");
+}
+
+/// Also while the run sleeps, and to nobody else.
+pub(crate) async fn long_text(world: &World, session: &str) {
+    let body = json!({"persona_id": "persona_find", "input": {"answer": ""}});
+    let task = text(&world.post(&format!("{session}/tasks"), body).await["id"]).to_owned();
+    world.work().await.unwrap();
+    let listed = world.get(&format!("/v1/artifacts?task_id={task}")).await;
+    let artifact = &listed["data"][0];
+    assert_eq!(
+        (&artifact["metadata"]["bytes"], &artifact["task_id"], &artifact["visibility"]),
+        (&json!(found().len()), &json!(task), &json!("public")),
+        "{listed}"
+    );
+    let path = format!("/v1/artifacts/{}/content", text(&artifact["id"]));
+    let whole = CallAnswer::Bytes { content_type: "text/plain".to_owned(), bytes: found().into_bytes() };
+    let content = async || world.call(ada(), "GET", &path, &Value::Null, None).await;
+    assert!(content().await.is_ok_and(|content| content == whole), "while it sleeps");
+    world.callback(&task, json!({"answer": "yes"})).await;
+    assert!(content().await.is_ok_and(|content| content == whole), "when it has ended");
+    let refused = world.call(actor("eve", "elsewhere", None), "GET", &path, &Value::Null, None).await;
+    assert!(refused.is_err_and(|refusal| refusal.code() == ErrorCode::ResourceNotFound));
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_to_be_told_is_an_artifact() {
+    let store = Arc::new(MemoryStore::default());
+    let world = World::serving((store.clone(), store.clone(), Some(store)), None, &[finding()]);
+    long_text(&world, &world.session().await).await;
 }
 
 #[tokio::test]
