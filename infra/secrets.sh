@@ -67,19 +67,20 @@ secrets_changed() {
     fi
 }
 
-# agent_secrets: names of the secrets of agents, which people put below the stage.
-agent_secrets() {
+# secrets_of KIND: names of the secrets of agents or vaults, which people put below the stage.
+secrets_of() {
     if [ "$store" = secrets-manager ]; then
-        aws secretsmanager list-secrets --filters "Key=name,Values=dormouse/$STAGE/agents/" --query 'SecretList[].Name' --output text
+        aws secretsmanager list-secrets --filters "Key=name,Values=dormouse/$STAGE/$1/" --query 'SecretList[].Name' --output text
     else
-        aws ssm get-parameters-by-path --path "$secrets/agents" --query 'Parameters[].Name' --output text
-    fi | tr '\t' '\n' | sed 's,.*/agents/,agents/,; /^None$/d; /^$/d'
+        aws ssm get-parameters-by-path --path "$secrets/$1" --query 'Parameters[].Name' --output text
+    fi | tr '\t' '\n' | sed "s,.*/$1/,$1/,; /^None\$/d; /^\$/d"
 }
 
 # remove_secrets: all of them, wherever they are. A name of Secrets Manager is free again at once.
 remove_secrets() {
     local name
-    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications $(agent_secrets); do
+    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications \
+        $(secrets_of agents) $(secrets_of vaults); do
         if [ "$store" = secrets-manager ]; then
             aws secretsmanager delete-secret --secret-id "$(secret_name "$name")" --force-delete-without-recovery >/dev/null 2>&1 || true
         else

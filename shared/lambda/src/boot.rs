@@ -1,5 +1,6 @@
 //! The composition root of the functions on Lambda: the only place where ports meet adapters there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use dormouse_api::{
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
-    RequestSigner, RuleConfig, SchedulerConfig, StoreConfig,
+    ParameterSecrets, Parameters, RequestSigner, RuleConfig, SchedulerConfig, StoreConfig,
 };
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
@@ -19,7 +20,7 @@ use dormouse_http::{
     NotifyingBus, Parts, ProtocolConfig, Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, Fetch, Sign, SignalSubscriptions, Sleepers};
+use dormouse_ports::{Clock, EventBus, Fetch, Secrets, Sign, SignalSubscriptions, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
@@ -266,6 +267,7 @@ pub(crate) async fn joined(
         reads_only,
         a2a: !reads_only,
         webhooks,
+        secrets: vaults(config.vaults, &clients.parameters, &clock),
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors.clone())
     };
     let limits = config.quotas.limits;
@@ -294,6 +296,12 @@ pub(crate) async fn joined(
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     Ok(Joined { server: Server::new(app, wire), sleepers: store, cursors, dynamodb: clients.dynamodb })
+}
+
+/// Providers of the secrets of vaults: encrypted parameters below `path`, each named after its tenant, a dot and itself.
+fn vaults(path: Option<String>, parameters: &Parameters, clock: &Arc<dyn Clock>) -> BTreeMap<String, Arc<dyn Secrets>> {
+    let provider = |path| Arc::new(ParameterSecrets::new(parameters.clone(), path, clock.clone())) as Arc<dyn Secrets>;
+    path.map(|path| ("ssm".to_owned(), provider(path))).into_iter().collect()
 }
 
 /// Signer of requests to Amazon SES, and its address.

@@ -42,6 +42,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_ISSUERS` | issuers of accepted tokens, a JSON array of [`IssuerConfig`]; optional, none without it |
 /// | `DORMOUSE_NOTIFICATIONS` | channels of notifications: the name of the parameter that holds them (`/dormouse/dev/notifications`), or a JSON object ([`Notifications`](dormouse_http::Notifications)); optional, none without it; for `wakeup` |
 /// | `DORMOUSE_WEBHOOKS` | `enabled`: events are sent to the webhooks of sessions; the same for all functions that work, and `wakeup` needs the callback secret with it; optional, `disabled` |
+/// | `DORMOUSE_VAULT_SECRETS` | path of the parameters of vaults whose provider is `ssm`: `/dormouse/dev/vaults` for `/dormouse/dev/vaults/TENANT.NAME`; optional, none without it |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -90,6 +91,8 @@ pub struct Config {
     pub issuers: Vec<IssuerConfig>,
     /// True if sessions may have webhooks, to which their events are sent.
     pub webhooks: bool,
+    /// Path of the parameters of vaults.
+    pub vaults: Option<String>,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -165,6 +168,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
             webhooks: reader.is_enabled("DORMOUSE_WEBHOOKS"),
+            vaults: reader.parameter_path("DORMOUSE_VAULT_SECRETS"),
             bus: reader.text("DORMOUSE_BUS", registers),
             scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
             scheduler_role_arn: reader.arn_where("DORMOUSE_SCHEDULER_ROLE_ARN", registers),

@@ -16,11 +16,12 @@ use dormouse_tests::HttpAnswer;
 use dormouse_tests::lambda::SIGNAL_KEY;
 use dormouse_tests::map;
 use futures::StreamExt;
+use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::gate::Gate;
+use crate::gate::{Gate, HOOK};
 use crate::template::{STACK, Template};
 
 /// A function behind the gate of its role.
@@ -132,6 +133,23 @@ impl Function {
         let method = "POST".to_owned();
         let body = body.to_string().into_bytes();
         let request = Request { method, path, query, headers, body, ..Request::default() };
+        HttpAnswer::of(self.server.http(request).await).await
+    }
+
+    /// What is answered to a delivery of GitHub's, signed with [`HOOK`].
+    pub(crate) async fn deliver(&self, path: &str, body: &Value) -> HttpAnswer {
+        let body = body.to_string().into_bytes();
+        let mut mac = Hmac::<Sha256>::new_from_slice(HOOK.as_bytes()).expect("a key");
+        mac.update(&body);
+        let signature = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-github-event", "push"),
+            ("x-github-delivery", "d1"),
+            ("x-hub-signature-256", &signature),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let request = Request { method: "POST".to_owned(), path: path.to_owned(), headers, body, ..Request::default() };
         HttpAnswer::of(self.server.http(request).await).await
     }
 

@@ -155,11 +155,15 @@ fn on_connection(method: &Method, uri: &Uri) -> Asked {
     Asked { action: "execute-api:ManageConnections".to_owned(), resource, context: Vec::new() }
 }
 
+/// A secret of the tenant `acme`, in a vault.
+pub(crate) const HOOK: &str = "it is a secret to everybody";
+
 /// What the parameters that `body` names hold.
 fn parameters(body: &Value) -> Value {
     let held = |name: &str| match name.rsplit('/').next() {
         Some("callback-secret") => Some(SECRET),
         Some("signal-key") => Some(SIGNAL_KEY),
+        Some("acme.HOOK") => Some(HOOK),
         // Nothing is being replaced.
         Some("callback-secret-second" | "signal-key-second") => None,
         other => panic!("there is no parameter {other:?}"),

@@ -343,6 +343,16 @@ async fn tasks(scene: &Scene) {
         scene.wakeup.app.wakeup(work(&id), None).await.unwrap();
         id
     };
+    let vault = json!({ "workspace_id": workspace["id"], "provider": "ssm", "capabilities": ["webhooks:verify"] });
+    let vault = post("/v1/vaults", vault).await;
+    let target = session.trim_start_matches("/v1/sessions/");
+    let proof = json!({ "scheme": "github", "vault_id": vault["id"], "secrets": ["HOOK"] });
+    let connector = json!({ "provider": "github", "workspace_id": workspace["id"], "target_session_id": target,
+        "mapping": { "kind": "message" }, "auth": proof });
+    let connector = post("/v1/connectors", connector).await;
+    let delivered = format!("/v1/connectors/{}/deliveries", text(&connector, "id"));
+    let delivered = scene.inbound.deliver(&delivered, &json!({ "ref": "main" })).await;
+    assert_eq!(delivered.status, 200, "{}", delivered.body);
     let hook = json!({ "url": "https://127.0.0.1:9/hook", "events": ["task.input_required", "task.completed"] });
     let hook = post(&format!("{session}/webhooks"), hook).await;
     let id = begin("PT1H").await;

@@ -356,6 +356,11 @@ fn quiet() -> CompiledGraph {
         .unwrap()
 }
 
+/// Streams that end after a while.
+fn streams() -> StreamLimits {
+    StreamLimits { life: Duration::from_secs(20), ..StreamLimits::default() }
+}
+
 struct World {
     server: Server,
     clock: Arc<ManualClock>,
@@ -368,7 +373,12 @@ struct World {
 }
 
 impl World {
+    /// One whose streams end when they have told everything.
     fn new() -> Self {
+        Self::with(StreamLimits { whole: Some(1 << 20), ..streams() })
+    }
+
+    fn with(streams: StreamLimits) -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
@@ -394,8 +404,7 @@ impl World {
             telemetry: None,
         });
         let wire = ProtocolConfig {
-            // Streams end when they have told everything.
-            streams: StreamLimits { life: Duration::from_secs(20), whole: Some(1 << 20), ..StreamLimits::default() },
+            streams,
             webhooks: Some(WebhookKeys::new(vec![Secret::new("secret")], false)),
             sockets: true,
             a2a: true,

@@ -605,7 +605,7 @@ async fn no_socket_takes_the_id_of_a_thing_of_somebody_else() {
 
 #[tokio::test]
 async fn neither_a2a_nor_what_sleeps_takes_the_id_of_a_thing_of_somebody_else() {
-    let world = World::new();
+    let world = World::with(streams());
     let (whose, strangers) = owners(&world).await;
     for (who, stranger) in &strangers {
         let mut count = 0;
