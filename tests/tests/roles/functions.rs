@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use dormouse_api::Agents;
 use dormouse_engine::{
-    Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state,
+    Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, record, state,
 };
 use dormouse_harness::HarnessChildren;
 use dormouse_http::{App, Content, HeldSockets, Request, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose, compose_sockets};
-use dormouse_ports::{ChildRuns, ChildStart, Event, EventBus, EventWait, Map, ParentLink};
+use dormouse_ports::{
+    ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, JournalEntry, Map, ParentLink, StateArtifact,
+};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::HttpAnswer;
 use dormouse_tests::lambda::SIGNAL_KEY;
@@ -184,7 +186,8 @@ state! {
     }
 }
 
-/// `ask -> announce -> wait`: waits for a signal, publishes, and waits for an event, each with a deadline. `errand` keeps
+/// `ask -> announce -> wait`: waits for a signal, publishes, leaves its note as an artifact, and waits for an event, each
+/// wait with a deadline. `errand` keeps
 /// sessions, `lone-errand` none.
 fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
     let announce = move |()| {
@@ -193,6 +196,9 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
             let source = "errand".to_owned();
             let detail_type = "Asked".to_owned();
             bus.publish(Event { source, detail_type, detail: Map::new() }).await?;
+            let place = "/note".to_owned();
+            let note = StateArtifact { place, mime_type: "text/plain".to_owned(), metadata: Map::new() };
+            record(JournalEntry::new(EntryKind::SpanCompleted).with("name", "asked").leaving(Some(note)))?;
             Ok(Errand::log.append(["asked ".repeat(100)]))
         }
     };
