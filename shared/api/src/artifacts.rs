@@ -205,12 +205,26 @@ pub(crate) fn left_by(
     task: &Stored<Task>,
 ) -> Result<(), ProtocolError> {
     let Some(left) = &entry.artifact else { return Ok(()) };
+    let of = &task.kept.resource.envelope.id;
+    let id = ids::derived(change.now(), &format!("{of}{}", left.place));
+    let envelope = Envelope::new(id, change.now()).with_metadata(left.metadata.clone());
+    let artifact = publish(change, task, envelope, (ArtifactKind::Log, &left.mime_type));
+    let content = ContentLocation { state_of: Some(of.clone()), place: Some(left.place.clone()) };
+    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))
+}
+
+/// Publishes an artifact of `task`, of some kind and media type, whose bytes are made from its state.
+pub(crate) fn publish(
+    change: &mut SessionChange,
+    task: &Stored<Task>,
+    envelope: Envelope<ArtifactId>,
+    (kind, mime_type): (ArtifactKind, &str),
+) -> Artifact {
     let of = &task.kept.resource;
-    let id = ids::derived(change.now(), &format!("{}{}", of.envelope.id, left.place));
     let artifact = Artifact {
-        envelope: Envelope::new(id, change.now()).with_metadata(left.metadata.clone()),
-        kind: ArtifactKind::Log,
-        mime_type: left.mime_type.clone(),
+        envelope,
+        kind,
+        mime_type: mime_type.to_owned(),
         uri: None,
         visibility: if task.kept.own.is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
         sha256: None,
@@ -219,9 +233,8 @@ pub(crate) fn left_by(
         task_id: Some(of.envelope.id.clone()),
         receipt_id: None,
     };
-    let content = ContentLocation { state_of: Some(of.envelope.id.clone()), place: Some(left.place.clone()) };
     change.emit_new(Draft::artifact_created(&artifact));
-    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))
+    artifact
 }
 
 /// The hash of the content that `uri` holds; `given` where the content is elsewhere.

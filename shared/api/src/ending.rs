@@ -5,12 +5,13 @@ use dormouse_ports::{FailureRecord, Map};
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::MessageId;
 use dormouse_protocol::resource::{
-    Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, PartVisibility, Role, Task, TaskStatus,
+    Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, Role, Task, TaskStatus,
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use dormouse_receipts::canonical;
 use serde_json::{Value, json};
 
+use crate::artifacts::publish;
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::Stored;
 use crate::ids;
@@ -184,21 +185,8 @@ pub(crate) fn say(
 
 /// Publishes the final state of `task` as an artifact. The outcome holds all that is stored of it.
 fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Artifact {
-    let of = &task.kept.resource;
-    let artifact = Artifact {
-        envelope: Envelope::new(ids::of(&of.envelope.id), change.now()),
-        kind: ArtifactKind::Dataset,
-        mime_type: "application/json".to_owned(),
-        uri: None,
-        visibility: if task.kept.own.is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
-        sha256: None,
-        workspace_id: Some(of.workspace_id.clone()),
-        session_id: Some(of.session_id.clone()),
-        task_id: Some(of.envelope.id.clone()),
-        receipt_id: None,
-    };
-    change.emit_new(Draft::artifact_created(&artifact));
-    artifact
+    let envelope = Envelope::new(ids::of(&task.kept.resource.envelope.id), change.now());
+    publish(change, task, envelope, (ArtifactKind::Dataset, "application/json"))
 }
 
 /// Failure as clients see it; its code is the category of the harness.

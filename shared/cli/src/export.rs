@@ -10,9 +10,6 @@ use serde_json::Value;
 
 use crate::talk::{Client, ServerArgs, TalkError};
 
-/// Number of elements of a page that is asked for.
-const PAGE: usize = 200;
-
 #[derive(Debug, Args)]
 pub(crate) struct ExportSessionArgs {
     /// The session.
@@ -58,23 +55,18 @@ pub(crate) async fn export(asked: &ExportSessionArgs) -> Result<(), SessionExpor
     lines.write(&whole)?;
     // Tasks and artifacts come newest first, transcripts and events in their order.
     for (path, cursor) in [
-        (format!("/v1/tasks?session_id={session}&limit={PAGE}"), "cursor"),
-        (format!("/v1/sessions/{session}/messages?limit={PAGE}"), "cursor"),
-        (format!("/v1/artifacts?session_id={session}&limit={PAGE}"), "cursor"),
-        (format!("/v1/sessions/{session}/events?limit={PAGE}"), "after_event_id"),
+        (format!("/v1/tasks?session_id={session}"), "cursor"),
+        (format!("/v1/sessions/{session}/messages"), "cursor"),
+        (format!("/v1/artifacts?session_id={session}"), "cursor"),
+        (format!("/v1/sessions/{session}/events"), "after_event_id"),
     ] {
-        let mut from = String::new();
-        loop {
-            let page: Value = client.read(&format!("{path}{from}")).await?;
-            for mut element in page["data"].as_array().cloned().unwrap_or_default() {
+        let mut pages = client.pages(&path, cursor);
+        while let Some(page) = pages.next().await? {
+            for mut element in page {
                 if element["object"] == "artifact" && !asked.no_content {
                     add_content(&client, &mut element).await?;
                 }
                 lines.write(&element)?;
-            }
-            match page["page"]["next_cursor"].as_str() {
-                Some(next) => from = format!("&{cursor}={next}"),
-                None => break,
             }
         }
     }

@@ -17,9 +17,6 @@ use serde_json::{Value, json};
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::target::{TargetError, access, kms_key};
 
-/// Number of elements of a page that is asked for.
-const PAGE: usize = 200;
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptsCommand {
     /// List the receipts of a task, the newest first.
@@ -163,10 +160,9 @@ pub(crate) async fn receipts(command: ReceiptsCommand) -> Result<bool, ReceiptsE
 async fn list(asked: &ListReceiptsArgs) -> Result<(), ReceiptsError> {
     let client = Client::open(&asked.server)?;
     let mut out = io::stdout().lock();
-    let mut cursor = String::new();
-    loop {
-        let page: Value = client.read(&format!("/v1/tasks/{}/receipts?limit={PAGE}{cursor}", asked.task)).await?;
-        for receipt in page["data"].as_array().into_iter().flatten() {
+    let mut pages = client.pages(&format!("/v1/tasks/{}/receipts", asked.task), "cursor");
+    while let Some(page) = pages.next().await? {
+        for receipt in page {
             match asked.json {
                 true => writeln!(out, "{receipt}")?,
                 false => {
@@ -175,28 +171,18 @@ async fn list(asked: &ListReceiptsArgs) -> Result<(), ReceiptsError> {
                 }
             }
         }
-        match page["page"]["next_cursor"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 async fn export(asked: &ExportArgs) -> Result<(), ReceiptsError> {
     let client = Client::open(&asked.server)?;
     let keys: Value = client.read("/v1/keys").await?;
     let mut lines = vec![keys.to_string()];
-    let mut after = String::new();
-    loop {
-        let target = format!("/v1/sessions/{}/events?limit={PAGE}{after}", asked.session);
-        let page: Value = client.read(&target).await?;
-        let events = page["data"].as_array().map_or(&[][..], Vec::as_slice);
-        let issued = events.iter().filter(|event| event["event"] == "receipt.issued");
+    let mut pages = client.pages(&format!("/v1/sessions/{}/events", asked.session), "after_event_id");
+    while let Some(page) = pages.next().await? {
+        let issued = page.iter().filter(|event| event["event"] == "receipt.issued");
         lines.extend(issued.map(|event| event["payload"]["receipt"].to_string()));
-        match page["page"]["next_cursor"].as_str() {
-            Some(next) => after = format!("&after_event_id={next}"),
-            None => break,
-        }
     }
     let count = lines.len() - 1;
     let text = lines.join("\n") + "\n";

@@ -14,8 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::talk::{Client, ServerArgs, TalkError};
 
-/// Number of elements of a page that is asked for.
-const PAGE: usize = 200;
 /// Differences that are shown.
 const MOST_SHOWN: usize = 20;
 /// The metadata of a task that is a replay.
@@ -191,24 +189,20 @@ async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> 
 /// The tasks that have ended and are no replays, the newest first.
 async fn tasks_since(client: &Client, path: &str, since: Option<Timestamp>) -> Result<Vec<Value>, ReplayError> {
     let mut found = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let page: Value = client.read(&format!("{path}?limit={PAGE}{cursor}")).await?;
-        for task in page["data"].as_array().into_iter().flatten() {
+    let mut pages = client.pages(path, "cursor");
+    while let Some(page) = pages.next().await? {
+        for task in page {
             let created = task["created_at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
             if since.is_some_and(|since| created.is_some_and(|created| created < since)) {
                 return Ok(found);
             }
             let has_ended = matches!(task["status"].as_str(), Some("COMPLETED" | "FAILED" | "CANCELED"));
             if has_ended && task["metadata"].get(REPLAY).is_none() {
-                found.push(task.clone());
+                found.push(task);
             }
         }
-        match page["page"]["next_cursor"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return Ok(found),
-        }
     }
+    Ok(found)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -295,15 +289,11 @@ impl Verdict {
 /// What the nodes of a task recorded, without what passes.
 async fn recorded(client: &Client, task: &str) -> Result<Vec<(String, Value)>, ReplayError> {
     let mut found = Vec::new();
-    let mut after = String::new();
-    loop {
-        let page: Value = client.read(&format!("/v1/tasks/{task}/events?limit={PAGE}{after}")).await?;
-        page["data"].as_array().into_iter().flatten().for_each(|event| note(&mut found, event));
-        match page["page"]["next_cursor"].as_str() {
-            Some(next) => after = format!("&after_event_id={next}"),
-            None => return Ok(found),
-        }
+    let mut pages = client.pages(&format!("/v1/tasks/{task}/events"), "after_event_id");
+    while let Some(page) = pages.next().await? {
+        page.iter().for_each(|event| note(&mut found, event));
     }
+    Ok(found)
 }
 
 /// Adds what `event` tells of a run. A question to a person is taken out again: a replay asks nobody.

@@ -11,7 +11,7 @@ use super::gates::at_end;
 use super::model::{end, unwritable};
 use super::parts::{AgentParts, Markers};
 use super::plan::{give_up, plan, settle};
-use super::run::{ActionProgress, AgentRun, AskedAction, CallStatus, TerminalReason};
+use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
 use crate::workspace::{HookEvent, ToolOrigin};
@@ -117,16 +117,8 @@ async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>,
 
 /// Notes what became of the action of `run`, whose calls have all ended.
 pub(crate) fn note(run: &mut AgentRun) {
-    let failed = run.calls.iter().find_map(|call| match &call.status {
-        CallStatus::Answered { text, is_error: true } => Some(text.clone()),
-        CallStatus::Answered { .. }
-        | CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Asking { .. } => None,
-    });
+    let mut answers = run.calls.iter().filter_map(|call| call.status.answer());
+    let failed = answers.find(|(_, is_error)| *is_error).map(|(text, _)| text.to_owned());
     if let Some(action) = &mut run.action {
         action.progress = Some(failed.map_or(ActionProgress::Done, ActionProgress::Failed));
     }

@@ -252,6 +252,21 @@ pub enum CallStatus {
     },
 }
 
+impl CallStatus {
+    /// Text that the model is shown of a call whose result is known, and whether it is an error.
+    pub(crate) fn answer(&self) -> Option<(&str, bool)> {
+        match self {
+            Self::Answered { text, is_error } => Some((text, *is_error)),
+            Self::NeedsApproval
+            | Self::Ready { .. }
+            | Self::Begun { .. }
+            | Self::Uncertain { .. }
+            | Self::Pending { .. }
+            | Self::Asking { .. } => None,
+        }
+    }
+}
+
 /// Answer of a person to a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GivenInput {

@@ -318,27 +318,15 @@ pub(crate) async fn conclude(
     concluded: Concluded,
     outputs: &mut Outputs,
 ) -> Result<Option<String>, NodeError> {
-    let shown = shown(call).to_owned();
+    let shown = |call: &PlannedCall| call.status.answer().map(|(text, _)| text).unwrap_or_default().to_owned();
+    let before = shown(call);
     let stop = after_tool(parts, call).await?;
     // What a hook replaced or withheld is not to be had elsewhere either.
-    let is_untouched = self::shown(call).starts_with(&shown);
+    let is_untouched = shown(call).starts_with(&before);
     let whole = concluded.whole.filter(|_| is_untouched);
     let artifact = whole.and_then(|text| outputs.keep(call, text));
     report(call, concluded.effects, concluded.time, artifact)?;
     Ok(stop)
-}
-
-/// What the model is shown of a call that has ended.
-fn shown(call: &PlannedCall) -> &str {
-    match &call.status {
-        CallStatus::Answered { text, .. } => text,
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Asking { .. } => "",
-    }
 }
 
 /// Records what came of a call.

@@ -254,10 +254,7 @@ impl<'f> Loader<'f> {
     fn skills(&mut self) {
         self.skills_in(SKILLS);
         for folder in self.workspace.settings.skill_dirs.clone() {
-            let before = self.workspace.skills.len();
-            let root = format!("{folder}/");
-            let found = self.skills_in(&root);
-            if found == 0 && self.workspace.skills.len() == before {
+            if self.skills_in(&format!("{folder}/")) == 0 {
                 let message = format!("there is no skill in `{folder}` of `skill_dirs`");
                 self.workspace.warn(SETTINGS, None, message);
             }

@@ -119,6 +119,28 @@ pub(crate) struct Client {
     key: String,
 }
 
+/// Number of elements of a page that is asked for.
+const PAGE: usize = 200;
+
+/// A list that is read page by page.
+pub(crate) struct Pages<'c> {
+    client: &'c Client,
+    path: String,
+    cursor: &'static str,
+    /// Parameter of the next page; `None` behind the last one.
+    next: Option<String>,
+}
+
+impl Pages<'_> {
+    /// The elements of the next page; `None` behind the last one.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Value>>, TalkError> {
+        let Some(next) = self.next.take() else { return Ok(None) };
+        let mut page: Value = self.client.read(&format!("{}{next}", self.path)).await?;
+        self.next = page["page"]["next_cursor"].as_str().map(|next| format!("&{}={next}", self.cursor));
+        Ok(Some(page["data"].as_array_mut().map(std::mem::take).unwrap_or_default()))
+    }
+}
+
 impl Client {
     /// A client of `server`. Nothing is sent yet.
     pub(crate) fn open(server: &ServerArgs) -> Result<Self, TalkError> {
@@ -144,6 +166,12 @@ impl Client {
     /// Reads `path`.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, TalkError> {
         self.insist(|| self.request(Method::GET, path).timeout(TIME_TO_ANSWER)).await
+    }
+
+    /// Reads the list at `path` page by page; the parameter `cursor` says where a page begins.
+    pub(crate) fn pages(&self, path: &str, cursor: &'static str) -> Pages<'_> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        Pages { client: self, path: format!("{path}{separator}limit={PAGE}"), cursor, next: Some(String::new()) }
     }
 
     /// Reads the text at `path`.
