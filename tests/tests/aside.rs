@@ -112,6 +112,27 @@ async fn whoever_answers_it_is_told_too() {
 }
 
 #[tokio::test]
+async fn an_answer_that_it_refuses_stays_with_its_carrier_and_counts_when_it_waits_on() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    let misfit = map(json!({ "answer": 7 }));
+    for _ in 0..limits::ATTEMPTS {
+        stage.die_holding("i1", misfit.clone()).await;
+        stage.outlive_leases();
+    }
+    stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    let answer = || Transmission::signal("s1", map(json!({ "answer": "no" })));
+    let TurnOutcome::Errored(refused) = harness.turn(answer()).await.outcome else { panic!("it is put aside") };
+    assert_eq!((refused.category, refused.repeated), (Category::AttemptsExhausted, false), "nobody has it yet");
+
+    harness.retry(&"i1".into()).await.unwrap();
+    assert!(matches!(harness.take_up(&"i1".into(), None).await.outcome,
+        TurnOutcome::Errored(error) if error.category == Category::SuspensionResumePayloadInvalid));
+    assert!(matches!(status(&stage).await, InvocationStatus::Suspended), "it waits on");
+    assert!(matches!(harness.turn(answer()).await.outcome, TurnOutcome::Completed(_)));
+}
+
+#[tokio::test]
 async fn what_is_not_put_aside_is_not_tried_again() {
     let stage = Stage::default();
     let harness = asleep(&stage).await;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | completed, suspended, buffered, stale | success | it is done, or was done before |
 //! | failed, because the content of an event does not fit | failure | only the queue of failures reports it |
+//! | refused, because its invocation is put aside | failure | it is given again once that was tried again |
 //! | failed otherwise, user-correctable | success, and a warning in the log | delivering the same again cannot help |
 //! | failed before, and this is a duplicate | success, and a warning in the log | the same |
 //! | failed because the pause ended by its deadline | success, and a warning in the log | it was ordered to |

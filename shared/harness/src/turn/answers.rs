@@ -13,6 +13,7 @@ use dormouse_ports::{
 use super::delivery::{FoundDelivery, SignalTarget};
 use crate::error::{TurnError, store_failed, unknown};
 use crate::outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, TurnOutcome};
+use crate::records::is_put_aside;
 use crate::transmission::Trigger;
 use crate::worker::Worker;
 
@@ -135,7 +136,12 @@ pub(super) fn answer_to(
     sent: &Map,
 ) -> TurnOutcome {
     let overruled = overruled(&record.paused, generation, addressee, sent);
+    // What was put aside may wait on when it is tried again: nobody kept this answer, so that its carrier has to.
+    let is_unheard = is_put_aside(&record) && generation == Some(record.paused.generation);
     match TurnOutcome::stored(record) {
+        TurnOutcome::Errored(error) if is_unheard => {
+            TurnOutcome::Errored(Box::new(TurnError { repeated: false, ..*error }))
+        }
         TurnOutcome::Completed(done) => TurnOutcome::Completed(Box::new(CompletedTurn { overruled, ..*done })),
         TurnOutcome::Suspended(pause) => TurnOutcome::Suspended(Box::new(SuspendedTurn { overruled, ..*pause })),
         other @ (TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. }) => other,

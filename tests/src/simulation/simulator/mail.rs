@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use dormouse_http::TriggerError;
-use dormouse_ports::Event;
+use dormouse_ports::{Category, Event};
 use serde_json::{Value, json};
 
 use super::{Delivery, Letter, Simulator, Source};
@@ -168,6 +168,12 @@ impl Simulator {
                             true => self.outside.services.settle(number),
                             false => self.outside.services.put_aside(number),
                         }
+                    }
+                    // The service gives up while its invocation is put aside, and keeps it for the operator.
+                    Some(Reply::Trigger(Err(TriggerError::Turn(error))))
+                        if error.category == Category::AttemptsExhausted =>
+                    {
+                        self.outside.services.put_aside(number);
                     }
                     Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
                         return Err(Violation { invariant: "functions read what services send", how });
