@@ -16,6 +16,9 @@ const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(
 /** By how many milliseconds clocks may differ, and how long a key may still sign when the next one does. */
 const SKEW = 300000; const GRACE = 86400000;
 
+/** A signature as receipts write it: 64 bytes in base 64. */
+const SIGNATURE = /^base64:[A-Za-z0-9+/]{85}[AQgw]==$/;
+
 /** What the receipt `body` is worth by `keys`, at this time: `{ valid, reason }`. */
 export async function verify(body, keys) {
   const not = (reason) => ({ valid: false, reason });
@@ -23,10 +26,16 @@ export async function verify(body, keys) {
   const { receipt_hash: stated, ...chain } = rest.chain ?? {};
   const hash = `sha256:${hex(await crypto.subtle.digest("SHA-256", utf8(canonical({ ...rest, chain }))))}`;
   if (hash !== stated) return not("its content is not what was hashed: it was changed");
-  if (!Array.isArray(signatures) || signatures.length === 0) return not("it has no signature");
-  for (const one of signatures) {
-    const key = keys.find((known) => known.id === one.key_id);
-    if (!key) return not(`the key ${one.key_id} is not one of this server's`);
+  const known = (id) => keys.find((key) => key.id === id);
+  const ours = (Array.isArray(signatures) ? signatures : []).filter((one) => one?.algorithm === "ed25519");
+  if (ours.length === 0) return not("it has no signature");
+  const trusted = ours.filter((one) => known(one.key_id));
+  if (trusted.length === 0) return not(`the key ${ours[0].key_id} is not one of this server's`);
+  const named = rest.issuer?.public_key_id;
+  if (named && !trusted.some((one) => one.key_id === named)) return not(`it names the key ${named}, which did not sign it`);
+  for (const one of trusted) {
+    const key = known(one.key_id);
+    if (!SIGNATURE.test(one.signature)) return not("its signature is not written as one");
     if (key.revoked_at && Date.parse(key.revoked_at) <= Date.now()) return not(`the key ${one.key_id} was revoked`);
     const issued = Date.parse(rest.issued_at);
     if (issued > Date.now() + SKEW) return not("it says that it was issued in the future");

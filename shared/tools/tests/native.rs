@@ -292,7 +292,8 @@ async fn what_was_written_and_asked_is_noted_and_nothing_that_was_not() {
         json!({ "path": "notes/a", "operation": "modify", "before_sha256": HASHES[0], "after_sha256": HASHES[1] });
     assert_eq!(noted(&session), json!({ "files": [edited] }));
     session.done("Write", json!({ "file_path": "notes/a", "content": "c" })).await;
-    let over = json!({ "path": "notes/a", "operation": "modify", "after_sha256": HASHES[2] });
+    let over =
+        json!({ "path": "notes/a", "operation": "modify", "before_sha256": HASHES[1], "after_sha256": HASHES[2] });
     assert_eq!(noted(&session), json!({ "files": [over] }));
     session.put("notes/a", "by another");
     session.refused("Write", json!({ "file_path": "notes/a", "content": "d" })).await;

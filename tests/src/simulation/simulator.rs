@@ -32,6 +32,8 @@ use super::{Options, PlantedBug, Report, Store};
 const STORMY_STEPS: u32 = 500;
 /// How many it may take to come to rest afterwards.
 const CALM_STEPS: u32 = 20_000;
+/// How often the sweep goes around when nothing fails any more.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// By then every deadline of the workload has passed, and no parked signal has expired.
 const BEYOND_DEADLINES: Duration = Duration::from_secs(4 * 24 * 3600);
 
@@ -191,6 +193,7 @@ impl Simulator {
     fn come_to_rest(&mut self) -> Result<(), Violation> {
         let mut sweeps_without_change = 0;
         let mut before = None;
+        let mut next_sweep = self.world.lock().elapsed + SWEEP_EVERY;
         for _ in 0..CALM_STEPS {
             self.settle_tasks()?;
             self.post();
@@ -205,10 +208,18 @@ impl Simulator {
                 }
                 before = Some(changes);
                 // Claims and leases of the dead run out meanwhile.
-                let later = self.world.lock().elapsed + Duration::from_secs(30);
+                let later = self.world.lock().elapsed + SWEEP_EVERY;
                 self.advance_to(later);
                 self.sweep()?;
             } else {
+                // What a dead worker had claimed is found by the sweep alone, while clients ask and ask.
+                let elapsed = self.world.lock().elapsed;
+                if elapsed >= next_sweep {
+                    next_sweep = elapsed + SWEEP_EVERY;
+                    if self.has_work_for_a_sweep() {
+                        self.send_sweep("everything");
+                    }
+                }
                 self.step()?;
             }
         }

@@ -3,6 +3,7 @@ use dormouse_ports::tool::{Effect, FileOperation, ToolCall, ToolError, ToolOutpu
 use serde_json::json;
 
 use super::arguments::{hash, knowing, known, plain, text};
+use super::files::LARGEST;
 use super::{refused, tool, wrong};
 
 pub(super) fn spec() -> ToolSpec {
@@ -20,6 +21,10 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
     let content = text(call, "content")?;
     let known = known(call, path);
     let condition = known.clone().map_or(FileCondition::Absent, |version| FileCondition::Is(FileVersion(version)));
+    let before_sha256 = match &known {
+        Some(version) => replaced(backend, path, version).await,
+        None => None,
+    };
     let write = FileWrite { path: path.to_owned(), bytes: content.as_bytes().to_vec(), condition };
     let version = match backend.write(&write).await {
         Ok(version) => version,
@@ -30,16 +35,17 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         Err(error) => return Err(refused(&error)),
     };
     let operation = if known.is_some() { FileOperation::Modify } else { FileOperation::Create };
-    // Of what is written over only the version is known.
-    call.effects.wrote(WrittenFile {
-        path: plain(path),
-        operation,
-        before_sha256: None,
-        after_sha256: hash(content.as_bytes()),
-    });
+    let after_sha256 = hash(content.as_bytes());
+    call.effects.wrote(WrittenFile { path: plain(path), operation, before_sha256, after_sha256 });
     let lines = content.lines().count();
     let done = if known.is_some() { "written over" } else { "written" };
     Ok(ToolOutput::text(format!("`{path}` is {done}: {lines} lines")).noting(knowing(call, path, &version.0)))
+}
+
+/// The hash of what is written over; `None` of a file that is too large to be read, or that is not in `version` any more.
+async fn replaced(backend: &dyn ExecutionBackend, path: &str, version: &str) -> Option<String> {
+    let read = backend.read(path, LARGEST).await.ok()?;
+    (read.version.0 == version).then(|| hash(&read.bytes))
 }
 
 /// The file is not as it was read.
