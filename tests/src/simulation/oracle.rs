@@ -167,19 +167,23 @@ impl Oracle<'_> {
             }
             409 if is_over_message(&answer.body) => {
                 let id = text(&answer.body["error"], "invocation_id");
-                self.record(id).is_some_and(|record| has_ended(&record) || record.paused.fan_in.is_some())
+                let of_a_part = |record: InvocationRecord| has_ended(&record) || record.paused.fan_in.is_some();
+                self.record(id).is_some_and(of_a_part) || self.is_over_for(signal_id)
             }
             // It was for an earlier pause.
-            410 if is_over_message(&answer.body) => {
-                let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
-                pauses.any(|((id, generation), _)| self.history.is_over(id, *generation))
-            }
+            410 if is_over_message(&answer.body) => self.is_over_for(signal_id),
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
                 let mut woken = self.history.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
                 woken.any(|id| self.record(id.as_str()).is_some_and(|record| self.ended_with(&record, &answer.body)))
             }
         }
+    }
+
+    /// A pause that waited for the signal is over.
+    fn is_over_for(&self, signal_id: &str) -> bool {
+        let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
+        pauses.any(|((id, generation), _)| self.history.is_over(id, *generation))
     }
 
     /// The invocation is canceled, or had ended before, or is past the pause that was meant.
