@@ -53,6 +53,9 @@ pub use planted::PlantedBug;
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
 
+/// Listings have several pages.
+const PAGE_SIZE: u16 = 3;
+
 /// Rules come and go while things go wrong. Clocks are apart by less than what is between the two. They are relied on for
 /// so long that there is time for whoever removes one too early.
 const RULES: RulePolicy = RulePolicy {

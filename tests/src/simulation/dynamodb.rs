@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::PAGE_SIZE;
 use super::outside::at_once;
 use super::planted::{self, PlantedBug};
 use super::sim_ports::SimPorts;
@@ -112,7 +113,7 @@ fn config() -> StoreConfig {
     StoreConfig {
         inline_limit: 96,
         whole_limit: 64,
-        page_size: 3,
+        page_size: i32::from(PAGE_SIZE),
         retry,
         under_way: UNDER_WAY,
         ..StoreConfig::default()

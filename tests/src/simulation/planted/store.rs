@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{KEYS, PlantedBug};
+use crate::simulation::PAGE_SIZE;
 
 /// The store in memory, which lies as far as a planted bug makes it.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl LyingStore {
     pub(crate) fn new(bug: Option<PlantedBug>) -> Self {
         // Small pages, so that listings have several.
         Self {
-            inner: MemoryStore::with_page_size(3),
+            inner: MemoryStore::with_page_size(usize::from(PAGE_SIZE)),
             bug,
             rows: Mutex::default(),
             carried: Mutex::default(),
