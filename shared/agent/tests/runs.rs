@@ -10,7 +10,9 @@ use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{CompletionRequest, ModelError, ModelErrorCategory};
-use dormouse_ports::tool::{Effect, InputRequest, Pending, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::tool::{
+    Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
+};
 
 const MATTER: &str = "description: helps";
 const APPROVED: &str = "policy: {approval: {external: [send]}}";
@@ -99,6 +101,29 @@ fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!(tools.made().len(), 1);
     assert_eq!(model.calls(), 2, "no model call was repeated");
+}
+
+#[test]
+fn a_tool_that_writes_the_same_twice_is_asked_for_and_one_that_only_reads_is_not() {
+    let hinted = |name: &str, annotations: ToolAnnotations| ToolSpec {
+        annotations,
+        effect: annotations.effect(),
+        ..tool(name, Effect::Manual)
+    };
+    let put = ToolAnnotations { idempotent: Some(true), ..ToolAnnotations::default() };
+    let look = ToolAnnotations { read_only: Some(true), idempotent: Some(true), ..ToolAnnotations::default() };
+    let tools = Toolbox::new(vec![hinted("put", put), hinted("look", look)], |call| {
+        Ok(ToolReply::Done(ToolOutput::text(call.name.clone())))
+    });
+    let manual = "policy: {approval: manual}";
+    let mut bed = bed(manual, &sender("look"), &tools);
+    let run = bed.start("helper", message("look"));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let mut bed = self::bed(manual, &sender("put"), &tools);
+    let run = bed.start("helper", message("put it there"));
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["calls"]["call-1"]["tool"], "put");
+    assert_eq!(tools.made().len(), 1, "it alone did not run");
 }
 
 #[test]

@@ -49,8 +49,9 @@ impl OfferedTool<'_> {
         self.part.origin
     }
 
-    pub(crate) fn is_safe(&self) -> bool {
-        self.spec.effect == Effect::Safe
+    /// True if nobody has to be asked: it is safe, and not only because a second call would change no more than the first.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.spec.effect == Effect::Safe && !self.spec.annotations.may_change()
     }
 
     /// Checks `arguments` against the schema.

@@ -57,15 +57,15 @@ impl ToolOrigin {
 }
 
 impl ApprovalPolicy {
-    /// True if a call of the tool `name` waits; `is_safe` as its effect says.
-    pub fn asks(&self, origin: ToolOrigin, name: &str, is_safe: bool) -> bool {
+    /// True if a call of the tool `name` waits; `is_harmless` says that it is known to change nothing, or declared safe.
+    pub fn asks(&self, origin: ToolOrigin, name: &str, is_harmless: bool) -> bool {
         let patterns = match origin {
             ToolOrigin::Native => &self.native,
             ToolOrigin::Action => &self.actions,
             ToolOrigin::External => &self.external,
             ToolOrigin::Skill | ToolOrigin::Agent => return false,
         };
-        (self.manual && !is_safe) || patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
+        (self.manual && !is_harmless) || patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
     }
 
     /// What either of the two asks for; the shorter time is not chosen: that of `self` counts where it sets one.

@@ -74,6 +74,11 @@ impl ToolAnnotations {
             false => Effect::Manual,
         }
     }
+
+    /// True if these hints say that a call may change something, also where it is safe to make it again.
+    pub fn may_change(&self) -> bool {
+        self.read_only != Some(true) && (self.idempotent == Some(true) || self.destructive == Some(true))
+    }
 }
 
 /// Whether a call may run again when its first run may have happened.
