@@ -63,13 +63,13 @@ async fn it_is_put_aside_when_too_many_workers_died_and_goes_on_when_somebody_sa
     assert_eq!((again.called, again.expired_claims), (0, 0), "no sweep comes by any more");
     assert!(matches!(harness.look_up(&"i1".into()).await.unwrap(),
         TurnOutcome::Errored(error) if error.category == Category::AttemptsExhausted && error.message.contains("retry i1")));
-    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), ["i1".into()]);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap().ids, ["i1".into()]);
     let diagnosis = diagnose(&harness, &stage.maintenance(), "i1").await.unwrap();
     assert_eq!(diagnosis.remarks[0].finding, Finding::PutAside);
     assert!(diagnosis.is_trouble());
 
     harness.retry(&"i1".into()).await.unwrap();
-    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), []);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap().ids, []);
     assert_eq!(stage.bus.events().last().unwrap().detail["invocation_id"], "i1", "a worker is called");
     let twice = harness.retry(&"i1".into()).await.unwrap_err();
     assert_eq!(twice.category, Category::SuspensionRecordInvalid);
@@ -84,10 +84,10 @@ async fn it_can_be_canceled_for_good() {
     let harness = asleep(&stage).await;
     die(&stage, limits::ATTEMPTS).await;
     stage.sweep(&harness, SweepScope::Everything).await.unwrap();
-    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), ["i1".into()]);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap().ids, ["i1".into()]);
     assert!(!harness.cancel(&"i1".into(), None, Some("not worth it".to_owned())).await.unwrap().repeated);
     assert!(matches!(status(&stage).await, InvocationStatus::Canceled(_)));
-    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), []);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap().ids, []);
     assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
     assert!(harness.cancel(&"i1".into(), None, None).await.unwrap().repeated);
 }

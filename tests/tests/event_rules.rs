@@ -13,8 +13,8 @@ use dormouse_maintenance::doctor::Finding;
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     EventShape, EventWait, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations,
-    MaintenanceStore, Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleIncarnation,
-    RuleName, RuleNeed, RuleUpdate, ShapeId, SignalDescriptor, Sleepers, StoreError, TurnStore,
+    MaintenanceStore, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, RuleEntries, RuleEntry,
+    RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId, SignalDescriptor, Sleepers, StoreError, TurnStore,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, diagnose, map};
@@ -327,7 +327,7 @@ impl Sleepers for Interrupted {
         self.inner.dead_claims(now).await
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         self.inner.put_aside().await
     }
 

@@ -51,7 +51,7 @@ use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
     Counters, Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair,
     InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation,
-    LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry,
+    LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records, RuleEntries, RuleEntry,
     RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
     Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings, limits,
 };
@@ -250,7 +250,7 @@ impl Sleepers for DynamoDbStateStore {
         self.query_dead_claims(now).await
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         self.query_aside().await
     }
 

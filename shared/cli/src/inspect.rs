@@ -421,12 +421,13 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
             }
         }
     }
-    for id in put_aside(&opened.maintenance).await? {
+    let aside = put_aside(&opened.maintenance).await?;
+    for id in &aside.ids {
         examined += 1;
-        match opened.doctor().await.diagnose(&id).await {
+        match opened.doctor().await.diagnose(id).await {
             Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
             Ok(_) => {}
-            Err(error) => reports.push(unreadable(&id, &error)),
+            Err(error) => reports.push(unreadable(id, &error)),
         }
     }
     let mut parked = parked_signals(&opened.harness, &opened.maintenance).await?;
@@ -434,9 +435,12 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
     let troubles = reports.iter().filter(|report| is_trouble(report)).count();
     if json {
         printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports,
-            "parked_signals": parked }))?;
+            "parked_signals": parked, "more_put_aside": aside.more }))?;
     } else {
         printer.findings(&reports)?;
+        if aside.more {
+            printer.line("  more were put aside: look again when these were tried again or canceled")?;
+        }
         parked.iter().try_for_each(|signal| printer.line(&astray(signal)))?;
         printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
     }

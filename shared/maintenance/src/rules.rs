@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dormouse_harness::{Harness, StandingRules, TurnError, store_failed, subscription_failed};
+use dormouse_harness::{Harness, StandingRules, TurnError, is_put_aside, store_failed, subscription_failed};
 use dormouse_ports::{
     EventShape, InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, RuleUpdate,
-    ShapeId, SubscriptionError,
+    ShapeId, Sleepers, SubscriptionError,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,21 @@ impl Round {
             RuleNeed::Shape(_) => self.sure = false,
         }
     }
+
+    /// Notes what the invocations need that were put aside. They have no row, and may wait on when they are tried again: an
+    /// event that comes until then has to arrive, and be put aside as well.
+    async fn needs_of_aside(&mut self, harness: &Harness, sleepers: &dyn Sleepers) -> Result<(), TurnError> {
+        let aside = sleepers.put_aside().await.map_err(store_failed)?;
+        self.sure &= !aside.more;
+        let store = &harness.engine().ports().store;
+        for id in &aside.ids {
+            let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
+            if let Some(record) = record {
+                self.needs(&RuleNeed::of(&record.paused), id);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Makes rules again that are needed and gone or disabled, and removes those that no invocation needs.
@@ -69,7 +84,8 @@ impl Round {
 /// A failure of the bus is counted: the next round tries again.
 pub(crate) async fn keep_rules(
     harness: &Harness,
-    round: &Round,
+    sleepers: &dyn Sleepers,
+    round: &mut Round,
     time: TimeLimit<'_>,
     summary: &mut SweepSummary,
 ) -> Result<(), TurnError> {
@@ -83,6 +99,10 @@ pub(crate) async fn keep_rules(
     };
     let entries = entries(harness).await?;
     let declared = harness.graphs().declared_events();
+    let is_known = |shape| round.needed.contains_key(shape) || declared.contains_key(shape);
+    if round.sure && !entries.keys().chain(listed.iter().map(|rule| &rule.name.shape)).all(is_known) {
+        round.needs_of_aside(harness, sleepers).await?;
+    }
     let mut keeping = RuleRound { harness, rules: harness.rules(), round, time, listed: &listed, declared, entries };
     keeping.restore(summary).await?;
     let mut unused = keeping.old_editions().await?;
@@ -174,10 +194,11 @@ impl<'r> RuleRound<'r> {
         let store = &self.harness.engine().ports().store;
         let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
         let asleep = record.filter(|record| {
-            matches!(
+            let is_awaited = matches!(
                 record.status,
                 InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)
-            ) && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
+            ) || is_put_aside(record);
+            is_awaited && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
         });
         Ok(match asleep {
             Some(record) => self.rules.make_rule_of(&record.paused, self.listed).await,

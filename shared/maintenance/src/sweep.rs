@@ -139,7 +139,10 @@ impl<'h> Sweep<'h> {
         }
         self.summary.unfinished |= cursor.is_some();
         match (round, &cursor) {
-            (Some(round), None) if done => keep_rules(self.harness, &round, self.time, &mut self.summary).await?,
+            (Some(mut round), None) if done => {
+                let sleepers = &*self.store.sleepers;
+                keep_rules(self.harness, sleepers, &mut round, self.time, &mut self.summary).await?;
+            }
             (Some(round), Some(cursor)) if began.as_ref() != Some(cursor) => {
                 self.keep_note(ROUND, round.kept(cursor)).await?;
             }

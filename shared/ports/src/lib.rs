@@ -138,7 +138,7 @@ pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
 pub use signer::{Signer, SignerError};
-pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
+pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, PutAside, Sleepers, Surroundings};
 pub use store::{MaintenanceStore, Page, StateStore, StoreError, TurnStore};
 pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,

@@ -43,7 +43,7 @@ pub trait Sleepers: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError>;
+    async fn put_aside(&self) -> Result<PutAside, StoreError>;
 
     /// Signals that were parked and are not known to have been claimed, the oldest first. A row may outlive its signal
     /// until [`IndexRepair::Unparked`] removes it.
@@ -158,4 +158,13 @@ pub struct Surroundings {
     pub signals: Vec<(SignalId, Option<SignalState>)>,
     /// Instant until which its session is leased, or was.
     pub leased_until: Option<Timestamp>,
+}
+
+/// The invocations that were put aside, as far as one look lists them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutAside {
+    /// The invocations, the oldest first.
+    pub ids: Vec<InvocationId>,
+    /// True if there may be others.
+    pub more: bool,
 }

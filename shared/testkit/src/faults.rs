@@ -5,9 +5,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Diagnostics, Garbage,
     GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest, LoadedSession,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
-    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore,
-    StoreError,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, RuleEntries, RuleEntry, RuleIncarnation,
+    RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers,
+    StateStore, StoreError,
 };
 use jiff::Timestamp;
 
@@ -180,7 +180,7 @@ impl Sleepers for FaultyStore {
         self.meet(self.inner.dead_claims(now)).await
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         self.meet(self.inner.put_aside()).await
     }
 

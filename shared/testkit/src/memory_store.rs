@@ -15,9 +15,9 @@ use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
     Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
     InvocationRecord, InvocationStatus, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
-    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
-    Sleepers, StoreError, StreamEntry, StreamTip,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation,
+    RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState,
+    Signals, Sleepers, StoreError, StreamEntry, StreamTip,
 };
 use jiff::Timestamp;
 
@@ -158,11 +158,12 @@ impl Sleepers for MemoryStore {
         Ok(upkeep::dead_claims(&lock(&self.tables), now, self.page_size))
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         let tables = lock(&self.tables);
         let mut aside: Vec<_> = tables.aside.iter().map(|(id, (at, _))| (*at, id.clone())).collect();
         aside.sort();
-        Ok(aside.into_iter().take(self.page_size).map(|(_, id)| id).collect())
+        let more = aside.len() > self.page_size;
+        Ok(PutAside { ids: aside.into_iter().take(self.page_size).map(|(_, id)| id).collect(), more })
     }
 
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {

@@ -4,12 +4,11 @@
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_ports::{
     DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, ParkedRow, PartAnswer, PendingRow,
-    SignalState,
+    PutAside, SignalState,
 };
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::PAGE_SIZE;
 use super::agents;
 use super::clients::Clients;
 use super::graphs::JURY;
@@ -27,7 +26,7 @@ pub(crate) struct Quiescent<'a> {
     /// What the index of parked signals holds of those that are parked no more.
     pub(crate) stale_parked_rows: Vec<ParkedRow>,
     /// What is told to whoever asks for what was put aside.
-    pub(crate) listed_aside: Vec<InvocationId>,
+    pub(crate) listed_aside: PutAside,
     pub(crate) now: Timestamp,
 }
 
@@ -96,8 +95,8 @@ fn rows_are_of_sleepers(rest: &Quiescent<'_>) -> Result<(), String> {
 fn asides_are_listed(rest: &Quiescent<'_>) -> Result<(), String> {
     let aside = rest.history.invocations.iter().filter(|(_, record)| is_aside(record)).map(|(id, _)| id);
     let aside: Vec<_> = aside.collect();
-    let listed = &rest.listed_aside;
-    let is_whole = listed.len() == aside.len() || listed.len() >= usize::from(PAGE_SIZE) && listed.len() < aside.len();
+    let PutAside { ids: listed, more } = &rest.listed_aside;
+    let is_whole = if *more { listed.len() < aside.len() } else { listed.len() == aside.len() };
     match is_whole && listed.iter().all(|id| aside.contains(&id)) {
         true => Ok(()),
         false => Err(format!("{aside:?} are put aside, and {listed:?} are listed")),

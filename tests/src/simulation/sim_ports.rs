@@ -6,9 +6,9 @@ use dormouse_ports::{
     Diagnostics, Document, DocumentKey, Event, EventBus, EventRule, EventRules, FeedPage, FeedRequest, FeedRow,
     Garbage, GcReport, IdSource, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, InvocationWrite,
     Invocations, LeaseRequest, ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, SessionFilter,
-    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError,
-    StreamEntry, StreamTip, Subscription, SubscriptionError, Timers,
+    PendingRow, PutAside, Records, Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner,
+    StoreError, StreamEntry, StreamTip, Subscription, SubscriptionError, Timers,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -395,7 +395,7 @@ impl Sleepers for SimPorts {
         self.call("dead_claims", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         let effect = |outside: &mut Outside| at_once(outside.store.put_aside());
         self.call("put_aside", String::new(), effect, |why| Err(unavailable(why))).await
     }

@@ -6,7 +6,7 @@
 //! and one for the way out, and no request: the worker that takes it over changes nothing that the index has. So the
 //! end of a claim is read from its item. Invocations that were put aside are in lanes of their own.
 
-use dormouse_ports::{InvocationId, StoreError, limits};
+use dormouse_ports::{InvocationId, PutAside, StoreError, limits};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
@@ -22,7 +22,7 @@ impl DynamoDbStateStore {
         let shards =
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::claim_lane(shard))));
         let mut claims = Vec::new();
-        for item in try_join_all(shards).await?.iter().flatten() {
+        for item in try_join_all(shards).await?.iter().flat_map(|page| &page.items) {
             claims.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
         }
         claims.sort();
@@ -42,25 +42,36 @@ impl DynamoDbStateStore {
     }
 
     /// The invocations that were put aside, among the first of each shard, the oldest first.
-    pub(super) async fn query_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    pub(super) async fn query_aside(&self) -> Result<PutAside, StoreError> {
         let shards =
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::aside_lane(shard))));
         let mut aside = Vec::new();
-        for item in try_join_all(shards).await?.iter().flatten() {
-            aside.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
+        let mut more = false;
+        for page in try_join_all(shards).await? {
+            more |= page.goes_on;
+            for item in &page.items {
+                aside.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
+            }
         }
         aside.sort();
-        Ok(aside.into_iter().map(|(_, id)| id).collect())
+        Ok(PutAside { ids: aside.into_iter().map(|(_, id)| id).collect(), more })
     }
 
-    async fn query_lane(&self, lane: String) -> Result<Vec<Item>, Fault> {
+    async fn query_lane(&self, lane: String) -> Result<LanePage, Fault> {
         let request = self.client.query().table_name(&self.table).index_name(CLAIMS_INDEX);
         let request = request.key_condition_expression("claim_lane = :lane");
         let request = request.expression_attribute_values(":lane", text_value(lane));
         let answer = request.limit(self.config.page_size).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
-        Ok(answer.items.unwrap_or_default())
+        Ok(LanePage { goes_on: answer.last_evaluated_key.is_some(), items: answer.items.unwrap_or_default() })
     }
+}
+
+/// The first items of a lane.
+struct LanePage {
+    items: Vec<Item>,
+    /// True if there are others behind them.
+    goes_on: bool,
 }
 
 fn claimed_id(item: &Item) -> Result<InvocationId, StoreError> {

@@ -39,7 +39,7 @@ pub(crate) async fn named(opened: &OpenedStore, typed: &str) -> Result<Invocatio
 /// Those that sleep or were put aside and have an id that begins with `typed`, as far as they are named.
 async fn beginning_with(opened: &OpenedStore, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
     let begins = |id: &InvocationId| id.as_str().starts_with(typed);
-    let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.into_iter().filter(begins).collect();
+    let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.ids.into_iter().filter(begins).collect();
     let mut cursor = None;
     while found.len() <= NAMED {
         let page = opened.store().list_pending(None, cursor.as_deref()).await?;

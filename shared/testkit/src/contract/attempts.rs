@@ -70,7 +70,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     granted(store.claim(&request).await.expect("an answer"));
     let foreign = store.commit(&commit("foreign", None, Some(put_aside(&paused, "b")))).await;
     assert!(matches!(foreign, Err(CommitError::InvocationConflict)), "{foreign:?}");
-    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, []);
     done(&store, "aside", put_aside(&paused, "a")).await;
     let record = invocation(&store, "i1").await.expect("it is there");
     assert_eq!(record.status, InvocationStatus::Errored(failure()));
@@ -78,7 +78,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(record.paused, paused, "the pause stays");
     assert_eq!(all_pending(&store, None).await, [], "no sweep comes by");
     assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), []);
-    assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, ["i1".into()]);
     let glances = store.glance(&["i1".into()]).await.expect("an answer");
     assert_eq!(glances, [Some(InvocationSummary { generation: 1, standing: InvocationPhase::Aside })]);
     let mut cursor = None;
@@ -97,7 +97,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(record.status, InvocationStatus::Accepted { payload }, "with the payload that counted");
     assert_eq!(all_pending(&store, None).await.len(), 1);
     assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), ["i1".into()]);
-    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, []);
     assert_eq!(attempts(&store, &takeover("c", 3600)).await, 1, "counted from the beginning");
     let twice = store.commit(&commit("retry-twice", None, Some(retry()))).await;
     assert!(matches!(twice, Err(CommitError::InvocationConflict)), "{twice:?}");
@@ -113,7 +113,7 @@ pub(super) async fn what_is_put_aside_can_be_canceled(store: Store) {
     done(&store, "cancel", cancel()).await;
     let record = invocation(&store, "i1").await.expect("it is there");
     assert_eq!(record.status, InvocationStatus::Canceled(cancellation.clone()));
-    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, []);
     assert_eq!(all_pending(&store, None).await, []);
     for write in [cancel(), InvocationWrite::Retry { paused: Box::new(paused.clone()) }] {
         let refused = store.commit(&commit("late", None, Some(write))).await;
@@ -135,7 +135,7 @@ pub(super) async fn only_what_was_put_aside_is_tried_again(store: Store) {
     let retry = InvocationWrite::Retry { paused: Box::new(paused) };
     let refused = store.commit(&commit("retry", None, Some(retry))).await;
     assert!(matches!(refused, Err(CommitError::InvocationConflict)), "{refused:?}");
-    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, []);
 }
 
 pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
@@ -150,7 +150,7 @@ pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
     done(&store, "release", release).await;
     assert_eq!(attempts(&store, &takeover("b", 2)).await, 1, "it was given back");
     done(&store, "aside", put_aside(&paused, "b")).await;
-    assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
+    assert_eq!(store.put_aside().await.expect("an answer").ids, ["i1".into()]);
     done(&store, "retry", InvocationWrite::Retry { paused: Box::new(paused.clone()) }).await;
     let record = invocation(&store, "i1").await.expect("it is there");
     assert_eq!(record.status, InvocationStatus::Accepted { payload: Map::new() });

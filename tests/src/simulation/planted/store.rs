@@ -7,7 +7,7 @@ use dormouse_ports::{
     Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, GrowingLists,
     IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, ProgressFrom, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
+    PendingRow, ProgressFrom, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
     SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
     SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
 };
@@ -552,7 +552,7 @@ impl Sleepers for LyingStore {
         self.inner.dead_claims(now).await
     }
 
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+    async fn put_aside(&self) -> Result<PutAside, StoreError> {
         self.inner.put_aside().await
     }
 
