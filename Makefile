@@ -12,7 +12,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -112,6 +112,9 @@ test-clients: program ## Try local mode with clients that others wrote: A2A, Web
 
 test-console: program ## Go through the console in a headless Chromium; pictures of it are left in build/console; ONLY='two tabs' goes through less
 	@DORMOUSE_BIN='$(PROGRAM)' ONLY='$(ONLY)' tests/console/run.sh
+
+test-mcp: ## Judge our MCP client by the official conformance suite, which needs node
+	@CARGO='$(CARGO)' tests/mcp/run.sh
 
 test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
 	@tests/aws/run.sh

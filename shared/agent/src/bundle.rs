@@ -79,7 +79,7 @@ impl Bundle {
     /// # Errors
     /// As [`of`](Self::of).
     pub fn of_readable(files: &Files) -> Result<Self, BundleError> {
-        Self::without(files, |path| !path.starts_with(".openharness/hooks/") && path != ".openharness/settings.yaml")
+        Self::without(files, |path| !path.starts_with(".openharness/hooks") && path != ".openharness/settings.yaml")
     }
 
     /// The bundle without what could not be read and is spared.

@@ -49,6 +49,8 @@ pub use asking::ModelHook;
 pub use compact::Compaction;
 pub use environment::EnvironmentPart;
 pub use hooks::HookPart;
+#[cfg(test)]
+pub(crate) use notes::note;
 use parts::Markers;
 pub use parts::{AgentLimits, AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 pub use run::{

@@ -16,9 +16,13 @@
 pub mod bundle;
 mod catalog;
 pub mod graph;
+mod memory;
 mod names;
 mod skills;
+mod template;
 pub mod workspace;
 
 pub use catalog::{Catalog, CatalogEntry, catalog};
+pub use memory::SessionMemory;
 pub use skills::SkillTools;
+pub use template::{TemplateError, TemplateFiles, Templates};

@@ -45,13 +45,13 @@ pub use dormouse_ports::tool::{
 pub use dormouse_ports::{Lookup, Template};
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM_MODELS, load};
-pub(crate) use load::{counted, digest, skill_folders};
+pub(crate) use load::{counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
 pub use read::{KnownFiles, read};
-pub use settings::{EngineSettings, Settings, WorkspaceKind};
+pub use settings::{EngineSettings, Imports, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 
 /// The definitions of a workspace, the disabled ones among them as far as they could be read.

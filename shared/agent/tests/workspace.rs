@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
+use dormouse_agent::bundle::Bundle;
 use dormouse_agent::catalog;
 use dormouse_agent::workspace::{
-    AgentMode, DefinitionKind, FileContent, Files, Platform, Severity, ToolOrigin, Workspace, WorkspaceKind, load,
+    AgentMode, DefinitionKind, FileContent, Files, Platform, Severity, ToolOrigin, Workspace, WorkspaceKind, load, read,
 };
+use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 const AGENT: &str = ".openharness/agents/assistant.md";
 const MODELS: &str = ".openharness/models/models.yaml";
@@ -419,4 +422,69 @@ fn instructions_are_composed_in_their_order() {
     }
     let both = declared(&[(place, "base: a\n"), (SETTINGS, "system_prompt: b\nmodels: {fast: workspace/small}\n")]);
     assert!(lines(&both).iter().any(|line| line.contains("leave one of them")), "{:#?}", lines(&both));
+}
+
+/// A folder with these files, which are all empty but for those of the sound workspace.
+#[derive(Debug)]
+struct Crowded(BTreeMap<String, String>);
+
+impl Crowded {
+    fn with(more: impl Iterator<Item = String>) -> Self {
+        let sound = sound().into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
+        Self(sound.chain(more.map(|path| (path, String::new()))).collect())
+    }
+}
+
+#[async_trait]
+impl WorkspaceSource for Crowded {
+    async fn list(&self, limits: &ListLimits) -> Result<Vec<WorkspaceFile>, WorkspaceError> {
+        let is_in = |path: &str, folders: &[String]| {
+            folders.iter().any(|folder| path == folder || path.starts_with(&format!("{folder}/")))
+        };
+        let found = self.0.iter().filter(|(path, _)| {
+            is_in(path, &limits.under) && !is_in(path, &limits.except) && path.matches('/').count() <= limits.depth
+        });
+        let file = |(path, text): (&String, &String)| WorkspaceFile {
+            path: path.clone(),
+            size: text.len() as u64,
+            version: None,
+        };
+        let found: Vec<_> = found.map(file).collect();
+        match found.len() > limits.files {
+            true => {
+                Err(WorkspaceError::TooLarge { what: "the number of files".to_owned(), limit: limits.files as u64 })
+            }
+            false => Ok(found),
+        }
+    }
+
+    async fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, WorkspaceError> {
+        self.0.get(path).map(|text| text.clone().into_bytes()).ok_or_else(|| WorkspaceError::NotFound(path.to_owned()))
+    }
+}
+
+#[test]
+fn a_crowded_folder_takes_no_other_along() {
+    let crowd = |folder: &str| {
+        let folder = folder.to_owned();
+        Crowded::with((0..2_100).map(move |number| format!("{folder}/{number}.md")))
+    };
+    for (folder, error, asks) in [
+        (".openharness/node_modules/x", false, false),
+        (".openharness/skills/big/assets", true, false),
+        (".openharness/hooks", true, true),
+    ] {
+        let files = futures::executor::block_on(read(&crowd(folder))).expect("files");
+        let workspace = load(&files, &platform());
+        let told = lines(&workspace).join("; ");
+        assert_eq!(workspace.is_sound(), !error, "{folder}: {told}");
+        assert!(told.contains("there are more than 2000, and none of them is read"), "{folder}: {told}");
+        let named = folder.split('/').take(if error { 2 } else { 1 }).collect::<Vec<_>>().join("/");
+        assert!(told.starts_with(&named), "the folder is named: {told}");
+        assert!(workspace.default_agent().is_some_and(|agent| agent.name == "assistant"), "{folder}");
+        let approval = &workspace.settings.approval;
+        assert_eq!(approval.asks(ToolOrigin::Native, "Read", true), asks, "{folder}: a hook may have forbidden it");
+        assert_eq!(Bundle::of(&files).is_err(), error, "{folder}: what is left out silently is not published");
+        assert_eq!(Bundle::of_readable(&files).is_err(), asks, "{folder}");
+    }
 }

@@ -12,7 +12,7 @@ use dormouse_ports::{Clock, EventBus};
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
 use crate::recorded_outside::{recording, replaying};
-use crate::{LiveText, PersonaSpec, Personas};
+use crate::{LiveText, PersonaSpec, Personas, WorkspaceTemplates};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
@@ -145,6 +145,7 @@ pub struct Agents {
     tour: Option<String>,
     live: LiveText,
     catalog: Vec<CatalogLine>,
+    templates: Option<Arc<dyn WorkspaceTemplates>>,
 }
 
 /// Something that is declared beside the agents: a model, a source of tools, an agent that cannot run.
@@ -237,6 +238,17 @@ impl Agents {
     #[must_use]
     pub fn with_catalog(self, catalog: Vec<CatalogLine>) -> Self {
         Self { catalog, ..self }
+    }
+
+    /// Also templates, of which a server makes new workspaces.
+    #[must_use]
+    pub fn with_templates(self, templates: Arc<dyn WorkspaceTemplates>) -> Self {
+        Self { templates: Some(templates), ..self }
+    }
+
+    /// What new workspaces may begin with.
+    pub fn templates(&self) -> Option<&Arc<dyn WorkspaceTemplates>> {
+        self.templates.as_ref()
     }
 
     /// Makes their graphs, which use `outside`.

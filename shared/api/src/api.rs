@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::change::By;
 use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys};
+use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys, WorkspaceTemplates};
 
 /// Number of attempts at a change that others were faster than.
 pub(crate) const ATTEMPTS: u32 = 64;
@@ -52,6 +52,8 @@ pub struct ApiParts {
     pub webhooks: Option<WebhookKeys>,
     /// Providers of the secrets of vaults, by the names that vaults call them. A secret is asked for as `TENANT.NAME`.
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
+    /// What new workspaces may begin with; without it there are no templates.
+    pub templates: Option<Arc<dyn WorkspaceTemplates>>,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
@@ -182,7 +184,7 @@ impl Api {
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered")]
     pub(crate) fn change<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Change, ProtocolError>> {
         match call.operation {
-            Operation::CreateWorkspace => Box::pin(future::ready(self.create_workspace(call))),
+            Operation::CreateWorkspace => Box::pin(self.create_workspace(call)),
             Operation::UpdateWorkspace => Box::pin(self.update_workspace(call)),
             Operation::CreateSession => Box::pin(self.create_session(call)),
             Operation::UpdateSession => Box::pin(self.update_session(call)),
@@ -210,6 +212,7 @@ impl Api {
             Operation::CreateConnector => Box::pin(self.create_connector(call)),
             Operation::UpdateConnector => Box::pin(self.update_connector(call)),
             Operation::WriteWorkspaceFile => Box::pin(self.write_file(call)),
+            Operation::DeleteWorkspaceFile => Box::pin(self.delete_file(call)),
             Operation::VerifyReceipt => Box::pin(self.verify_receipt(call)),
             other => Box::pin(future::ready(Err(ProtocolError::not_implemented(other)))),
         }

@@ -142,7 +142,10 @@ pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
         (Role::Tool, Some(output)) => vec![Part::ToolResult {
             tool_call_id: field(message, "tool_call_id"),
             output: output.clone(),
-            status: ToolResultStatus::Ok,
+            status: match message.get("is_error") {
+                Some(Value::Bool(true)) => ToolResultStatus::Error,
+                Some(_) | None => ToolResultStatus::Ok,
+            },
             visibility: PartVisibility::Public,
         }],
         (_, Some(Value::String(content))) => text(content).into_iter().collect(),

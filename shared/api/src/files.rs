@@ -1,6 +1,8 @@
 //! Text files of workspaces. Each is a document, called by a hash of its workspace and path; a narrow list of each
 //! workspace has them in the order of their paths. A folder is there as long as a file is in it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map};
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::id::WorkspaceId;
@@ -12,7 +14,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::{Api, Change, found};
+use crate::api::{Api, Change, NO_CONTENT, found};
 use crate::refusal::{conflict, internal, store};
 use crate::{Call, CallAnswer};
 
@@ -25,6 +27,9 @@ const DEEPEST: usize = 16;
 
 /// The most entries of a folder that are listed; the contract has no pages for them.
 const MOST_ENTRIES: usize = 1_000;
+
+/// The most files that a workspace begins with: they are written in one commit.
+const MOST_FIRST: usize = 32;
 
 /// Separates the parts that a name of a document is made of.
 const DOMAIN: &[u8] = b"dormouse workspace file 1\0";
@@ -86,6 +91,57 @@ impl FilesOfWorkspace<'_> {
     fn list(&self) -> String {
         format!("{}/{KIND}/{}", self.tenant, self.workspace)
     }
+
+    /// The write of a file that is not there yet, with its content and its metadata.
+    fn write(
+        &self,
+        call: &Call,
+        path: &FilePath,
+        (content, metadata): (String, Map),
+    ) -> Result<DocumentWrite, ProtocolError> {
+        let body = json!({
+            "tenant": call.actor.tenant, "workspace": self.workspace, "path": path.0, "content": content,
+            "metadata": metadata, "written_by": call.actor.name, "written_at": call.now,
+        });
+        let Value::Object(body) = body else { return Err(internal(&"an object is an object")) };
+        let (key, listed) = (self.key(path), vec![Listed::new(self.list(), path.0.as_str())]);
+        Ok(DocumentWrite { key, expect: 0, body: Some(body), listed, expires_at: None })
+    }
+}
+
+/// The writes of the files with which a new workspace begins.
+///
+/// # Errors
+/// `invalid_request` where one has no path inside, or there are too many; `conflict` where a file would be a folder, too.
+pub(crate) fn first_files(
+    call: &Call,
+    workspace: &WorkspaceId,
+    contents: BTreeMap<String, String>,
+) -> Result<Vec<DocumentWrite>, ProtocolError> {
+    if contents.len() > MOST_FIRST {
+        let message = format!("a workspace begins with at most {MOST_FIRST} files; write the others one by one");
+        return Err(ProtocolError::invalid("files", message));
+    }
+    let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace };
+    let mut paths = BTreeSet::new();
+    let mut writes = Vec::new();
+    for (path, content) in contents {
+        let path = FilePath::read(&path).map_err(|_| {
+            ProtocolError::invalid("files", format!("`{path}` is no path relative to the root of the workspace"))
+        })?;
+        if path.is_root() {
+            return Err(ProtocolError::invalid("files", "the root of a workspace is a folder: name files"));
+        }
+        writes.push(files.write(call, &path, (content, Map::new()))?);
+        if !paths.insert(path.0) {
+            return Err(conflict("two of the files have the same path"));
+        }
+    }
+    let is_folder = |path: &String| FilePath(path.clone()).folders().any(|folder| paths.contains(&folder.0));
+    if paths.iter().any(is_folder) {
+        return Err(conflict("a part of a path is a file"));
+    }
+    Ok(writes)
 }
 
 impl Api {
@@ -127,16 +183,10 @@ impl Api {
         if before.is_none() {
             self.check_no_folder(call, &files, &path).await?;
         }
-        let (bytes, content) = (request.content.len() as u64, request.content);
-        let body = json!({
-            "tenant": call.actor.tenant, "workspace": workspace, "path": path.0, "content": content,
-            "metadata": request.metadata, "written_by": call.actor.name, "written_at": call.now,
-        });
-        let Value::Object(body) = body else { return Err(internal(&"an object is an object")) };
+        let bytes = request.content.len() as u64;
         let expect = before.map_or(0, |file| file.version);
-        let listed = vec![Listed::new(files.list(), path.0.as_str())];
-        let write = DocumentWrite { key, expect, body: Some(body), listed, expires_at: None };
-        let mut writes = vec![write];
+        let write = files.write(call, &path, (request.content, request.metadata))?;
+        let mut writes = vec![DocumentWrite { expect, ..write }];
         if expect == 0 {
             for folder in path.folders() {
                 let key = files.key(&folder);
@@ -156,6 +206,27 @@ impl Api {
             bytes: Some(bytes),
         };
         Change::new(Journal::new(writes, Vec::new()), 200, &file)
+    }
+
+    /// Removes a file; the folders that it was alone in are not there any more either.
+    pub(crate) async fn delete_file(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
+        if path.is_root() {
+            return Err(ProtocolError::invalid("path", "name the file to remove"));
+        }
+        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
+        let key = files.key(&path);
+        match self.records().document(&key, call.now).await.map_err(store)? {
+            Some(file) => {
+                let removal = DocumentWrite::remove(key, file.version);
+                Change::new(Journal::new(vec![removal], Vec::new()), NO_CONTENT, &Value::Null)
+            }
+            None => {
+                self.check_no_folder(call, &files, &path).await?;
+                Err(ProtocolError::not_found("file"))
+            }
+        }
     }
 
     async fn check_no_folder(

@@ -50,7 +50,8 @@ const CAPABILITIES: &[(&str, &str)] = &[
     ("memories", "Memories with scope and provenance; deleting one leaves a tombstone."),
     ("vaults", "Vaults are known by their provider; no operation gives a secret."),
     ("quotas", "Usage is counted in the transaction that uses something."),
-    ("workspace_files", "Text files in workspaces."),
+    ("workspace_files", "Text files in workspaces; they can be removed, which is an extension."),
+    ("workspace_templates", "Workspaces can begin with a template and with files, which is an extension."),
 ];
 
 impl Api {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_harness::FreshTurn;
-use dormouse_ports::{Cancellation, Document, InvocationId, InvocationWrite, StoreError, Subscription};
+use dormouse_ports::{Cancellation, Document, InvocationId, InvocationWrite, StoreError, Subscription, WORKSPACE};
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
@@ -292,8 +292,9 @@ impl Api {
         &self,
         graph: &str,
         task: &Task,
-        (state, metadata): (Map, Map),
+        (state, mut metadata): (Map, Map),
     ) -> Result<InvocationWrite, ProtocolError> {
+        metadata.insert(WORKSPACE.to_owned(), task.workspace_id.as_str().into());
         let turn = FreshTurn {
             metadata,
             session_id: Some(task.session_id.as_str().into()),

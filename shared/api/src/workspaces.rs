@@ -1,6 +1,8 @@
 //! Workspaces: where sessions, artifacts and branches belong. They have no events of their own. [`crate::deletion`]
 //! deletes them.
 
+use std::collections::BTreeMap;
+
 use dormouse_ports::Journal;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{CreateWorkspaceRequest, Quota, UpdateWorkspaceRequest, Workspace};
@@ -9,6 +11,7 @@ use serde_json::json;
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
+use crate::files::first_files;
 use crate::page::Narrowed;
 use crate::{Call, CallAnswer};
 
@@ -21,8 +24,9 @@ impl Api {
         found(&self.named::<Workspace>(call, "workspace_id").await?.kept.resource)
     }
 
-    /// Creates a workspace. What a sandbox would need is kept in the metadata: there is none here.
-    pub(crate) fn create_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
+    /// Creates a workspace, with the files of a template and of the request in the same commit. What a sandbox would need
+    /// is kept in the metadata: there is none here.
+    pub(crate) async fn create_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         if call.actor.workspaces.is_some() {
             let message = "the key is bound to workspaces and cannot make others";
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
@@ -54,7 +58,25 @@ impl Api {
             connectors: Vec::new(),
             quota_id: None,
         };
-        write(&Stored::new(&call.actor.tenant, Some(id), workspace, ()), 201)
+        let files = match request.template {
+            Some(template) => self.begun_with(&template, request.files).await?,
+            None => request.files,
+        };
+        let files = first_files(call, &id, files)?;
+        let mut change = write(&Stored::new(&call.actor.tenant, Some(id), workspace, ()), 201)?;
+        change.journal.documents.extend(files);
+        Ok(change)
+    }
+
+    async fn begun_with(
+        &self,
+        template: &str,
+        files: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, ProtocolError> {
+        match &self.parts().templates {
+            Some(templates) => Ok(templates.begin(template, files).await?),
+            None => Err(ProtocolError::invalid("template", "this server has no templates")),
+        }
     }
 
     pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {

@@ -22,6 +22,7 @@ mod replay;
 mod serve;
 mod talk;
 mod target;
+mod templates;
 mod terminal;
 mod workspace;
 
@@ -29,11 +30,13 @@ use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dormouse_api::Agents;
+use dormouse_declared::ServedTemplates;
 use dormouse_http::Authorization;
 use dormouse_local::{DevOptions, FOLDER, program};
 use dormouse_otel::Telemetry;
@@ -57,6 +60,7 @@ use crate::receipts::{ReceiptsCommand, receipts};
 use crate::replay::{ReplayArgs, replay};
 use crate::serve::{ServeArgs, serve};
 use crate::talk::{ClientCommand, talk};
+use crate::templates::templates;
 use crate::workspace::{WorkspaceCommand, workspace};
 
 /// Stack of a worker, in bytes: as much as the main thread of a function has.
@@ -338,6 +342,9 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Some(_) | None => None,
     };
     let agents = found.as_ref().or(demo.as_ref().map(|(agents, _)| agents)).unwrap_or(agents);
+    let agents = &agents.clone().with_templates(Arc::new(ServedTemplates::read_by(|| {
+        Box::pin(async { templates().await.map_err(|error| error.to_string()) })
+    })));
     let options = DevOptions {
         port: arguments.port,
         data,

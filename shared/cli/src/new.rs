@@ -6,8 +6,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use dormouse_agent::{TemplateError, TemplateFiles};
+use dormouse_ports::WorkspaceError;
+use futures::executor::block_on;
 
+use crate::templates::templates;
 use crate::terminal::plain;
 
 /// A file with blanks to fill in, by its place in the package.
@@ -49,52 +52,12 @@ pub(crate) struct New {
     /// still there, or else the published version.
     #[arg(long, value_name = "FOLDER", conflicts_with = "template")]
     dormouse: Option<PathBuf>,
-    /// Make a folder of Markdown and YAML instead, without any Rust: `dormouse chat FOLDER` runs it.
-    #[arg(long, value_enum)]
-    template: Option<WorkspaceTemplate>,
+    /// Make a folder of Markdown and YAML instead, without any Rust: `dormouse chat FOLDER` runs it. `assistant` answers and
+    /// uses tools, `approver` prepares payments that a person approves, `reviewer` reviews code; others are folders in
+    /// `templates` of the folder that `DORMOUSE_PLATFORM` names.
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
 }
-
-/// A workspace to begin with. It leaves no trace: the files are the author's.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WorkspaceTemplate {
-    /// An agent that answers and uses tools.
-    Assistant,
-    /// An agent that prepares payments, each of which a person approves.
-    Approver,
-    /// Agents that review the code of a folder and explain it.
-    Reviewer,
-}
-
-/// Files of a workspace, by their place in it.
-const ASSISTANT: [(&str, &str); 6] = [
-    ("AGENTS.md", include_str!("new/assistant/AGENTS.md")),
-    ("README.md", include_str!("new/assistant/README.md")),
-    (".openharness/settings.yaml", include_str!("new/assistant/settings.yaml")),
-    (".openharness/agents/assistant.md", include_str!("new/assistant/assistant.md")),
-    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
-    (".openharness/tools/settings.yaml", include_str!("new/assistant/tools.yaml")),
-];
-
-const APPROVER: [(&str, &str); 7] = [
-    ("AGENTS.md", include_str!("new/approver/AGENTS.md")),
-    ("README.md", include_str!("new/approver/README.md")),
-    (".openharness/settings.yaml", include_str!("new/approver/settings.yaml")),
-    (".openharness/agents/approver.md", include_str!("new/approver/approver.md")),
-    (".openharness/actions/pay/ACTION.yaml", include_str!("new/approver/ACTION.yaml")),
-    (".openharness/actions/pay/pay.sh", include_str!("new/approver/pay.sh")),
-    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
-];
-
-const REVIEWER: [(&str, &str); 8] = [
-    ("AGENTS.md", include_str!("new/reviewer/AGENTS.md")),
-    ("README.md", include_str!("new/reviewer/README.md")),
-    (".openharness/settings.yaml", include_str!("new/reviewer/settings.yaml")),
-    (".openharness/agents/reviewer.md", include_str!("new/reviewer/reviewer.md")),
-    (".openharness/agents/explainer.md", include_str!("new/reviewer/explainer.md")),
-    (".openharness/skills/review/SKILL.md", include_str!("new/reviewer/SKILL.md")),
-    (".openharness/skills/review/references/list.md", include_str!("new/reviewer/list.md")),
-    (".openharness/models/models.yaml", include_str!("new/assistant/models.yaml")),
-];
 
 /// Writes what deploys the functions.
 #[derive(Debug, clap::Args)]
@@ -118,29 +81,29 @@ pub(crate) enum NewError {
     There(PathBuf),
     #[error("there is no crate `dormouse` in {}: --dormouse names the folder with its Cargo.toml", .0.display())]
     NoCrate(PathBuf),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error("the templates cannot be read: {0}")]
+    Platform(#[from] WorkspaceError),
     #[error("{} cannot be written: {error}", .path.display())]
     Write { path: PathBuf, error: io::Error },
 }
 
 /// Makes the package, and prints the next steps.
 pub(crate) fn new(ask: &New) -> Result<(), NewError> {
-    match ask.template {
+    match &ask.template {
         Some(template) => new_workspace(&ask.folder, template),
         None => new_package(ask),
     }
 }
 
-fn new_workspace(folder: &Path, template: WorkspaceTemplate) -> Result<(), NewError> {
-    let files: &[(&str, &str)] = match template {
-        WorkspaceTemplate::Assistant => &ASSISTANT,
-        WorkspaceTemplate::Approver => &APPROVER,
-        WorkspaceTemplate::Reviewer => &REVIEWER,
-    };
+fn new_workspace(folder: &Path, template: &str) -> Result<(), NewError> {
+    let files = block_on(templates())?.begin(template, TemplateFiles::new())?;
     // A folder with other files in it may become a workspace; no file is replaced.
-    if let Some((place, _)) = files.iter().find(|(place, _)| folder.join(place).exists()) {
+    if let Some(place) = files.keys().find(|place| folder.join(place).exists()) {
         return Err(NewError::There(folder.join(place)));
     }
-    files.iter().try_for_each(|(place, text)| write(&folder.join(place), text))?;
+    files.iter().try_for_each(|(place, bytes)| write(&folder.join(place), bytes))?;
     let folder = folder.display();
     say(&format!(
         "made {folder}: an agent in Markdown and YAML\n\n  export OPENAI_API_KEY=...   or name another model in {folder}/.openharness/models/models.yaml\n  \
@@ -159,7 +122,7 @@ fn new_package(ask: &New) -> Result<(), NewError> {
         text.replace("{name}", &name).replace("{crate}", &crate_name).replace("{dependency}", &dependency.toml)
     };
     for (place, text) in PACKAGE {
-        write(&ask.folder.join(place), &fill(text))?;
+        write(&ask.folder.join(place), fill(text))?;
     }
     for function in FUNCTIONS {
         let place = ask.folder.join(format!("src/bin/{}.rs", function.to_lowercase()));
@@ -245,14 +208,15 @@ fn take_versions_along(checkout: &Path, package: &Path) -> Result<(), NewError> 
 }
 
 /// Writes a file; a script can be run.
-fn write(path: &Path, text: &str) -> Result<(), NewError> {
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), NewError> {
     let failed = |error| NewError::Write { path: path.to_owned(), error };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+    let bytes = text.as_ref();
+    let mode = if bytes.starts_with(b"#!") { 0o755 } else { 0o644 };
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)
+    file.write_all(bytes).map_err(failed)
 }
 
 fn say(text: &str) -> Result<(), NewError> {

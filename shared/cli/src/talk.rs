@@ -7,6 +7,7 @@ mod follow;
 mod screen;
 mod show;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
@@ -140,6 +141,8 @@ async fn any_workspace(client: &Client) -> Result<String, TalkError> {
         network_policy: Map::new(),
         sandbox_backend: None,
         metadata: Map::new(),
+        template: None,
+        files: BTreeMap::new(),
     });
     let workspace: Workspace = client.write("/v1/workspaces", &body).await?;
     Ok(workspace.envelope.id.as_str().to_owned())

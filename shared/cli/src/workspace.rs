@@ -56,7 +56,7 @@ pub(crate) fn platform() -> Platform {
 }
 
 /// The variable with a folder of agents and models that are in every workspace.
-const PLATFORM: &str = "DORMOUSE_PLATFORM";
+pub(crate) const PLATFORM: &str = "DORMOUSE_PLATFORM";
 /// The agents in it.
 const AGENTS: &str = ".openharness/agents/";
 /// The models in it.

@@ -14,11 +14,13 @@ mod keys;
 mod models;
 mod published;
 mod team;
+mod templates;
 mod tools;
 
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_agent::SessionMemory;
 use dormouse_agent::graph::{
     AgentLimits, AgentParts, Colleagues, DeltaSink, EnvironmentPart, HookPart, ModelPart, ToolPart, graph,
 };
@@ -30,6 +32,7 @@ use dormouse_protocol::resource::AutonomyTier;
 pub use dormouse_ports::tool::ToolSources;
 pub use published::{PublishedAgents, PublishedFrom, Refresh};
 use team::Staff;
+pub use templates::ServedTemplates;
 pub use tools::NoTools;
 
 /// Ports that agents need from outside.
@@ -120,9 +123,17 @@ fn parts_of(
     ports: &DeclaredPorts,
 ) -> AgentParts {
     tools.extend(tools::skills(workspace, definition));
+    let memory = SessionMemory::of(workspace);
+    let remembers = memory.is_some();
+    let mut agent = definition.clone();
+    if let Some(memory) = memory {
+        // Of two tools of one name the first counts.
+        tools.insert(0, memory);
+        SessionMemory::give_to(&mut agent);
+    }
     AgentParts {
         name: definition.name.clone(),
-        agent: definition.clone(),
+        agent,
         bundle: workspace.digest.clone(),
         instructions: workspace.instructions_of(definition),
         environment: workspace
@@ -131,6 +142,7 @@ fn parts_of(
         approval: workspace.settings.approval.clone(),
         model,
         tools,
+        remembers,
         compacts: workspace.settings.engine.compact,
         actions: tools::runnable(workspace),
         colleagues: Colleagues::default(),

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use dormouse_api::{
     Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
+    WorkspaceTemplates,
 };
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
@@ -69,6 +70,8 @@ pub struct ProtocolConfig {
     pub webhooks: Option<WebhookKeys>,
     /// Providers of the secrets of vaults, by the names that vaults call them.
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
+    /// What new workspaces may begin with.
+    pub templates: Option<Arc<dyn WorkspaceTemplates>>,
 }
 
 impl ProtocolConfig {
@@ -93,6 +96,7 @@ impl ProtocolConfig {
             a2a: false,
             webhooks: None,
             secrets: BTreeMap::new(),
+            templates: None,
         }
     }
 }
@@ -134,6 +138,7 @@ impl Server {
             receipts: app.receipts().cloned(),
             secrets: wire.secrets.clone(),
             webhooks: wire.webhooks.clone(),
+            templates: wire.templates.clone(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)

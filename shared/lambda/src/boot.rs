@@ -13,6 +13,7 @@ use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
     ParameterSecrets, Parameters, RequestSigner, RuleConfig, SchedulerConfig, StoreConfig,
 };
+use dormouse_declared::ServedTemplates;
 use dormouse_fetch::NetworkFetch;
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{
@@ -268,6 +269,7 @@ pub(crate) async fn joined(
         a2a: !reads_only,
         webhooks,
         secrets: vaults(config.vaults, &clients.parameters, &clock),
+        templates: Some(Arc::new(ServedTemplates::shipped())),
         ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors.clone())
     };
     let limits = config.quotas.limits;

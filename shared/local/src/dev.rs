@@ -261,6 +261,7 @@ async fn run(
         a2a: true,
         webhooks: Some(webhooks),
         secrets: vaults(),
+        templates: agents.templates().cloned(),
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);

@@ -13,6 +13,9 @@ pub const PARENT: &str = "dormouse_parent";
 /// Field of a state for the children of the invocation, as a list of [`ChildLink`]s.
 pub const CHILDREN: &str = "dormouse_children";
 
+/// Field of the metadata of an invocation with the id of the workspace that it works in. What it begins has the same.
+pub const WORKSPACE: &str = "dormouse.workspace_id";
+
 /// The invocation that began another one, and where it is told of its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParentLink {

@@ -104,7 +104,7 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
-pub use child::{CHILDREN, ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, PARENT, ParentLink};
+pub use child::{CHILDREN, ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, PARENT, ParentLink, WORKSPACE};
 pub use commit::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
     SessionSave, SessionWrite, SuspendFrom,

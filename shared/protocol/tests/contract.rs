@@ -26,6 +26,9 @@ use support::{RoundTrip, TYPES, lost, merged, resolve, samples, validator};
 /// cursor of a stream as a parameter of its address.
 const MORE: &[&str] = &["protocolVersion", "url", "preferredTransport", "additionalInterfaces", "interfaces"];
 
+/// Optional fields of ours in requests of the contract, each of which says that it is one.
+const EXTENDED: &[&str] = &["files", "template"];
+
 /// Components of our own operations, which the contract does not have.
 const EXTENSIONS: &[&str] = &[
     "CreateConnectorRequest",
@@ -324,6 +327,9 @@ fn canonical(document: &Value, schema: &Value) -> Value {
             "required" if value != &json!([]) => plain.insert(name.clone(), sorted(value)),
             "properties" => {
                 let known = value.as_object().unwrap().iter().filter(|(name, _)| {
+                    if EXTENDED.contains(&name.as_str()) && schema["properties"][name]["x-extension"] == true {
+                        return false;
+                    }
                     let card = schema["properties"].get("a2a_card").or(schema["properties"].get("supportedInterfaces"));
                     card.is_none() || !MORE.contains(&name.as_str())
                 });

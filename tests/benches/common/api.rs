@@ -112,6 +112,7 @@ impl Deployment {
             timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             secrets: Default::default(),
+            templates: None,
             webhooks: None,
             personas: offered.iter().map(|graph| spec(graph)).collect::<Vec<_>>().into(),
             receipts: None,

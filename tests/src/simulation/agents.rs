@@ -61,6 +61,7 @@ static WORKSPACE: LazyLock<Workspace> = LazyLock::new(|| {
 fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
     let agent = WORKSPACE.agents[name].clone();
     AgentParts {
+        remembers: false,
         instructions: WORKSPACE.instructions_of(&agent),
         environment: None,
         agent,

@@ -125,6 +125,7 @@ fn api(outside: &Outside, now: Timestamp) -> Result<Api, String> {
         receipts,
         webhooks: None,
         secrets: BTreeMap::new(),
+        templates: None,
     }))
 }
 

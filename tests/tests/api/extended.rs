@@ -219,6 +219,70 @@ async fn memories_of_others_are_neither_made_nor_read() {
 }
 
 #[tokio::test]
+async fn a_workspace_begins_with_a_template_and_files_of_its_own() {
+    let world = World::new();
+    let begin = async |key: Option<&str>, body: Value| world.call(ada(), "POST", "/v1/workspaces", &body, key).await;
+    let request = json!({ "name": "desk", "root": "/", "template": "assistant", "files": { "AGENTS.md": "Ours.", "a/b.txt": "b" } });
+    let made = body(begin(Some("desk"), request.clone()).await.unwrap());
+    let again = body(begin(Some("desk"), request).await.unwrap());
+    assert_eq!(made["id"], again["id"], "once");
+    let path = format!("/v1/workspaces/{}", text(&made["id"]));
+    assert!(world.get(&path).await.get("template").is_none(), "a template leaves no trace");
+    let files = format!("{path}/files");
+    assert_eq!(world.get(&format!("{files}?path=AGENTS.md")).await["content"], "Ours.");
+    let agent = world.get(&format!("{files}?path=.openharness/agents/assistant.md")).await;
+    assert!(agent["content"].as_str().unwrap().contains("---"), "{agent}");
+    let listed = world.get(&files).await;
+    let names: Vec<&str> =
+        listed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, [".openharness", "AGENTS.md", "README.md", "a"]);
+    let many: serde_json::Map<String, Value> = (0..33).map(|number| (format!("{number}.txt"), "x".into())).collect();
+    let count = world.get("/v1/workspaces?limit=100").await["data"].as_array().unwrap().len();
+    for (more, status) in [
+        (json!({ "template": "none" }), 400),
+        (json!({ "files": many }), 400),
+        (json!({ "files": { "../a": "x" } }), 400),
+        (json!({ "files": { "": "x" } }), 400),
+        (json!({ "files": { "a": "x", "a/b": "x" } }), 409),
+        (json!({ "files": { "a": "x", "a/": "x" } }), 409),
+        (json!({ "template": "assistant", "files": { "AGENTS.md/x": "x" } }), 409),
+    ] {
+        let mut body = json!({ "name": "desk", "root": "/" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let refusal = world.refusal(ada(), "POST", "/v1/workspaces", body).await;
+        assert_eq!(refusal.status(), status, "{more}");
+    }
+    let left = world.get("/v1/workspaces?limit=100").await["data"].as_array().unwrap().len();
+    assert_eq!(left, count, "what is refused makes nothing");
+}
+
+#[tokio::test]
+async fn a_file_is_removed_and_its_folder_with_it() {
+    let world = World::new();
+    let desk = json!({ "name": "desk", "root": "/", "files": { "a/b.txt": "b", "c.txt": "c" } });
+    let files = format!("/v1/workspaces/{}/files", text(&world.post("/v1/workspaces", desk).await["id"]));
+    let remove =
+        async |path: &str| world.call(ada(), "DELETE", &format!("{files}?path={path}"), &Value::Null, None).await;
+    assert_eq!(remove("a").await.unwrap_err().status(), 409, "a folder is no file");
+    assert_eq!(remove("").await.unwrap_err().status(), 400);
+    remove("a/b.txt").await.unwrap();
+    assert_eq!(remove("a/b.txt").await.unwrap_err().status(), 404);
+    for path in ["a", "a/b.txt"] {
+        assert_eq!(
+            world.refusal(ada(), "GET", &format!("{files}?path={path}"), Value::Null).await.status(),
+            404,
+            "{path}"
+        );
+    }
+    assert_eq!(world.get(&files).await["entries"].as_array().unwrap().len(), 1);
+    let again = world.call(ada(), "PUT", &format!("{files}?path=a"), &json!({ "content": "a" }), None).await;
+    assert_eq!(body(again.unwrap())["path"], "a", "the name is free");
+    let eve = actor("eve", "other", None);
+    assert_eq!(world.refusal(eve, "DELETE", &format!("{files}?path=c.txt"), Value::Null).await.status(), 404);
+    assert_eq!(world.get(&format!("{files}?path=c.txt")).await["content"], "c");
+}
+
+#[tokio::test]
 async fn files_are_written_read_and_listed_by_folder() {
     let world = World::new();
     let files = format!("/v1/workspaces/{}/files", world.workspace().await);

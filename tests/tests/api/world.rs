@@ -5,6 +5,7 @@ use dormouse_api::{
     Actor, Agent, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore,
     WebhookKeys, WebhookParts, webhook_graph,
 };
+use dormouse_declared::ServedTemplates;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{
@@ -180,6 +181,7 @@ impl World {
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
             secrets: secrets(),
+            templates: Some(Arc::new(ServedTemplates::shipped())),
             webhooks: Some(webhooks),
             harness: harness.clone(),
             records: records.clone(),

@@ -169,6 +169,7 @@ pub(crate) async fn everything(scene: &Scene) {
     client.write(ForkSession, &[&session], json!({})).await;
     client.write(TruncateSession, &[&other], json!({ "keep_first": 1 })).await;
     client.write(CloseSession, &[&other], json!({})).await;
+    client.ask(DeleteWorkspaceFile, &[&workspace], Value::Null, &[]).await;
     client.read(DeleteWorkspace, &[&workspace]).await;
     let left: Vec<_> = Operation::ALL.iter().filter(|operation| !client.asked.contains(operation)).collect();
     assert!(left.is_empty(), "not asked for: {left:?}");

@@ -55,6 +55,7 @@ impl Tasks {
         let harness = Harness::new(engine.engine().clone(), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(ApiParts {
             secrets: Default::default(),
+            templates: None,
             webhooks: None,
             harness: harness.clone(),
             records: store.clone(),

@@ -66,6 +66,7 @@ const TABLE: &[(Operation, Row)] = &[
     (GetWorkspace, Reads(&["/v1/workspaces/{W}"])),
     (UpdateWorkspace, Writes(&[("/v1/workspaces/{W}", r#"{"name": "marker-workspace 2"}"#)])),
     (DeleteWorkspace, Writes(&[("/v1/workspaces/{DOOMED}", "")])),
+    (DeleteWorkspaceFile, Writes(&[("/v1/workspaces/{W}/files?path=notes/doomed.txt", "")])),
     (ListSessions, Lists(&["/v1/sessions", "/v1/sessions?limit=1", "/v1/sessions?workspace_id={W}&limit=1"])),
     (CreateSession, Writes(&[("/v1/sessions", r#"{"workspace_id": "{W}"}"#)])),
     (GetSession, Reads(&["/v1/sessions/{S}", "/v1/sessions/{FORK}"])),
@@ -593,8 +594,10 @@ async fn furnished() -> (World, [String; 3]) {
     let hook = json!({ "url": "https://marker-hook.example.com", "events": ["task.failed"] });
     world.made("HOOK", &ada, "/v1/sessions/{S}/webhooks", hook).await;
     let file = r#"{"content": "marker-file"}"#;
-    let target = world.named("/v1/workspaces/{W}/files?path=notes/a.txt");
-    assert_eq!(world.ask(&ada, "PUT", &target, file).await.status, 200);
+    for path in ["notes/a.txt", "notes/doomed.txt"] {
+        let target = world.named(&format!("/v1/workspaces/{{W}}/files?path={path}"));
+        assert_eq!(world.ask(&ada, "PUT", &target, file).await.status, 200);
+    }
     let events = world.ask(&ada, "GET", &world.named("/v1/sessions/{S}/events"), "").await;
     let events: Value = serde_json::from_str(&events.body).unwrap();
     let id = |event: &Value| event["id"].as_str().unwrap().to_owned();

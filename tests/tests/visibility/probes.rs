@@ -47,6 +47,7 @@ const LAST: &[Operation] = &[
     CloseSession,
     DeleteSessionWebhook,
     DeleteMemory,
+    DeleteWorkspaceFile,
     DeleteWorkspace,
 ];
 

@@ -100,10 +100,10 @@ async fn begin(
         }
         None => settle(parts, markers, &mut run),
     };
-    let said = [asks, Message::Assistant(answer)].into_iter().chain(results);
-    let said = said.map(|message| serde_json::to_value(message).map_err(unwritable));
+    let said = [asks, Message::Assistant(answer)].map(|message| serde_json::to_value(message).map_err(unwritable));
+    let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(AgentRun::messages
-        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .append(said.into_iter().chain(results).collect::<Vec<_>>())
         .set(AgentRun::action, run.action)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::reason, run.reason))

@@ -13,7 +13,7 @@ use super::digest::of_value;
 use super::hooks::fire;
 use super::model::{conversational, millis};
 use super::parts::AgentParts;
-use super::run::AgentRun;
+use super::run::{AgentRun, as_shown};
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
 
@@ -60,10 +60,9 @@ pub(super) fn asks_for_summary(request: &CompletionRequest) -> bool {
 
 /// The conversation of `run` as its model is shown it.
 pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
-    let Some(compaction) = current(run) else { return run.conversation() };
+    let Some(compaction) = current(run) else { return as_shown(&run.messages).collect() };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
-    let rest = run.messages[compaction.upto..].iter().filter_map(|message| Message::deserialize(message).ok());
-    std::iter::once(Message::user(summary)).chain(rest).collect()
+    std::iter::once(Message::user(summary)).chain(as_shown(&run.messages[compaction.upto..])).collect()
 }
 
 /// The compaction of `run`, where it is of this conversation.

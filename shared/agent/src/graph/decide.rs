@@ -59,9 +59,8 @@ pub(crate) async fn decide(
     } else {
         settle(parts, markers, &mut run)
     };
-    let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
     Ok(AgentRun::messages
-        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .append(results)
         .set(AgentRun::calls, run.calls)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)

@@ -6,6 +6,7 @@ use dormouse_ports::execution::ExecutionBackend;
 
 use super::parts::AgentParts;
 use super::run::AgentRun;
+use crate::memory;
 
 /// Where an agent works, for its instructions.
 #[derive(Clone, Debug)]
@@ -33,13 +34,14 @@ pub(crate) async fn summary(parts: &AgentParts, run: &AgentRun) -> Option<String
     Some(text)
 }
 
-/// The instructions of the agent, with the summary of its environment in its place.
+/// The instructions of the agent, with the summary of its environment in its place, and what its session remembers behind
+/// them.
 pub(crate) fn instructions(parts: &AgentParts, run: &AgentRun) -> String {
-    match &parts.environment {
-        Some(EnvironmentPart { behind, .. }) => {
-            let texts = [parts.instructions.as_str(), &run.environment, behind];
-            texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
-        }
-        None => parts.instructions.clone(),
-    }
+    let (environment, behind) = match &parts.environment {
+        Some(part) => (run.environment.as_str(), part.behind.as_str()),
+        None => ("", ""),
+    };
+    let remembered = if parts.remembers { memory::told(&run.remembered_now()) } else { None };
+    let texts = [parts.instructions.as_str(), environment, behind, remembered.as_deref().unwrap_or_default()];
+    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }

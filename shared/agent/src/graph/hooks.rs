@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, current, record};
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
-use dormouse_ports::{EntryKind, JournalEntry, Map};
+use dormouse_ports::{EntryKind, JournalEntry, Map, WORKSPACE};
 use futures::future::{Either, select};
 use regex::Regex;
 use serde_json::{Value, json};
@@ -67,6 +67,7 @@ pub(crate) async fn fire(
         envelope["cwd"] = ".".into();
         if let Some(identity) = current() {
             envelope["run_id"] = identity.invocation_id.as_str().into();
+            envelope["workspace_id"] = identity.metadata.get(WORKSPACE).cloned().unwrap_or_default();
             envelope["session_id"] = identity.session_id.as_ref().map(|id| id.as_str().to_owned()).into();
         }
         let began = parts.clock.monotonic();

@@ -53,8 +53,11 @@ pub(crate) async fn think(
         return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
     run.environment = environment::summary(parts, &run).await.unwrap_or_default();
-    let environment = AgentRun::environment.set(run.environment.clone());
-    think_of(parts, markers, run).await.map(|update| update.then(environment))
+    let mut found = AgentRun::environment.set(run.environment.clone());
+    if parts.remembers && run.steps == 0 {
+        found = found.set(AgentRun::remembered, run.remembered_now());
+    }
+    think_of(parts, markers, run).await.map(|update| update.then(found))
 }
 
 /// Asks the model for the next step of a run that goes on.
@@ -104,9 +107,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     }
     let stop = gates::after_model(parts, &run, &mut response).await?;
     let follow = follow(parts, markers, &tools, &mut run, &response, stop).await?;
-    let said = std::iter::once(Message::Assistant(response.message)).chain(follow);
-    let said =
-        said.map(|message| serde_json::to_value(message).map_err(unwritable)).collect::<Result<Vec<Value>, _>>()?;
+    let answer = serde_json::to_value(Message::Assistant(response.message)).map_err(unwritable)?;
+    let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
     Ok(AgentRun::messages
         .append(said)
         .set(AgentRun::steps, run.steps)
@@ -170,7 +172,7 @@ async fn follow(
     run: &mut AgentRun,
     response: &Response,
     stop: Option<String>,
-) -> Result<Vec<Message>, NodeError> {
+) -> Result<Vec<Value>, NodeError> {
     let calls = &response.message.tool_calls;
     if calls.is_empty() && stop.is_none() {
         if response.finish_reason == FinishReason::Stop

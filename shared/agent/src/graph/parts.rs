@@ -25,6 +25,8 @@ pub struct AgentParts {
     pub instructions: String,
     /// Where it works, if it is told; `instructions` are those before it.
     pub environment: Option<EnvironmentPart>,
+    /// True if its sessions remember what [`SessionMemory`](crate::SessionMemory) notes.
+    pub remembers: bool,
     /// True if conversations that fill the window of the model are made shorter.
     pub compacts: bool,
     /// Approvals that all agents of the workspace need.

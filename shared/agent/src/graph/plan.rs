@@ -1,7 +1,7 @@
 //! What becomes of the calls that a model asks for: an error for the model, a question to a person, or a run.
 
 use dormouse_engine::{NodeError, current, keep_worker, record};
-use dormouse_ports::model::{Message, ToolCall};
+use dormouse_ports::model::ToolCall;
 use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::digest;
 use super::entries::{GIVEN_UP, about, shown_arguments};
 use super::gates::before_tools;
 use super::parts::{AgentParts, Markers};
-use super::run::{AgentRun, CallStatus, PlannedCall};
+use super::run::{AgentRun, CallStatus, PlannedCall, result_message};
 use super::toolset::{OfferedTool, Toolset, unwrapped};
 use crate::workspace::ToolOrigin;
 
@@ -108,7 +108,7 @@ pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatu
 
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
 /// marked as begun, before the commit that this node ends with.
-pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) -> Vec<Message> {
+pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
         return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
@@ -131,9 +131,9 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) 
 }
 
 /// The message with the result of `call`; `None` where the result is not known.
-fn result(call: PlannedCall) -> Option<Message> {
+fn result(call: PlannedCall) -> Option<Value> {
     match call.status {
-        CallStatus::Answered { text, .. } => Some(Message::tool(call.id, text)),
+        CallStatus::Answered { text, is_error } => Some(result_message(&call.id, text, is_error)),
         CallStatus::NeedsApproval
         | CallStatus::Ready { .. }
         | CallStatus::Begun { .. }
@@ -155,7 +155,7 @@ pub(crate) fn invocation() -> Result<InvocationId, NodeError> {
 
 /// Gives every open call of `run` the result `text`, so that the conversation is whole although they never run, and records
 /// that.
-pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Message>, NodeError> {
+pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, NodeError> {
     for call in &mut run.calls {
         if !matches!(call.status, CallStatus::Answered { .. }) {
             let entry = about(EntryKind::ToolFailed, call).with("message", cut(text));

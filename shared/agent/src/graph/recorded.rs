@@ -16,6 +16,7 @@ use dormouse_engine::{EngineError, Twin};
 use dormouse_ports::model::DeltaKind;
 use dormouse_ports::{Clock, IdSource, Map, PARENT, ReplayMaterial};
 use jiff::Timestamp;
+use serde_json::json;
 
 use self::hooks::RecordedHook;
 use self::model::RecordedModel;
@@ -24,10 +25,13 @@ use self::tools::RecordedTools;
 use super::environment::EnvironmentPart;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, ModelPart, ToolPart};
 use super::{HookPart, graph};
+use crate::memory;
 use crate::workspace::AgentMode;
 
 /// Field of a state with what agents are told of the place where they work.
 const ENVIRONMENT: &str = "environment";
+/// Field of a state with what the session remembered before.
+const REMEMBERED: &str = "remembered";
 
 /// The graph of `parts` on `material`, with the conversation as the run found it.
 ///
@@ -42,6 +46,7 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     // Of a run that another one asked for.
     state.extend(material.state.get(PARENT).map(|parent| (PARENT.to_owned(), parent.clone())));
     state.extend(material.state.get(ENVIRONMENT).map(|told| (ENVIRONMENT.to_owned(), told.clone())));
+    state.extend(material.state.get(REMEMBERED).map(|noted| ("notes".to_owned(), json!({ memory::SOURCE: noted }))));
     state.extend(past.compaction_before().map(|compaction| ("compaction".to_owned(), compaction.clone())));
     Ok(Twin { graph: Arc::new(graph(twin)?), state: Some(state) })
 }

@@ -4,9 +4,10 @@ use dormouse_ports::tool::{Effect, InputRequest, Pending};
 use dormouse_ports::{ChildLink, Map, ParentLink, SignalId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::compact::Compaction;
+use crate::memory;
 use crate::workspace::ToolOrigin;
 
 state! {
@@ -23,6 +24,8 @@ state! {
         pub action: Option<AskedAction>,
         /// What agents are told of the place where they work, since the first step.
         pub environment: String,
+        /// What the session remembered when the run began.
+        pub remembered: Map,
         /// The agent that runs.
         pub agent: String,
         /// The agent to which the run is handed over before its next step; empty when it stays.
@@ -367,13 +370,27 @@ pub struct Thinking {
     pub jobs: u32,
 }
 
-impl AgentRun {
-    /// The conversation as messages for a model. One that cannot be read is left out.
-    pub(crate) fn conversation(&self) -> Vec<Message> {
-        let read = |message: &Value| Message::deserialize(message);
-        self.messages.iter().filter_map(|message| read(message).ok()).collect()
-    }
+/// Field of the result of a call that failed. Models are told by its text.
+const IS_ERROR: &str = "is_error";
 
+/// The message of a conversation with the result of the call `id`.
+pub(crate) fn result_message(id: &str, text: String, is_error: bool) -> Value {
+    let mut message = json!({ "role": "tool", "content": text, "tool_call_id": id });
+    if is_error {
+        message[IS_ERROR] = true.into();
+    }
+    message
+}
+
+/// Messages of a conversation as a model is shown them. One that cannot be read is left out.
+pub(crate) fn as_shown(messages: &[Value]) -> impl Iterator<Item = Message> {
+    messages.iter().filter_map(|message| match (message.get(IS_ERROR), &message["content"], &message["tool_call_id"]) {
+        (Some(_), Value::String(text), Value::String(id)) => Some(Message::tool(id, text)),
+        (_, _, _) => Message::deserialize(message).ok(),
+    })
+}
+
+impl AgentRun {
     /// The agent of the next step.
     pub(crate) fn acting(&self) -> &str {
         if self.next_agent.is_empty() { &self.agent } else { &self.next_agent }
@@ -382,6 +399,11 @@ impl AgentRun {
     /// The agent that made the last step, with these calls.
     pub(crate) fn planner(&self) -> &str {
         &self.agent
+    }
+
+    /// What the session remembers now.
+    pub(crate) fn remembered_now(&self) -> Map {
+        self.notes.get(memory::SOURCE).and_then(Value::as_object).cloned().unwrap_or_default()
     }
 
     /// Number of runs above this one.

@@ -86,9 +86,8 @@ pub(crate) async fn act(
         }
         None => settle(parts, markers, &mut run),
     };
-    let said = results.into_iter().map(|message| serde_json::to_value(message).map_err(unwritable));
     Ok(AgentRun::messages
-        .append(said.collect::<Result<Vec<_>, _>>()?)
+        .append(results)
         .set(AgentRun::reason, run.reason)
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())

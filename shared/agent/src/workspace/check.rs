@@ -100,6 +100,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         others(workspace, agent);
     }
     hooks(workspace);
+    imports(workspace);
     default_agent(workspace);
     if workspace.settings.kind == WorkspaceKind::Chat {
         unused(workspace);
@@ -225,6 +226,29 @@ fn hooks(workspace: &mut Workspace) {
     }
 }
 
+/// What was to be copied into the workspace and is not there.
+fn imports(workspace: &mut Workspace) {
+    let imports = workspace.settings.imports.clone();
+    let has_skill = |name: &String| {
+        let file = format!("/{name}/SKILL.md");
+        workspace.skills.values().any(|skill| skill.name == *name || skill.file.ends_with(&file))
+    };
+    let skills = imports.skills.iter().filter(|name| !has_skill(name)).map(|name| ("skill", name));
+    let tools = imports.tools.iter().filter(|name| !workspace.tools.contains_key(*name));
+    let missing: Vec<String> = skills
+        .chain(tools.map(|name| ("server of tools", name)))
+        .map(|(what, name)| {
+            format!(
+                "there is no {what} `{name}` here, and none is imported when a workspace runs: imports are copied when \
+                 one is made of a template"
+            )
+        })
+        .collect();
+    for message in missing {
+        workspace.warn(SETTINGS, None, message);
+    }
+}
+
 /// What a `chat` workspace has and never uses.
 fn unused(workspace: &mut Workspace) {
     let parts = [
@@ -235,6 +259,11 @@ fn unused(workspace: &mut Workspace) {
     ];
     for (file, _) in parts.into_iter().filter(|(_, is_empty)| !is_empty) {
         workspace.warn(file, None, "a `chat` workspace only talks: what stands here is not used".to_owned());
+    }
+    if workspace.settings.engine.session_memory {
+        let message =
+            "`session_memory` needs a tool, and a `chat` workspace has none: its sessions keep their summaries";
+        workspace.warn(SETTINGS, None, message.to_owned());
     }
 }
 

@@ -14,7 +14,8 @@ use super::hook::HookDefinition;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Prompts;
-use super::settings::Settings;
+use super::read::FOLDERS;
+use super::settings::{Imports, Settings};
 use super::skill::SkillDefinition;
 use super::tools;
 use super::yaml::{self, Entry, Node, NodeValue};
@@ -67,6 +68,7 @@ pub fn load(files: &Files, platform: &Platform) -> Workspace {
     loader.skills();
     loader.hooks();
     loader.memory();
+    loader.left_out();
     loader.others();
     let mut workspace = loader.workspace;
     workspace.digest = digest(files);
@@ -363,6 +365,31 @@ impl<'f> Loader<'f> {
         }
     }
 
+    /// Folders that were not looked into. One of hooks may have forbidden anything.
+    fn left_out(&mut self) {
+        let named = self.workspace.settings.skill_dirs.clone();
+        for (path, content) in self.files {
+            let is_folder = match path.strip_prefix(".openharness") {
+                Some("") => true,
+                Some(inside) => FOLDERS.iter().any(|folder| inside.strip_prefix('/') == Some(folder)),
+                None => named.contains(path),
+            };
+            let FileContent::Unreadable(reason) = content else { continue };
+            if !is_folder {
+                continue;
+            }
+            let mut problems = FileProblems::new(path);
+            match path.as_str() {
+                ".openharness" => problems.warning(None, format!("{reason}, besides definitions: remove what is none")),
+                _ => problems.error(None, format!("{reason}: remove what is no definition")),
+            }
+            if path.as_str() == HOOKS.trim_end_matches('/') {
+                self.workspace.settings.approval = self.workspace.settings.approval.or(&ApprovalPolicy::everything());
+            }
+            self.keep(problems);
+        }
+    }
+
     /// Files that look as if they were to be read, and are not.
     fn others(&mut self) {
         for path in self.files.keys() {
@@ -442,6 +469,24 @@ pub(crate) fn skill_dirs(files: &Files) -> Vec<String> {
     let mut loader = Loader { files, workspace: Workspace::default() };
     loader.settings();
     loader.workspace.settings.skill_dirs
+}
+
+/// What the settings in `bytes` import; nothing where they cannot be read.
+pub(crate) fn imports_of(bytes: &[u8]) -> Imports {
+    let files = Files::from([(SETTINGS.to_owned(), FileContent::Bytes(bytes.to_vec()))]);
+    let mut loader = Loader { files: &files, workspace: Workspace::default() };
+    loader.settings();
+    loader.workspace.settings.imports
+}
+
+/// The servers that a file of tools declares, by their names; `None` where it is no mapping.
+pub(crate) fn tool_servers(bytes: &[u8]) -> Option<BTreeMap<String, serde_json::Value>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    match yaml::parse(text.strip_prefix('\u{feff}').unwrap_or(text), 1).ok()?.value {
+        NodeValue::Map(entries) => Some(entries.into_iter().map(|entry| (entry.key, entry.value.to_json())).collect()),
+        NodeValue::Null => Some(BTreeMap::new()),
+        NodeValue::Bool(_) | NodeValue::Number(_) | NodeValue::Text(_) | NodeValue::List(_) => None,
+    }
 }
 
 impl Workspace {

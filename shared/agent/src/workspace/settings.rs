@@ -26,8 +26,29 @@ pub struct Settings {
     pub engine: EngineSettings,
     /// Whether the history of the workspace is kept beside it, where that is said.
     pub history_mirror_enabled: Option<bool>,
+    /// What was copied into the workspace when it was made of a template.
+    pub imports: Imports,
     #[serde(skip)]
     pub(crate) default_agent_line: Option<usize>,
+}
+
+/// Parts of the platform that a workspace has of its own once it is made. When it runs they mean nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Imports {
+    /// Skills, by the names of their folders.
+    pub skills: Vec<String>,
+    /// Servers of tools.
+    pub tools: Vec<String>,
+}
+
+impl Imports {
+    fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+        let mut fields = Fields::of(node, "`imports` of the settings", problems);
+        let skills = fields.texts("skills", problems).unwrap_or_default();
+        let tools = fields.texts("tools", problems).unwrap_or_default();
+        fields.finish(problems);
+        Self { skills, tools }
+    }
 }
 
 /// What `engine` of the settings switches on and off.
@@ -35,13 +56,15 @@ pub struct Settings {
 pub struct EngineSettings {
     /// Conversations that fill the window of their model are made shorter.
     pub compact: bool,
+    /// Agents write notes that they are told again in later runs of the session.
+    pub session_memory: bool,
     /// Agents are told what stands in `.openharness/memory`.
     pub workspace_memory: bool,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
-        Self { compact: true, workspace_memory: false }
+        Self { compact: true, session_memory: false, workspace_memory: false }
     }
 }
 
@@ -58,9 +81,9 @@ impl EngineSettings {
         let default = Self::default();
         let compact = enabled("compact", default.compact, problems);
         let workspace_memory = enabled("workspace_memory", default.workspace_memory, problems);
-        fields.without_effect("session_memory", "a session keeps its conversation and its summary", problems);
+        let session_memory = enabled("session_memory", default.session_memory, problems);
         fields.finish(problems);
-        Self { compact, workspace_memory }
+        Self { compact, session_memory, workspace_memory }
     }
 }
 
@@ -113,9 +136,9 @@ impl Settings {
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
             engine: fields.get("engine").map(|node| EngineSettings::read(node, problems)).unwrap_or_default(),
             history_mirror_enabled: fields.boolean("history_mirror_enabled", problems),
+            imports: fields.get("imports").map(|node| Imports::read(node, problems)).unwrap_or_default(),
             default_agent_line,
         };
-        fields.without_effect("imports", "nothing is imported when a workspace runs", problems);
         fields.without_effect("runtime", "a template leaves no trace", problems);
         fields.finish(problems);
         settings

@@ -205,6 +205,7 @@ pub fn parts(
             expose: Default::default(),
             source: tools,
         }],
+        remembers: false,
         compacts: true,
         colleagues: Default::default(),
         successors: Vec::new(),

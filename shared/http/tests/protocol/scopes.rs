@@ -30,7 +30,7 @@ const NEEDED: [(Scope, &[Operation]); 21] = [
     (PersonasRead, &[ListPersonas, GetPersona, ListSkills, GetSkill]),
     (PersonasWrite, &[CreatePersona, UpdatePersona]),
     (WorkspacesRead, &[ListWorkspaces, GetWorkspace, ReadWorkspaceFile, ListQuotas, GetQuota]),
-    (WorkspacesWrite, &[CreateWorkspace, UpdateWorkspace, DeleteWorkspace, WriteWorkspaceFile]),
+    (WorkspacesWrite, &[CreateWorkspace, UpdateWorkspace, DeleteWorkspace, WriteWorkspaceFile, DeleteWorkspaceFile]),
     (
         SessionsRead,
         &[

@@ -230,6 +230,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         a2a: true,
         webhooks: None,
         secrets: BTreeMap::new(),
+        templates: None,
     }
 }
 

@@ -134,6 +134,9 @@ operations! {
     /// Writes a file.
     WriteWorkspaceFile "writeWorkspaceFile" Put "/v1/workspaces/{workspace_id}/files" Workspaces Host Needs(WorkspacesWrite), Whole ["path"]
         (required WriteWorkspaceFileRequest) -> (json 200 WorkspaceFile);
+    /// Removes a file.
+    DeleteWorkspaceFile "deleteWorkspaceFile" Delete "/v1/workspaces/{workspace_id}/files" Workspaces Extension Needs(WorkspacesWrite), Whole ["path"]
+        (none) -> (empty);
     /// Lists sessions.
     ListSessions "listSessions" Get "/v1/sessions" Sessions Core Needs(SessionsRead), Page ["workspace_id"]
         (none) -> (json 200 List<Session>);

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,14 @@ pub struct CreateWorkspaceRequest {
     /// Is kept with the workspace.
     #[serde(default)]
     pub metadata: Map,
+    /// Of Dormouse: the template with whose files it begins.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("x-extension" = true))]
+    pub template: Option<String>,
+    /// Of Dormouse: texts of files with which it begins, by their paths; each stands in the place of one of the template.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-extension" = true))]
+    pub files: BTreeMap<String, String>,
 }
 
 /// Changes a workspace; what is missing stays.

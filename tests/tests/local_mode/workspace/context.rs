@@ -75,6 +75,31 @@ async fn agents_are_told_the_memory_of_their_workspace_where_the_settings_say_so
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_remembers_what_its_agent_noted_and_no_other_does() {
+    let project = Project::of(&[(".openharness/settings.yaml", "engine: {session_memory: {enabled: true}}\n")]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let remember = [("Remember", json!({ "name": "colour", "text": "Ada likes green." }))];
+    let task = project.say(&dormouse, &remember);
+    let session = wire.task(&task, &DONE).await.session_id.to_string();
+    assert_eq!(project.results(), ["`colour` is remembered in this session"]);
+    let told = |project: &Project| project.instructions().contains("<session_memory>\ncolour: Ada likes green.\n");
+    assert!(told(&project), "in the next step of the run: {}", project.instructions());
+    let compacts = json!({ "input": { "compact": true } });
+    let (_, compacts) = wire.post(&format!("/v1/sessions/{session}/tasks"), "compact-1", &compacts).await;
+    wire.task(compacts["id"].as_str().expect("an id"), &DONE).await;
+    let dormouse = dormouse.kill_and_restart();
+    let wire = Wire::of(&dormouse);
+    wire.task(&project.say_in(&dormouse, &session, &[]), &DONE).await;
+    assert!(told(&project), "in a later run, of another process: {}", project.instructions());
+    wire.task(&project.say(&dormouse, &[]), &DONE).await;
+    assert!(!project.instructions().contains("session_memory"), "in no other session");
+    let forget = [("Remember", json!({ "name": "colour", "text": "" }))];
+    wire.task(&project.say_in(&dormouse, &session, &forget), &DONE).await;
+    assert!(!project.instructions().contains("session_memory"), "{}", project.instructions());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn agents_are_told_where_they_work_where_the_prompts_say_so() {
     let prompts = (".openharness/prompts.yaml", "compose: {include_environment: true}\n");
     let project = Project::of(&[prompts, (".git/HEAD", "ref: refs/heads/main\n")]).await;

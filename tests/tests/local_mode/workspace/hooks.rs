@@ -56,6 +56,18 @@ async fn a_hook_refuses_a_call_and_the_run_goes_on() {
     let runs = hook_runs(&Wire::of(&dormouse), &task).await;
     assert_eq!(runs, [("before_tool_dispatch".to_owned(), "blocked".to_owned())]);
     let envelope: Value = serde_json::from_str(&project.read("envelope.json")).expect("JSON");
+    let told = Wire::of(&dormouse).get(&format!("/v1/tasks/{task}")).await;
+    let ids = ["workspace_id", "session_id"].map(|id| &envelope[id]);
+    assert_eq!(ids, [&told["workspace_id"], &told["session_id"]]);
+    let session = told["session_id"].as_str().expect("an id");
+    let messages = Wire::of(&dormouse).get(&format!("/v1/sessions/{session}/messages")).await;
+    let mut parts = messages["data"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .flat_map(|message| message["parts"].as_array().expect("parts"));
+    let result = parts.find(|part| part["type"] == "tool_result").expect("a result");
+    assert_eq!(result["status"], "error", "a call that was refused has failed: {result}");
     assert_eq!(
         (&envelope["hook_event_name"], &envelope["tool_name"]),
         (&json!("before_tool_dispatch"), &json!("Bash"))

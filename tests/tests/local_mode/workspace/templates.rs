@@ -102,3 +102,41 @@ fn agents_of_a_platform_are_merged_one_by_one_and_the_workspace_wins() {
     let alone = program().args(["workspace", "show", "--json"]).arg(&workspace).output().expect("it runs");
     assert!(!String::from_utf8_lossy(&alone.stdout).contains("reviewer"));
 }
+
+#[test]
+fn a_template_of_the_platform_imports_once_and_nothing_is_imported_later() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (desk, platform) = (place.path().join("desk"), place.path().join("platform"));
+    let put = |path: &str, text: &str| {
+        let path = platform.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+        fs::write(path, text).expect("a file");
+    };
+    put("templates/desk/AGENTS.md", "Be brief.\n");
+    put("templates/desk/.openharness/agents/clerk.md", "---\nmodel: platform/large\n---\nAnswer.\n");
+    put("templates/desk/.openharness/settings.yaml", "imports: {skills: [filing], tools: [docs]}\n");
+    put(".openharness/models/large.yaml", "large: {provider: openai, name: gpt-large, key: '${env.OPENAI_API_KEY}'}\n");
+    put(".openharness/skills/filing/SKILL.md", "---\nname: filing\ndescription: Files papers.\n---\nBy date.\n");
+    put(".openharness/tools/settings.yaml", "docs:\n  url: https://docs.example.com/mcp\n");
+    let run = |arguments: &[&str]| {
+        let ran = program().args(arguments).arg(&desk).env("DORMOUSE_PLATFORM", &platform).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+        (ran.status.success(), said)
+    };
+    let (made, said) = run(&["new", "--template", "desk"]);
+    assert!(made, "{said}");
+    fs::remove_dir_all(platform.join(".openharness/skills")).expect("it was there");
+    fs::remove_dir_all(platform.join("templates")).expect("it was there");
+    let (shown, said) = run(&["workspace", "show", "--json"]);
+    let catalog: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert!(shown && catalog["skills"][0]["name"] == "filing" && catalog["tools"][0]["name"] == "docs", "{catalog}");
+    fs::remove_dir_all(desk.join(".openharness/skills")).expect("it was there");
+    let (_, said) = run(&["workspace", "check"]);
+    assert!(said.contains("there is no skill `filing` here, and none is imported when a workspace runs"), "{said}");
+    fs::remove_dir_all(&desk).expect("it was there");
+    put("templates/desk/.openharness/settings.yaml", "imports: {skills: [filing]}\n");
+    let (made, said) = run(&["new", "--template", "desk"]);
+    assert!(!made && said.contains("the platform has no skill `filing`") && !desk.exists(), "{said}");
+    let (made, said) = run(&["new", "--template", "none"]);
+    assert!(!made && said.contains("there are `desk`, `assistant`, `approver`, `reviewer`"), "{said}");
+}

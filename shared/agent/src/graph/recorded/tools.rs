@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::past::{Past, PastOutcome};
+use crate::memory;
 
 /// What the model is told of an error begins so, and is told again of one that is repeated.
 const ERROR: &str = "error: ";
@@ -46,6 +47,10 @@ impl ToolSource for RecordedTools {
         let overrides = &self.past.material.overrides;
         if let Some(value) = overrides.get(&tool).or_else(|| overrides.get(&mcp)) {
             return Ok(ToolReply::Done(replaced(value)));
+        }
+        if self.name == memory::SOURCE {
+            // It reaches nothing outside, and what it notes is told in the next request.
+            return self.source.call(call).await;
         }
         call.effects.repeat(effects.unwrap_or_default());
         let lacks = |reason: &str| {
