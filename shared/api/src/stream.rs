@@ -5,7 +5,8 @@
 //! less and less often; an [`AppendNotifier`], which commits of the same process notify, makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
-//! ended ([`StreamLimits::linger`]). It ends between two events, so the client has a cursor for every event that it
+//! ended ([`StreamLimits::linger`]). Streams of all sessions of a tenant read together once they have what came before
+//! (`tail.rs`). A stream ends between two events, so the client has a cursor for every event that it
 //! has, and comes back with it. Nothing is made that no client takes: a client that reads slowly slows down its own
 //! reads of the store only.
 //!
@@ -19,6 +20,7 @@ mod live;
 mod notifier;
 mod reading;
 mod source;
+mod tail;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ use crate::{Call, Operations};
 use limiter::StreamLimiter;
 use reading::{StreamReading, StreamRequest};
 use source::EventSource;
+use tail::Tails;
 
 /// Name of the parameter by which a client asks for the text of answers while it comes.
 const DELTAS: &str = "deltas";
@@ -121,6 +124,8 @@ struct StreamShared {
     live: LiveText,
     limits: StreamLimits,
     limiter: Arc<StreamLimiter>,
+    /// What streams of all sessions share; none where each ends as soon as it has told something.
+    tails: Option<Arc<Tails>>,
 }
 
 impl fmt::Debug for Streams {
@@ -139,7 +144,8 @@ impl Streams {
         limits: StreamLimits,
     ) -> Self {
         let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each, limits.of_tenant));
-        Self(Arc::new(StreamShared { records, clock, notifier, live, limits, limiter }))
+        let tails = limits.whole.is_none().then(|| Arc::new(Tails::new(clock.clone(), notifier.clone())));
+        Self(Arc::new(StreamShared { records, clock, notifier, live, limits, limiter, tails }))
     }
 
     /// The stream that `call` asks for; `time_left` is how long the worker lives.
@@ -161,7 +167,7 @@ impl Streams {
         let time_left = resume.time_left;
         let deltas = call.query.get(DELTAS) == Some("true");
         let opened = match after {
-            Ok(after) => EventSource::open(&self.0.records, operations, call, after).await?,
+            Ok(after) => EventSource::open((&self.0.records, self.0.tails.as_ref()), operations, call, after).await?,
             Err(error) => Err(error),
         };
         match opened {

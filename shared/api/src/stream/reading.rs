@@ -8,6 +8,7 @@ use futures::future::{Either, pending, select};
 use super::limiter::StreamPermit;
 use super::live::LiveListener;
 use super::source::{Batch, EventSource};
+use super::tail::Freshness;
 use super::{AppendSignal, StreamItem, StreamShared, TextDelta};
 
 /// Kept back from the life of the worker, to end the response in order.
@@ -37,6 +38,8 @@ pub(super) struct StreamReading {
     /// Notifies of what is appended behind the last look, where that found nothing.
     appended: Option<AppendSignal>,
     looked_at: Duration,
+    /// True if it was told of an append since.
+    was_told: bool,
     /// Given back with the stream.
     _permit: StreamPermit,
     /// By which id its request goes in the log.
@@ -74,6 +77,7 @@ impl StreamReading {
             held: None,
             appended: None,
             looked_at: now,
+            was_told: false,
             _permit: permit,
             request_id,
             cursor,
@@ -111,7 +115,13 @@ impl StreamReading {
         self.looked_at = self.shared.clock.monotonic();
         let looked = match self.held.take() {
             Some(batch) => Ok(batch),
-            None => self.source.look(self.shared.limits.page).await,
+            None => {
+                let fresh = match std::mem::take(&mut self.was_told) {
+                    true => Freshness::FromNow,
+                    false => Freshness::Within(self.pause),
+                };
+                self.source.look(self.shared.limits.page, fresh).await
+            }
         };
         let batch = match looked {
             Ok(batch) if batch.events.is_empty() && batch.more => return None,
@@ -196,7 +206,10 @@ impl StreamReading {
         });
         let happens = select(appended, text);
         match select(happens, clock.sleep(until.saturating_sub(now))).await {
-            Either::Left((Either::Left(_), _)) => self.pause = limits.poll_soonest,
+            Either::Left((Either::Left(_), _)) => {
+                self.pause = limits.poll_soonest;
+                self.was_told = true;
+            }
             Either::Left((Either::Right((_, appended)), _)) => {
                 // Nothing was appended: the store is not asked for the sake of a word.
                 self.appended = Some(appended);
