@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_api::{Actor, Call, LiveText, StreamItem, StreamLimits, StreamOptions, Streams};
+use dormouse_api::keys::Writes;
+use dormouse_api::{Actor, Call, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams};
 use dormouse_ports::{
     Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, ListRequest, Page, Records, StoreError,
     StreamEntry, StreamTip,
 };
-use dormouse_protocol::Operation;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::request::{Body, Query};
-use dormouse_testkit::MemoryStore;
+use dormouse_protocol::{Operation, ProtocolError};
+use dormouse_testkit::{MemoryStore, TokioSpawner};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
@@ -101,11 +102,15 @@ impl Scene {
         let world = World::on(store.clone(), counting.clone(), Some(store));
         let told = (world.notifier.clone(), LiveText::default());
         let limits = StreamLimits { each: 1_000, of_tenant: 1_000, ..StreamLimits::default() };
-        let streams = Streams::new(counting.clone(), world.clock.clone(), told, limits);
+        let streams = Streams::new(counting.clone(), world.clock.clone(), told, limits, None);
         Self { world, streams, counting }
     }
 
     async fn open(&self, actor: Actor, query: &str) -> Stream {
+        self.try_open(&self.streams, actor, query).await.unwrap()
+    }
+
+    async fn try_open(&self, streams: &Streams, actor: Actor, query: &str) -> Result<Stream, ProtocolError> {
         let found = Operation::find("GET", "/v1/events/stream").unwrap();
         let call = Call {
             operation: found.operation,
@@ -119,7 +124,7 @@ impl Scene {
         };
         let options = StreamOptions { last_event_id: None, request_id: "r", time_left: None };
         let operations: Arc<dyn dormouse_api::Operations> = Arc::new(self.world.api.clone());
-        self.streams.open(&operations, call, options).await.unwrap()
+        streams.open(&operations, call, options).await
     }
 
     /// A message to `session`, as a client appends it.
@@ -147,7 +152,7 @@ fn told(stream: &mut Stream) -> Vec<String> {
         match item.expect("it goes on") {
             StreamItem::Events(events) => told.extend(events.into_iter().map(|event| event.envelope.id.to_string())),
             StreamItem::Heartbeat => {}
-            other => panic!("{other:?}"),
+            other @ (StreamItem::Text(_) | StreamItem::Failed { .. }) => panic!("{other:?}"),
         }
     }
     told
@@ -238,4 +243,52 @@ async fn each_stream_tells_what_it_asked_for_and_may_see_however_slowly_it_is_re
         have[2].iter().filter(|id| id.contains(&of_second.replace("session_", ""))).cloned().collect();
     assert_eq!((told_of_second, its.len() >= 300), (its, true));
     assert_eq!(told(&mut foreign), Vec::<String>::new(), "of another tenant nothing");
+}
+
+/// A process of its own, in which a tenant may have two streams open together with all others.
+fn process(scene: &Scene) -> Streams {
+    let store = scene.world.memory.clone().unwrap();
+    let seats = StreamSeats {
+        records: store.clone(),
+        writes: Arc::new(Writes { commits: store, ids: Arc::new(dormouse_system::RandomIds) }),
+        clock: scene.world.clock.clone(),
+        spawner: Arc::new(TokioSpawner),
+        of_tenant: 2,
+    };
+    let told = (scene.world.notifier.clone(), LiveText::default());
+    Streams::new(scene.counting.clone(), scene.world.clock.clone(), told, StreamLimits::default(), Some(seats))
+}
+
+#[tokio::test]
+async fn a_tenant_that_opens_streams_without_end_has_so_many_in_all_processes_and_others_get_theirs() {
+    let scene = Scene::new();
+    scene.world.session().await;
+    let processes = [process(&scene), process(&scene), process(&scene)];
+    let bob = || actor("bob", "acme", None);
+    let mut first = scene.try_open(&processes[0], ada(), "").await.unwrap();
+    let second = scene.try_open(&processes[1], bob(), "").await.unwrap();
+    for _ in 0..5 {
+        for process in &processes {
+            let refused = scene.try_open(process, ada(), "").await.err().unwrap();
+            assert_eq!((refused.status(), refused.header()), (429, Some(("retry-after", "5"))));
+        }
+    }
+    let eve = || actor("eve", "elsewhere", None);
+    let others = [scene.try_open(&processes[0], eve(), "").await, scene.try_open(&processes[2], eve(), "").await];
+    assert!(others.iter().all(Result::is_ok));
+    // An event writes nothing.
+    let before = scene.world.written();
+    assert!(!told(&mut first).is_empty());
+    assert_eq!(scene.world.written(), before);
+    // One that ends makes room.
+    drop(second);
+    while scene.try_open(&processes[2], bob(), "").await.map(std::mem::forget).is_err() {
+        tokio::task::yield_now().await;
+    }
+    // So does one whose process died, when its time is over, and not before.
+    assert_eq!(scene.try_open(&processes[0], ada(), "").await.err().unwrap().status(), 429);
+    scene.world.clock.advance(StreamLimits::default().life - Duration::from_millis(1));
+    assert_eq!(scene.try_open(&processes[0], ada(), "").await.err().unwrap().status(), 429);
+    scene.world.clock.advance(Duration::from_millis(1));
+    assert!(scene.try_open(&processes[0], ada(), "").await.is_ok());
 }

@@ -7,12 +7,10 @@ use futures::future::{Either, pending, select};
 
 use super::limiter::StreamPermit;
 use super::live::LiveListener;
+use super::seated::TakenSeat;
 use super::source::{Batch, EventSource};
 use super::tail::Freshness;
 use super::{AppendSignal, StreamItem, StreamShared, TextDelta};
-
-/// Kept back from the life of the worker, to end the response in order.
-const TO_END: Duration = Duration::from_secs(2);
 
 /// Details of the request for a stream.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ pub(super) struct StreamReading {
     /// True if it was told of an append since.
     was_told: bool,
     /// Given back with the stream.
-    _permit: StreamPermit,
+    _permit: (StreamPermit, Option<TakenSeat>),
     /// By which id its request goes in the log.
     request_id: String,
     /// The event that the client has.
@@ -61,12 +59,12 @@ impl StreamReading {
     pub(super) fn new(
         shared: Arc<StreamShared>,
         source: EventSource,
-        permit: StreamPermit,
+        permit: (StreamPermit, Option<TakenSeat>),
         asked: StreamRequest,
     ) -> Self {
         let now = shared.clock.monotonic();
         let limits = &shared.limits;
-        let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
+        let left = limits.lasts(asked.time_left);
         let pause = limits.poll_soonest;
         let StreamRequest { cursor, request_id, deltas, .. } = asked;
         let place = source.place().filter(|_| deltas);
