@@ -167,6 +167,11 @@ export interface DormouseParameters {
   readonly streamConcurrency?: number;
 
   /**
+   * How many streams a tenant may have open at a time, in all processes together; not counted when 0. Default: 0.
+   */
+  readonly streamsOfTenant?: number;
+
+  /**
    * How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each
    * socket that is followed takes one of the account's, and one that rests none. Default: 0.
    */
@@ -315,6 +320,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   wakeupTimeout: "WakeupTimeout",
   inboundConcurrency: "InboundConcurrency",
   streamConcurrency: "StreamConcurrency",
+  streamsOfTenant: "StreamsOfTenant",
   socketConcurrency: "SocketConcurrency",
   socketThrottlingRate: "SocketThrottlingRate",
   signalConcurrency: "SignalConcurrency",

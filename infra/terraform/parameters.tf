@@ -31,6 +31,7 @@ locals {
     WakeupTimeout        = var.wakeup_timeout
     InboundConcurrency   = var.inbound_concurrency
     StreamConcurrency    = var.stream_concurrency
+    StreamsOfTenant      = var.streams_of_tenant
     SocketConcurrency    = var.socket_concurrency
     SocketThrottlingRate = var.socket_throttling_rate
     SignalConcurrency    = var.signal_concurrency

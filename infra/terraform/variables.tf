@@ -289,6 +289,17 @@ variable "stream_concurrency" {
   }
 }
 
+variable "streams_of_tenant" {
+  description = "How many streams a tenant may have open at a time, in all processes together; not counted when 0. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.streams_of_tenant == null ? true : var.streams_of_tenant >= 0 && var.streams_of_tenant <= 10000
+    error_message = "At least 0. At most 10000."
+  }
+}
+
 variable "socket_concurrency" {
   description = "How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each socket that is followed takes one of the account's, and one that rests none. The template's default: 0."
   type        = number

@@ -329,7 +329,7 @@ async fn text_on_a_stream(history: usize) -> Duration {
         let task = deployment.post(&format!("/v1/sessions/{session}/tasks"), &body).await;
         let task = task["id"].as_str().expect("an id").to_owned();
         let notifier = (deployment.notifier.clone(), live);
-        let streams = Streams::new(deployment.store.clone(), clock, notifier, StreamLimits::default());
+        let streams = Streams::new(deployment.store.clone(), clock, notifier, StreamLimits::default(), None);
         let operations: Arc<dyn Operations> = Arc::new(deployment.api.clone());
         let call = deployment.call(("GET", &format!("/v1/tasks/{task}/stream")), "deltas=true", &Value::Null, None);
         let options = StreamOptions { last_event_id: None, request_id: "r", time_left: None };

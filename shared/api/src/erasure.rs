@@ -39,8 +39,8 @@ pub struct Forgotten {
     pub owners: BTreeSet<String>,
     /// Tasks that had not ended when their documents were written: their invocations are ended first.
     pub open: BTreeSet<InvocationId>,
-    /// Prefix of the lists that go.
-    pub lists: Option<String>,
+    /// The tenant whose lists go, and the signals that came with its keys.
+    pub tenant: Option<String>,
 }
 
 impl Erasure {
@@ -77,7 +77,7 @@ impl Erasure {
         let repeats: Vec<DocumentKey> = repeats.map(|document| document.key.clone()).collect();
         forgotten.documents.extend(repeats);
         if let Self::Tenant(name) = self {
-            forgotten.lists = Some(format!("{name}/"));
+            forgotten.tenant = Some(name.clone());
             forgotten.documents.insert(DocumentKey::new(RATE, format!("{RATE_OF_TENANT}/{name}")));
         }
         forgotten
@@ -191,7 +191,7 @@ mod tests {
         let forgotten = erasure.forgotten(&documents);
         assert_eq!(ids(&forgotten), ["i", "memory_1", "session_1", "session_2", "session_3", "task_1"]);
         assert_eq!(forgotten.open, BTreeSet::from(["task_1".into()]));
-        assert_eq!(forgotten.lists, None);
+        assert_eq!(forgotten.tenant, None);
         let again = erasure.forgotten(&[]);
         assert!(again.documents.is_empty() && again.owners.contains("session_1"), "what a crash left is found again");
     }
@@ -210,7 +210,7 @@ mod tests {
         let gone =
             ["f", "i", "j", "memory_1", "session_1", "session_2", "session_3", "session_4", "task_1", "task_4", "w"];
         assert_eq!(ids(&forgotten).into_iter().collect::<BTreeSet<_>>(), gone.into_iter().collect());
-        assert_eq!(forgotten.lists, None, "the lists of the tenant stay");
+        assert_eq!(forgotten.tenant, None, "the lists of the tenant stay");
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         let forgotten = erasure.forgotten(&documents);
         assert_eq!(forgotten.documents.len(), 12, "{forgotten:?}");
         assert!(!ids(&forgotten).contains(&"a"));
-        assert_eq!(forgotten.lists.as_deref(), Some("acme/"));
+        assert_eq!(forgotten.tenant.as_deref(), Some("acme"));
         let other = Erasure::Tenant("other".to_owned());
         assert!(
             all().iter().filter(|document| document.key.kind != IDEMPOTENCY).all(|document| !other.may_take(document))

@@ -212,7 +212,8 @@ pub async fn first_event_since(
     Ok(None)
 }
 
-fn passes(filters: &Filters, event: &Event) -> bool {
+/// True if `filters` let `event` through.
+pub(crate) fn passes(filters: &Filters, event: &Event) -> bool {
     let Filters { workspace_id, session_id, task_id } = filters;
     (workspace_id.is_none() || *workspace_id == event.workspace_id)
         && (session_id.is_none() || *session_id == event.session_id)

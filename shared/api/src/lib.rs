@@ -53,6 +53,7 @@ mod recording_engine;
 mod refusal;
 mod replay;
 mod runtime;
+mod seats;
 mod sessions;
 mod signature;
 mod skills;
@@ -80,7 +81,10 @@ pub use receipts::Receipts;
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
 pub use runtime::ToolInfo;
+pub use seats::{SeatLimits, Seats};
 pub use signature::{SignatureScheme, SignedBody, standard_signature};
-pub use stream::{AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, Streams, TextDelta};
+pub use stream::{
+    AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams, TextDelta,
+};
 pub use templates::{TemplateRefusal, WorkspaceTemplates};
 pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, webhook_graph};

@@ -5,7 +5,8 @@
 //! less and less often; an [`AppendNotifier`], which commits of the same process notify, makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
-//! ended ([`StreamLimits::linger`]). It ends between two events, so the client has a cursor for every event that it
+//! ended ([`StreamLimits::linger`]). Streams of all sessions of a tenant read together once they have what came before
+//! (`tail.rs`). A stream ends between two events, so the client has a cursor for every event that it
 //! has, and comes back with it. Nothing is made that no client takes: a client that reads slowly slows down its own
 //! reads of the store only.
 //!
@@ -18,7 +19,9 @@ mod limiter;
 mod live;
 mod notifier;
 mod reading;
+mod seated;
 mod source;
+mod tail;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,11 +37,13 @@ use futures::stream::{self, BoxStream};
 
 pub use live::{LiveText, TextDelta};
 pub use notifier::{AppendNotifier, AppendSignal};
+pub use seated::StreamSeats;
 
 use crate::{Call, Operations};
 use limiter::StreamLimiter;
 use reading::{StreamReading, StreamRequest};
 use source::EventSource;
+use tail::Tails;
 
 /// Name of the parameter by which a client asks for the text of answers while it comes.
 const DELTAS: &str = "deltas";
@@ -110,6 +115,16 @@ impl Default for StreamLimits {
     }
 }
 
+impl StreamLimits {
+    /// How long a stream lasts at most in a worker that has `time_left`.
+    fn lasts(&self, time_left: Option<Duration>) -> Duration {
+        time_left.map_or(self.life, |left| left.saturating_sub(TO_END).min(self.life))
+    }
+}
+
+/// Kept back from the life of the worker, to end the response in order.
+const TO_END: Duration = Duration::from_secs(2);
+
 /// Serves streams. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams(Arc<StreamShared>);
@@ -121,6 +136,10 @@ struct StreamShared {
     live: LiveText,
     limits: StreamLimits,
     limiter: Arc<StreamLimiter>,
+    /// What streams of all sessions share; none where each ends as soon as it has told something.
+    tails: Option<Arc<Tails>>,
+    /// Counts the streams of a tenant over all processes, where somebody does.
+    seats: Option<StreamSeats>,
 }
 
 impl fmt::Debug for Streams {
@@ -131,15 +150,17 @@ impl fmt::Debug for Streams {
 
 impl Streams {
     /// Streams of what `records` hold. Committers in the same process may ring `notifier`; answers that come in it are in
-    /// `live`.
+    /// `live`. With `seats` the streams of a tenant are counted over all processes, too.
     pub fn new(
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
         (notifier, live): (AppendNotifier, LiveText),
         limits: StreamLimits,
+        seats: Option<StreamSeats>,
     ) -> Self {
         let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each, limits.of_tenant));
-        Self(Arc::new(StreamShared { records, clock, notifier, live, limits, limiter }))
+        let tails = limits.whole.is_none().then(|| Arc::new(Tails::new(clock.clone(), notifier.clone())));
+        Self(Arc::new(StreamShared { records, clock, notifier, live, limits, limiter, tails, seats }))
     }
 
     /// The stream that `call` asks for; `time_left` is how long the worker lives.
@@ -155,17 +176,23 @@ impl Streams {
         resume: StreamOptions<'_>,
     ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let permit = StreamLimiter::take(&self.0.limiter, &call.actor)?;
+        let actor = call.actor.clone();
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let request_id = resume.request_id.to_owned();
         let time_left = resume.time_left;
         let deltas = call.query.get(DELTAS) == Some("true");
         let opened = match after {
-            Ok(after) => EventSource::open(&self.0.records, operations, call, after).await?,
+            Ok(after) => EventSource::open((&self.0.records, self.0.tails.as_ref()), operations, call, after).await?,
             Err(error) => Err(error),
         };
         match opened {
             Ok(source) => {
+                let seat = match &self.0.seats {
+                    Some(seats) => Some(seats.take(&actor, self.0.limits.lasts(time_left)).await?),
+                    None => None,
+                };
+                let permit = (permit, seat);
                 let asked = StreamRequest { cursor, request_id, time_left, deltas };
                 Ok(stream::unfold(StreamReading::new(self.0.clone(), source, permit, asked), StreamReading::next)
                     .boxed())

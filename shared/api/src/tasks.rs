@@ -156,7 +156,7 @@ impl Api {
         }
         change.put_task(&task)?;
         let metadata = if is_queued { queue::marked() } else { Map::new() };
-        let invocation = self.accept(&spec.graph, &task.kept.resource, (state, metadata)).await?;
+        let invocation = self.accept(&spec.graph, &task, (state, metadata)).await?;
         let work = (!is_queued).then(|| InvocationId::from(id.as_str()));
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation: Some(invocation), work, ..change })
@@ -291,12 +291,15 @@ impl Api {
     async fn accept(
         &self,
         graph: &str,
-        task: &Task,
+        task: &Stored<Task>,
         (state, mut metadata): (Map, Map),
     ) -> Result<InvocationWrite, ProtocolError> {
+        let tenant = Some(task.kept.tenant.clone());
+        let task = &task.kept.resource;
         metadata.insert(WORKSPACE.to_owned(), task.workspace_id.as_str().into());
         let turn = FreshTurn {
             metadata,
+            tenant,
             session_id: Some(task.session_id.as_str().into()),
             invocation_id: Some(task.envelope.id.as_str().into()),
             correlation_id: Some(task.envelope.id.to_string()),

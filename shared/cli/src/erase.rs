@@ -147,8 +147,8 @@ async fn erased(
         ids.extend(forgotten.documents.iter().map(|document| document.id.clone()));
         // The table still tells of what is to go, if this dies in between.
         mirrored += forget(mirrors, &ids)?;
-        let Forgotten { documents, owners, lists, .. } = forgotten;
-        let counts = opened.table().erase(&Belongings { documents, owners, lists }).await?;
+        let Forgotten { documents, owners, tenant, .. } = forgotten;
+        let counts = opened.table().erase(&Belongings { documents, owners, tenant }).await?;
         counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
         forgotten = match found(opened.table(), erasure, name).await {
             Ok(more) => more,

@@ -449,15 +449,14 @@ async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<I
 
 /// A parked signal, for people.
 fn astray(signal: &ParkedSignal) -> String {
-    let ParkedSignal { signal_id, event_shape, received_at, expires_at } = signal;
+    let ParkedSignal { signal_id, event_shape, tenant, received_at, expires_at } = signal;
     let ago = in_words(Timestamp::now().duration_since(*received_at));
-    match event_shape {
-        None => format!("signal `{signal_id}` came {ago} ago and nobody waits for it; it is forgotten at {expires_at}"),
-        Some(_) => format!(
-            "signal `{signal_id}` came {ago} ago with an event and nobody waits for it with that pattern; it is forgotten \
-             at {expires_at}"
-        ),
-    }
+    let (way, whose) = match (event_shape, tenant) {
+        (Some(_), _) => (" with an event".to_owned(), " with that pattern"),
+        (None, Some(tenant)) => (format!(" with a key of tenant `{tenant}`"), " there"),
+        (None, None) => (String::new(), ""),
+    };
+    format!("signal `{signal_id}` came {ago} ago{way} and nobody waits for it{whose}; it is forgotten at {expires_at}")
 }
 
 fn unreadable(id: &InvocationId, error: &TurnError) -> Value {

@@ -32,6 +32,8 @@ pub enum SignalOrigin {
     /// A sender that may send it by that token: with the key for signals, or as an event of our own.
     #[default]
     Sent,
+    /// A key of this tenant: only invocations of the tenant are found.
+    Tenant(String),
     /// A rule found it in an event of another source.
     Event(EventOrigin),
 }
@@ -85,6 +87,8 @@ pub struct FreshTurn {
     /// Where it names its id: a digest of the caller and the request. A caller that names the id again gets its outcome
     /// only with the same digest.
     pub request_digest: Option<String>,
+    /// The tenant whose keys may bring signals to it, where the transport knows one.
+    pub tenant: Option<String>,
     /// Used verbatim.
     pub correlation_id: Option<String>,
     /// Travels to every observer and backend.

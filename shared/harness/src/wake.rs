@@ -69,7 +69,9 @@ fn within_limits(signal_id: &str, metadata: &Map) -> Result<(), String> {
         return Err(format!("the signal id has {length} bytes, and must have 1 to {ID}"));
     }
     if SignalId::from(signal_id).origin().0.is_some() {
-        return Err(format!("the signal id {signal_id:?} is one that only an event brings: choose another one"));
+        return Err(format!(
+            "the signal id {signal_id:?} is one that only an event or a tenant's key brings: choose another one"
+        ));
     }
     let size = serde_json::to_vec(metadata).map_err(|error| error.to_string())?.len();
     if size > METADATA {

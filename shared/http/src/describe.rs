@@ -38,7 +38,7 @@ pub(crate) enum Asks {
     Token,
     /// The token of an address, or the signal key.
     TokenOrSignalKey,
-    /// The signal key, or the token of the signal's own address.
+    /// The signal key, the token of the signal's own address, or a key of a tenant.
     SignalKey,
 }
 
@@ -114,7 +114,7 @@ impl DocumentBuilder {
             (Asks::TokenOrSignalKey, _) => {
                 json!([{ "addressToken": [] }, { "addressBearer": [] }, { "signalKey": [] }])
             }
-            (Asks::SignalKey, _) => json!([{ "signalKey": [] }, { "addressToken": [] }]),
+            (Asks::SignalKey, _) => json!([{ "signalKey": [] }, { "bearerAuth": [] }, { "addressToken": [] }]),
         }
     }
 

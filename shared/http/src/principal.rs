@@ -15,6 +15,8 @@ use crate::{App, Request};
 const OWNED: &str = "owned_";
 /// Number of hexadecimal digits of the owner's digest that stand behind it.
 const OWNER_DIGITS: usize = 32;
+/// Prefix of the principals of keys.
+const OF_KEYS: &str = "key:";
 /// Separates the digest of an owner from everything else that is digested.
 const OWNER_DOMAIN: &[u8] = b"dormouse session owner 1\0";
 
@@ -54,7 +56,7 @@ impl CallerName {
 
     /// The principal of a key of `actor`. Names of tenants and actors hold no slash.
     fn of_key(actor: &Actor) -> Self {
-        Self(format!("key:{}/{}", actor.tenant, actor.name))
+        Self(format!("{OF_KEYS}{}/{}", actor.tenant, actor.name))
     }
 
     /// The principal that the gateway calls `caller`.
@@ -64,6 +66,11 @@ impl CallerName {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The tenant of its key.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        self.0.strip_prefix(OF_KEYS)?.split_once('/').map(|(tenant, _)| tenant)
     }
 
     pub(crate) fn is_nobody(&self) -> bool {
@@ -113,8 +120,7 @@ impl App {
     /// # Errors
     /// 401 when no caller is proved, for any reason; 403 when the key is not for this.
     pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<CallerName, RequestRefusal> {
-        let Doorkeeper { authorization, keys } = self.doorkeeper();
-        match authorization {
+        match self.doorkeeper().authorization {
             Authorization::None => {
                 self.began(request, Proof::Nothing, None).await?;
                 Ok(CallerName::nobody())
@@ -127,31 +133,36 @@ impl App {
                 self.began(request, Proof::Signature, Some(caller)).await?;
                 Ok(CallerName::of_caller(caller))
             }
-            Authorization::Keys => {
-                let now = self.engine().ports().clock.now();
-                let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
-                    tracing::warn!(%error, "an API key could not be looked up in the store");
-                    let message = "the store did not answer when the key was looked up".to_owned();
-                    TurnError { message, ..store_failed(error) }
-                })?;
-                let actor = holder.ok_or_else(|| {
-                    let refusal = RequestRefusal::new(
-                        Category::Unauthorized,
-                        "send a valid API key as authorization: Bearer <key>",
-                    );
-                    refusal.header("www-authenticate", BEARER)
-                })?;
-                let taken = keys.take(&actor, now).await;
-                request.findings.note_standings(taken.standings);
-                if let Some(refused) = taken.refused {
-                    return Err(rate_limited(&refused));
-                }
-                request.findings.note_principal(holder_of(&actor));
-                check_grant(&actor, needed)?;
-                self.begin(request).await?;
-                Ok(CallerName::of_key(&actor))
-            }
+            Authorization::Keys => Ok(CallerName::of_key(&self.holder(request, needed).await?)),
         }
+    }
+
+    /// Holder of the key or token of `request`, under whichever authorization turns are begun.
+    ///
+    /// # Errors
+    /// As [`principal`](Self::principal).
+    pub(crate) async fn holder(&self, request: &Request, needed: &[Scope]) -> Result<Actor, RequestRefusal> {
+        let keys = &self.doorkeeper().keys;
+        let now = self.engine().ports().clock.now();
+        let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
+            tracing::warn!(%error, "an API key could not be looked up in the store");
+            let message = "the store did not answer when the key was looked up".to_owned();
+            TurnError { message, ..store_failed(error) }
+        })?;
+        let actor = holder.ok_or_else(|| {
+            let refusal =
+                RequestRefusal::new(Category::Unauthorized, "send a valid API key as authorization: Bearer <key>");
+            refusal.header("www-authenticate", BEARER)
+        })?;
+        let taken = keys.take(&actor, now).await;
+        request.findings.note_standings(taken.standings);
+        if let Some(refused) = taken.refused {
+            return Err(rate_limited(&refused));
+        }
+        request.findings.note_principal(holder_of(&actor));
+        check_grant(&actor, needed)?;
+        self.begin(request).await?;
+        Ok(actor)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{ConfigError, Limits, Variables};
 /// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which a given address with a token is good; at least a minute | ten years |
 /// | `DORMOUSE_KEY_RATE` | requests that one key may send in a minute; 0, as it is without it, for any number | 1,000,000 |
 /// | `DORMOUSE_TENANT_RATE` | the same of all keys of a tenant together | 1,000,000 |
+/// | `DORMOUSE_STREAMS_OF_TENANT` | streams that a tenant may have open in all processes of a table together; 0, as it is without it: each process counts for itself | 10,000 |
 /// | `DORMOUSE_AUDIT_DAYS` | days for which it is kept who did what; 0, as it is without it, keeps nothing | 3,660 |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's quota: 300 unless raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Quotas {
     pub invocation: InvocationLimits,
     /// Access policy: what is asked of callers, and noted about them.
     pub access: AccessPolicy,
+    /// Number of streams that a tenant may have open in all processes together, where that is counted.
+    pub streams_of_tenant: Option<usize>,
 }
 
 impl Quotas {
@@ -78,7 +81,13 @@ impl Quotas {
             self_wakes: variables.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
             nodes: variables.number("DORMOUSE_LIMIT_NODES", invocation.nodes, 1..=100_000_000),
         };
-        Self { limits, invocation, access: access(variables) }
+        let streams = variables.number("DORMOUSE_STREAMS_OF_TENANT", 0, 0..=10_000);
+        Self {
+            limits,
+            invocation,
+            access: access(variables),
+            streams_of_tenant: Some(streams).filter(|most| *most > 0),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use dormouse_api::{
-    Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, Streams, WebhookKeys,
-    WorkspaceTemplates,
+    Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, StreamSeats, Streams,
+    WebhookKeys, WorkspaceTemplates,
 };
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
@@ -52,6 +52,8 @@ pub struct ProtocolConfig {
     pub live: LiveText,
     /// Limits of streams.
     pub streams: StreamLimits,
+    /// Counts the streams of a tenant over all processes, where somebody does.
+    pub seats: Option<StreamSeats>,
     /// Origins of the pages of browsers that may ask.
     pub origins: Origins,
     /// True if only reads are served, of the protocol alone.
@@ -87,6 +89,7 @@ impl ProtocolConfig {
             notifier: AppendNotifier::default(),
             live: LiveText::default(),
             streams: StreamLimits::default(),
+            seats: None,
             origins: Origins::default(),
             reads_only: false,
             may_repair: false,
@@ -179,7 +182,7 @@ impl Server {
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
             keys: app.doorkeeper().keys.clone(),
-            streams: Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams),
+            streams: Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams, wire.seats),
             card_signatures: CardSignatures::default(),
             about,
             clock,

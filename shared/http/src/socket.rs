@@ -30,7 +30,6 @@
 mod elsewhere;
 mod held;
 mod record;
-mod seats;
 
 use dormouse_api::{Actor, StreamItem};
 use dormouse_protocol::id::{EventId, PermissionRequestId, SessionId, TaskId};

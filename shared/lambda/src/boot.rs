@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{
-    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, WebhookKeys,
-    WebhookParts, Writes, webhook_graph,
+    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, StreamSeats,
+    WebhookKeys, WebhookParts, Writes, webhook_graph,
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
@@ -258,7 +258,16 @@ pub(crate) async fn joined(
         }
         (_, _) => bus,
     };
+    // Who sends whole answers has no stream open for longer than a request.
+    let seats = config.quotas.streams_of_tenant.filter(|_| streams.whole.is_none()).map(|of_tenant| StreamSeats {
+        records: store.clone(),
+        writes: Arc::new(Writes { commits: store.clone(), ids: ids.clone() }),
+        clock: clock.clone(),
+        spawner: spawner.clone(),
+        of_tenant,
+    });
     let wire = ProtocolConfig {
+        seats,
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
         socket_url: config.socket_url,

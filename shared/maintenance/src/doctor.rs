@@ -283,10 +283,10 @@ impl<'h> Doctor<'h> {
 
 fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
     for (id, known) in &around.signals {
-        let (shape, id) = id.origin();
+        let (bringer, id) = id.origin();
         let (finding, sentence) = match known {
             // A pause of an earlier version has none for events, and is found by the plain one.
-            None if shape.is_some() => continue,
+            None if bringer.is_some() => continue,
             Some(SignalState::Waiting { invocation_id, .. }) if *invocation_id == paused.invocation_id => continue,
             Some(SignalState::Waiting { invocation_id, .. }) => {
                 (Finding::SignalTaken, format!("signal `{id}` leads to another invocation, {invocation_id}"))

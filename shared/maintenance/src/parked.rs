@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, store_failed};
-use dormouse_ports::{BufferedSignal, IndexRepair, MaintenanceStore, ParkedRow, ShapeId, SignalId, SignalState};
+use dormouse_ports::{
+    BufferedSignal, IndexRepair, MaintenanceStore, ParkedRow, ShapeId, SignalBringer, SignalId, SignalState,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -23,6 +25,9 @@ pub struct ParkedSignal {
     /// The shape of the events that alone bring it, when an event did: only who waits for such an event takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_shape: Option<ShapeId>,
+    /// The tenant whose key brought it, when one did: only an invocation of the tenant takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Instant at which it arrived.
     pub received_at: Timestamp,
     /// Instant at which it is forgotten.
@@ -30,9 +35,13 @@ pub struct ParkedSignal {
 }
 
 impl ParkedSignal {
-    /// The signal under which it is stored: one of its own where an event brought it.
+    /// The signal under which it is stored: one of its own where an event or a tenant's key brought it.
     pub fn stored_as(&self) -> SignalId {
-        self.event_shape.as_ref().map_or_else(|| self.signal_id.clone(), |shape| self.signal_id.of_event(shape))
+        match (&self.event_shape, &self.tenant) {
+            (Some(shape), _) => self.signal_id.of_event(shape),
+            (None, Some(tenant)) => self.signal_id.of_tenant(tenant),
+            (None, None) => self.signal_id.clone(),
+        }
     }
 }
 
@@ -42,9 +51,14 @@ impl ParkedSignal {
 /// If the store does not answer.
 pub async fn parked_signals(harness: &Harness, store: &MaintenanceStore) -> Result<Vec<ParkedSignal>, TurnError> {
     let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
-        let (event_shape, signal_id) = row.signal_id.origin();
+        let (bringer, signal_id) = row.signal_id.origin();
+        let (event_shape, tenant) = match bringer {
+            Some(SignalBringer::Events(shape)) => (Some(shape), None),
+            Some(SignalBringer::Tenant(tenant)) => (None, Some(tenant)),
+            None => (None, None),
+        };
         let received_at = row.received_at;
-        signal.map(|signal| ParkedSignal { signal_id, event_shape, received_at, expires_at: signal.expires_at })
+        signal.map(|signal| ParkedSignal { signal_id, event_shape, tenant, received_at, expires_at: signal.expires_at })
     };
     Ok(parked_rows(harness, store).await?.into_iter().filter_map(parked).collect())
 }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::PARTS_OF_TENANT;
 use crate::{
     Answered, Category, EventShape, FanIn, InvocationId, Map, Owner, PauseEnd, SessionId, SignalId, StoreError,
     StoredList, WakePlan,
@@ -222,6 +223,9 @@ pub struct PausedInvocation {
     /// same name gets an answer about it when it names the id again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_digest: Option<String>,
+    /// The tenant whose keys bring signals to it; `None` where only the key of the deployment does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// W3C trace context of the suspended turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
@@ -321,6 +325,7 @@ impl PausedInvocation {
             metadata: Map::new(),
             carried: Map::new(),
             request_digest: None,
+            tenant: None,
             trace_context: None,
             suspended_at: now,
             answered: None,
@@ -371,11 +376,15 @@ impl PausedInvocation {
     }
 
     /// The same signals as they are stored: each by its plain name, and once more by the name under which events of the
-    /// awaited shape bring it, where it waits for such.
+    /// awaited shape bring it, where it waits for such, and under that for the keys of its tenant, where it has one and
+    /// does not wait for more than [`PARTS_OF_TENANT`](crate::limits::PARTS_OF_TENANT) signals.
     pub fn waits(&self) -> impl Iterator<Item = SignalId> {
         let shape = self.event_shape().map(|shape| shape.id());
         let of_events = shape.into_iter().flat_map(|shape| self.awaited().map(move |id| id.of_event(&shape)));
-        self.awaited().cloned().chain(of_events)
+        let fits = self.awaited().take(PARTS_OF_TENANT + 1).count() <= PARTS_OF_TENANT;
+        let tenant = self.tenant.as_deref().filter(|_| fits);
+        let of_tenant = tenant.into_iter().flat_map(|tenant| self.awaited().map(move |id| id.of_tenant(tenant)));
+        self.awaited().cloned().chain(of_events).chain(of_tenant)
     }
 
     /// `true` if execution goes on behind the suspending node, `false` if it runs the node again.

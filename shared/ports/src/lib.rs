@@ -131,7 +131,8 @@ pub use note::Notes;
 pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
 pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayMaterial, Unavailable};
 pub use rule::{
-    EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
+    EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate,
+    ShapeId, SignalBringer,
 };
 pub use runtime::{Clock, IdSource, Spawner};
 pub use secrets::{Secret, SecretError, Secrets};

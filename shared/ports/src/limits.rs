@@ -15,6 +15,7 @@
 //! | metadata of an invocation, with what nodes add to it; of a signal descriptor | [`METADATA`] bytes of JSON each | `request_too_large` (413); `harness_signal_subscription_failed` (422) | fixed |
 //! | an id that a caller or a graph chooses | [`ID`] bytes | `request_invalid` (400); of a signal descriptor `harness_signal_subscription_failed` (422) | fixed |
 //! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |
+//! | signals that one pause expects, of which a tenant's keys can send any | [`PARTS_OF_TENANT`] | each is sent to the address of its part, or with the key of the deployment | fixed, for the same reason |
 //! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
 //! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with the remaining work | `Engine::limited` |
@@ -59,6 +60,8 @@ pub const LEASE: Duration = Duration::from_secs(20 * 60);
 /// The most signals that one pause may expect. The pause before it may have had as many, and all their items are
 /// written in one transaction of at most 100.
 pub const PARTS: usize = 25;
+/// The most signals that one pause may expect for them to come with keys of its tenant, too: each is one item more.
+pub const PARTS_OF_TENANT: usize = 10;
 /// The most steps of a ladder of deadlines.
 pub const RUNGS: usize = 10;
 /// The most turns of one session that wait in a process while another one runs.

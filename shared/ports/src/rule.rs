@@ -17,6 +17,7 @@ const PREFIX: &str = "dormouse-";
 
 /// Prefix of the ids of signals that only events bring.
 const OF_EVENTS: &str = "event:";
+const OF_TENANTS: &str = "tenant!";
 
 /// The entries of the rules on the bus: the rule of each shape of event, and the instant since which no wait needs it.
 #[async_trait]
@@ -210,14 +211,37 @@ impl SignalId {
         Self::from(format!("{OF_EVENTS}{shape}:{self}"))
     }
 
-    /// The events that alone bring the signal, if it is one of those, and its plain name.
-    pub fn origin(&self) -> (Option<ShapeId>, Self) {
-        let parts = self.as_str().strip_prefix(OF_EVENTS).and_then(|rest| rest.split_once(':'));
-        match parts.and_then(|(shape, plain)| Some((ShapeId::parse(shape)?, plain))) {
-            Some((shape, plain)) => (Some(shape), plain.into()),
+    /// The signal of this name that only keys of `tenant` bring, to invocations of that tenant. Names of tenants have no
+    /// exclamation mark.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        Self::from(format!("{OF_TENANTS}{tenant}!{self}"))
+    }
+
+    /// Who alone brings the signal, if it is one of those, and its plain name.
+    pub fn origin(&self) -> (Option<SignalBringer>, Self) {
+        let of_events = || {
+            let (shape, plain) = self.as_str().strip_prefix(OF_EVENTS)?.split_once(':')?;
+            Some((SignalBringer::Events(ShapeId::parse(shape)?), plain))
+        };
+        let of_tenant = || {
+            let (tenant, plain) = self.as_str().strip_prefix(OF_TENANTS)?.split_once('!')?;
+            Some((SignalBringer::Tenant(tenant.to_owned()), plain))
+        };
+        match of_events().or_else(of_tenant) {
+            Some((bringer, plain)) => (Some(bringer), plain.into()),
             None => (None, self.clone()),
         }
     }
+}
+
+/// Who alone brings a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignalBringer {
+    /// Events of this shape.
+    Events(ShapeId),
+    /// The keys of this tenant.
+    Tenant(String),
 }
 
 impl fmt::Display for ShapeId {
@@ -403,7 +427,9 @@ mod tests {
         let first = shape(&json!({"source": ["jobs"]}), "j1").id();
         let other = shape(&json!({"source": ["b"]}), "j1").id();
         let plain = SignalId::from("j:1");
-        assert_eq!(plain.of_event(&first).origin(), (Some(first.clone()), plain.clone()));
+        assert_eq!(plain.of_event(&first).origin(), (Some(SignalBringer::Events(first.clone())), plain.clone()));
+        let of_acme = Some(SignalBringer::Tenant("acme".to_owned()));
+        assert_eq!(plain.of_tenant("acme").origin(), (of_acme, plain.clone()));
         assert_ne!(plain.of_event(&first), plain.of_event(&other));
         for id in ["j:1", "event:j1", "event:", "event:0e22:j1"] {
             assert_eq!(SignalId::from(id).origin(), (None, id.into()), "{id}");

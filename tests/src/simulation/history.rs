@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId,
     InvocationRecord, InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, SessionId, SessionRecord, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan, limits,
+    PendingRow, SessionId, SessionRecord, SignalBringer, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan,
+    limits,
 };
 use jiff::Timestamp;
 
@@ -96,14 +97,20 @@ pub(crate) struct Pause {
     pub(crate) descriptor: SignalDescriptor,
     pub(crate) wake: WakePlan,
     pub(crate) fan_in: Option<FanIn>,
+    pub(crate) tenant: Option<String>,
 }
 
 impl Pause {
     /// Whether it waited for the signal `id`, as that is stored.
     pub(crate) fn awaits(&self, id: &SignalId) -> bool {
-        let (shape, id) = id.origin();
+        let (bringer, id) = id.origin();
         let awaited = || self.wake.event.as_ref()?.shape(&self.descriptor.signal_id).ok();
-        if shape.is_some_and(|shape| awaited().is_none_or(|awaited| awaited.id() != shape)) {
+        let is_asked_for = match bringer {
+            Some(SignalBringer::Events(shape)) => awaited().is_some_and(|awaited| awaited.id() == shape),
+            Some(SignalBringer::Tenant(tenant)) => self.tenant.as_ref() == Some(&tenant),
+            None => true,
+        };
+        if !is_asked_for {
             return false;
         }
         let id = &id;
@@ -299,7 +306,8 @@ impl History {
             }
             self.count(call, before.as_ref(), after);
             let PausedInvocation { descriptor, wake, fan_in, .. } = after.paused.clone();
-            let pause = Pause { descriptor, wake, fan_in };
+            let tenant = after.paused.tenant.clone();
+            let pause = Pause { descriptor, wake, fan_in, tenant };
             self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
             self.invocations.insert(after.paused.invocation_id.clone(), after.clone());
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dormouse_harness::WORK;
 use dormouse_ports::{
-    Event, EventRule, EventShape, EventWait, InvocationId, Map, Registration, RuleName, SignalId, Subscription,
+    Event, EventRule, EventShape, EventWait, InvocationId, Map, Registration, RuleName, SignalBringer, SignalId,
+    Subscription,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -193,7 +194,11 @@ impl Services {
 
     /// Takes what a rule found in `event` to the signal function.
     fn carry_event(&mut self, stored: SignalId, event: &Event) {
-        let (shape, signal_id) = stored.origin();
+        let (bringer, signal_id) = stored.origin();
+        let shape = match bringer {
+            Some(SignalBringer::Events(shape)) => Some(shape),
+            Some(SignalBringer::Tenant(_)) | None => None,
+        };
         let signal = json!({ "signal_id": signal_id, "payload": event.detail, "event_id": null,
             "source": event.source, "detail_type": event.detail_type, "shape": shape });
         self.carry(stored, event.detail.clone(), json!({ "dormouse_signal": signal }));

@@ -25,6 +25,7 @@ mod replayed_agents;
 mod replays;
 mod resources;
 mod sessions;
+mod shared_streams;
 mod tasks;
 mod webhooks;
 mod world;

@@ -249,3 +249,83 @@ async fn nobody_reaches_what_belongs_to_somebody() {
     let kept = world.store.load_session(&"team/7".into(), None).await.expect("the store answers");
     assert!(kept.record.is_some(), "nobody's sessions are kept under the names that they are given");
 }
+
+/// A key of `tenant` that may begin turns and send signals.
+async fn sender(world: &World, number: u8, tenant: &str) -> KeyToken {
+    let scopes = [Scope::TasksWrite, Scope::SignalsWrite];
+    key(world, number, Grant { tenant: tenant.to_owned(), ..grant("ada", &scopes) }).await
+}
+
+#[tokio::test]
+async fn a_signal_with_a_tenants_key_reaches_only_what_the_tenant_began() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202);
+    let decision = json!({ "decision": "yes" });
+    // Whether somebody else waits for it is not to be seen.
+    let theirs = post(&world, "/signals/approval-o1", &globex, &decision).await;
+    let nobodys = post(&world, "/signals/approval-o2", &globex, &decision).await;
+    assert_eq!((theirs.status, theirs.body["status"].as_str()), (202, Some("buffered")), "{}", theirs.body);
+    assert_eq!(theirs.body["expires_at"], nobodys.body["expires_at"]);
+    assert_eq!(theirs.body.as_object().map(serde_json::Map::len), nobodys.body.as_object().map(serde_json::Map::len));
+    assert_eq!(world.continuations(), 0);
+    // Nor is what that other tenant said in the way of the one that waits.
+    let delivered = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "no" })).await;
+    assert_eq!((delivered.status, &delivered.body["status"]), (200, &json!("delivered")), "{}", delivered.body);
+    assert_eq!(delivered.body.get("state"), None, "who sends signals is not shown the state");
+    assert_eq!((world.continuations(), &world.record("o1").await.status), (1, &completed(&world, "o1").await));
+    let again = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "no" })).await;
+    assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
+    // The key of the deployment reaches what tenants began, as before.
+    assert_eq!(post(&world, TURNS, &globex, &order("o3")).await.status, 202);
+    assert_eq!(world.signal("approval-o3", &decision).await.body["state"]["result"], "yes 7");
+}
+
+/// The status of `id`, which has completed.
+async fn completed(world: &World, id: &str) -> dormouse_ports::InvocationStatus {
+    let status = world.record(id).await.status;
+    assert!(status.clone().into_final_state().is_some(), "{status:?}");
+    status
+}
+
+#[tokio::test]
+async fn an_early_signal_with_a_tenants_key_is_kept_for_that_tenant() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    for (token, word) in [(&globex, "stolen"), (&acme, "yes")] {
+        let early = post(&world, "/signals/approval-o1", token, &json!({ "decision": word })).await;
+        assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
+    }
+    let other = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "no" })).await;
+    refused(&other, 400, &Category::RequestInvalid);
+    let begun = post(&world, TURNS, &acme, &order("o1")).await;
+    assert_eq!((begun.status, begun.body["state"]["result"].as_str()), (200, Some("yes 7")), "{}", begun.body);
+    // What came for a tenant is never offered to who began in another way.
+    let open = World::new();
+    let stranger = sender(&open, 3, "globex").await;
+    post(&open, "/signals/approval-o1", &stranger, &json!({ "decision": "stolen" })).await;
+    assert_eq!(open.begun("o1").await["status"], "suspended");
+    let decided = post(&open, "/signals/approval-o1", &stranger, &json!({ "decision": "stolen" })).await;
+    assert_eq!((decided.status, &decided.body["status"]), (202, &json!("buffered")), "{}", decided.body);
+    assert_eq!(open.continuations(), 0);
+}
+
+#[tokio::test]
+async fn a_key_sends_signals_with_the_scope_for_it_only_and_under_no_borrowed_name() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202);
+    let works = key(&world, 3, grant("ada", &WORK)).await;
+    let refusal = post(&world, "/signals/approval-o1", &works, &json!({ "decision": "yes" })).await;
+    assert!(refused(&refusal, 403, &Category::Unauthorized).contains("signals:write"));
+    let workspaces = Some([dormouse_protocol::id::WorkspaceId::from("workspace_1".to_owned())].into());
+    let bound = key(&world, 4, Grant { workspaces, ..grant("ada", &[Scope::SignalsWrite]) }).await;
+    let refusal = post(&world, "/signals/approval-o1", &bound, &json!({ "decision": "yes" })).await;
+    refused(&refusal, 403, &Category::Unauthorized);
+    let borrowed = post(&world, "/signals/tenant!acme!approval-o1", &globex, &json!({ "decision": "yes" })).await;
+    refused(&borrowed, 400, &Category::RequestInvalid);
+    assert_eq!(world.continuations(), 0);
+}

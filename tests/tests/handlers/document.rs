@@ -180,12 +180,13 @@ async fn who_may_ask_is_told_as_it_is_configured() {
 const FAILURES: [u16; 4] = [500, 502, 503, 504];
 
 /// Answers that no request of this walk can have, and why.
-const NOT_WALKED: [(&str, u16, &str); 7] = [
+const NOT_WALKED: [(&str, u16, &str); 8] = [
     ("runGraph", 429, "many turns of one session at once"),
     ("sendChatMessage", 429, "many turns of one session at once"),
     ("answerPause", 429, "many turns of one session at once"),
     ("sendSignal", 429, "many turns of one session at once"),
     ("sendChatMessage", 410, "a chat whose message was canceled"),
+    ("sendSignal", 403, "a key without the scope"),
     ("sendSignal", 404, "a deployment that keeps no early signals"),
     ("sendSignal", 410, "a pause that ended by its time"),
 ];

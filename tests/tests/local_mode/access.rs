@@ -230,11 +230,18 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
     let again = dormouse.command(&["erase", "session", &session, "--yes"]).output().expect("it runs");
     assert_eq!(again.status.code(), Some(4));
 
+    for key in [&gone, &kept] {
+        let (status, parked) = post(&dormouse, "/signals/nobody-yet", key, json!({"whose": "Zacharias"})).await;
+        assert_eq!((status, &parked["status"]), (202, &json!("buffered")), "{parked}");
+    }
     let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
     assert_eq!(erased["canceled"], 1, "{erased}");
+    let (status, parked) = post(&dormouse, "/signals/nobody-yet", &kept, json!({"whose": "Ada"})).await;
+    assert_eq!(status, 400, "the first of that tenant stands: {parked}");
     assert_eq!(get(&dormouse, "/v1/sessions", &gone).await.status(), 401, "its key is gone, too");
     let task: Value = get(&dormouse, &format!("/v1/tasks/{others_task}"), &kept).await.json().await.expect("JSON");
     assert_eq!((&task["status"], &task["session_id"]), (&json!("AUTH_REQUIRED"), &json!(other)), "of others nothing");
     let asleep = dormouse.command(&["pending", "--json"]).output().expect("it runs");
     assert!(!String::from_utf8_lossy(&asleep.stdout).contains("Zacharias"));
+    assert!(erased["signals"].as_u64() >= Some(2), "of its pause, and the one that came early: {erased}");
 }

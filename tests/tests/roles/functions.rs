@@ -48,8 +48,8 @@ impl Function {
             "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
         });
         // What a deployment may ask for beyond what it does by itself.
-        let chosen =
-            json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30" });
+        let chosen = json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30",
+                "DORMOUSE_STREAMS_OF_TENANT": "50" });
         let stage = format!("{}/live", address.replacen("http", "ws", 1));
         let function = match name {
             "Inbound" => Trigger::Inbound,

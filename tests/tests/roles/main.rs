@@ -220,6 +220,13 @@ async fn signals(scene: &Scene) {
         let done = scene.signal.app.event(event.clone(), None).await.unwrap();
         assert_eq!((&done["status"], &done["repeated"]), (&json!("completed"), &json!(repeated)));
     }
+    // With a key of its tenant, to an invocation that the tenant began; and early.
+    let asleep = scene.errand("s9", None, "PT1H").await;
+    let asked = format!("/signals/ask-{}", text(&asleep, "invocation_id"));
+    let sent = scene.signal.post_as(&scene.key, &asked, &json!({})).await;
+    assert_eq!((sent.status, &sent.body["status"]), (200, &json!("delivered")), "{}", sent.body);
+    let early = scene.signal.post_as(&scene.key, "/signals/ask-nobody", &json!({})).await;
+    assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
     let asleep = scene.errand("s8", None, "PT1H").await;
     let cancel = format!("/invocations/{}/cancel", text(&asleep, "invocation_id"));
     let canceled = scene.signal.post(&cancel, &json!({ "reason": "lost" })).await;

@@ -7,11 +7,10 @@ use futures::future::{Either, pending, select};
 
 use super::limiter::StreamPermit;
 use super::live::LiveListener;
+use super::seated::TakenSeat;
 use super::source::{Batch, EventSource};
+use super::tail::Freshness;
 use super::{AppendSignal, StreamItem, StreamShared, TextDelta};
-
-/// Kept back from the life of the worker, to end the response in order.
-const TO_END: Duration = Duration::from_secs(2);
 
 /// Details of the request for a stream.
 #[derive(Debug)]
@@ -37,8 +36,10 @@ pub(super) struct StreamReading {
     /// Notifies of what is appended behind the last look, where that found nothing.
     appended: Option<AppendSignal>,
     looked_at: Duration,
+    /// True if it was told of an append since.
+    was_told: bool,
     /// Given back with the stream.
-    _permit: StreamPermit,
+    _permit: (StreamPermit, Option<TakenSeat>),
     /// By which id its request goes in the log.
     request_id: String,
     /// The event that the client has.
@@ -58,12 +59,12 @@ impl StreamReading {
     pub(super) fn new(
         shared: Arc<StreamShared>,
         source: EventSource,
-        permit: StreamPermit,
+        permit: (StreamPermit, Option<TakenSeat>),
         asked: StreamRequest,
     ) -> Self {
         let now = shared.clock.monotonic();
         let limits = &shared.limits;
-        let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
+        let left = limits.lasts(asked.time_left);
         let pause = limits.poll_soonest;
         let StreamRequest { cursor, request_id, deltas, .. } = asked;
         let place = source.place().filter(|_| deltas);
@@ -74,6 +75,7 @@ impl StreamReading {
             held: None,
             appended: None,
             looked_at: now,
+            was_told: false,
             _permit: permit,
             request_id,
             cursor,
@@ -111,7 +113,13 @@ impl StreamReading {
         self.looked_at = self.shared.clock.monotonic();
         let looked = match self.held.take() {
             Some(batch) => Ok(batch),
-            None => self.source.look(self.shared.limits.page).await,
+            None => {
+                let fresh = match std::mem::take(&mut self.was_told) {
+                    true => Freshness::FromNow,
+                    false => Freshness::Within(self.pause),
+                };
+                self.source.look(self.shared.limits.page, fresh).await
+            }
         };
         let batch = match looked {
             Ok(batch) if batch.events.is_empty() && batch.more => return None,
@@ -196,7 +204,10 @@ impl StreamReading {
         });
         let happens = select(appended, text);
         match select(happens, clock.sleep(until.saturating_sub(now))).await {
-            Either::Left((Either::Left(_), _)) => self.pause = limits.poll_soonest,
+            Either::Left((Either::Left(_), _)) => {
+                self.pause = limits.poll_soonest;
+                self.was_told = true;
+            }
             Either::Left((Either::Right((_, appended)), _)) => {
                 // Nothing was appended: the store is not asked for the sake of a word.
                 self.appended = Some(appended);

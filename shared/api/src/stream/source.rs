@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use dormouse_ports::{Records, StoreError};
@@ -9,6 +10,8 @@ use dormouse_protocol::{ErrorCode, Event, EventKind, List, ProtocolError};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::tail::{FeedTail, Freshness, TailEnd, Tails};
+use crate::events::passes;
 use crate::transcript::readable;
 use crate::{Call, CallAnswer, Operations, feed};
 
@@ -24,8 +27,31 @@ pub(super) enum EventSource {
         /// The position of the last event that was looked at.
         seen: u64,
     },
-    /// All sessions that the caller sees: ranges of all events, one after the other.
-    All { operations: Arc<dyn Operations>, call: Box<Call>, filters: Filters, after: Option<String> },
+    /// All sessions that the caller sees: ranges of all events, one after the other, and then what comes.
+    All(Box<AllEvents>),
+}
+
+/// The events of all sessions that a caller sees.
+pub(super) struct AllEvents {
+    records: Arc<dyn Records>,
+    operations: Arc<dyn Operations>,
+    call: Call,
+    filters: Filters,
+    /// The event up to which they have been read.
+    after: Option<String>,
+    tails: Option<Arc<Tails>>,
+    /// True if the last range that it read itself was the last one.
+    is_near: bool,
+    /// The end that it shares with others, once it has all that came before.
+    shared: Option<SharedEnd>,
+}
+
+/// The place of a stream in an end that it shares.
+struct SharedEnd {
+    tail: Arc<FeedTail>,
+    seen: u64,
+    /// Events behind that place that the stream has told already.
+    told: HashSet<EventId>,
 }
 
 /// Result of a look at the source.
@@ -42,7 +68,7 @@ impl EventSource {
     /// # Errors
     /// Errors of `operations` about the session or task.
     pub(super) async fn open(
-        records: &Arc<dyn Records>,
+        (records, tails): (&Arc<dyn Records>, Option<&Arc<Tails>>),
         operations: &Arc<dyn Operations>,
         call: Call,
         after: Option<EventId>,
@@ -66,9 +92,12 @@ impl EventSource {
                 (text(&session, "id")?, false)
             }
             (None, None) => {
-                let call = Box::new(call);
                 let after = after.map(|id| id.as_str().to_owned());
-                return Ok(Ok(Self::All { operations: operations.clone(), call, filters, after }));
+                let (records, operations) = (records.clone(), operations.clone());
+                let tails = tails.cloned();
+                let (is_near, shared) = (false, None);
+                let all = AllEvents { records, operations, call, filters, after, tails, is_near, shared };
+                return Ok(Ok(Self::All(Box::new(all))));
             }
         };
         let seen = match (&after, &task_id) {
@@ -83,7 +112,7 @@ impl EventSource {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Session { session_id, .. } => session_id.clone(),
-            Self::All { call, .. } => feed::name(&call.actor.tenant),
+            Self::All(all) => feed::name(&all.call.actor.tenant),
         }
     }
 
@@ -91,7 +120,7 @@ impl EventSource {
     pub(super) fn place(&self) -> Option<(SessionId, Option<TaskId>)> {
         match self {
             Self::Session { session_id, task_id, .. } => Some((session_id.as_str().into(), task_id.clone())),
-            Self::All { .. } => None,
+            Self::All(_) => None,
         }
     }
 
@@ -106,8 +135,8 @@ impl EventSource {
         matches!(self, Self::Session { had_ended: true, .. })
     }
 
-    /// The next events, at most about `limit`.
-    pub(super) async fn look(&mut self, limit: usize) -> Result<Batch, ProtocolError> {
+    /// The next events, at most about `limit`, as they are at a moment that is as `fresh` as this.
+    pub(super) async fn look(&mut self, limit: usize, fresh: Freshness) -> Result<Batch, ProtocolError> {
         match self {
             Self::Session { records, session_id, task_id, seen, .. } => {
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
@@ -118,14 +147,60 @@ impl EventSource {
                 let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
                 Ok(Batch { events: events.filter(concerns).collect(), more })
             }
-            Self::All { operations, call, filters, after } => {
-                let call = Call { query: range(filters, after.as_deref(), limit)?, ..(**call).clone() };
-                let page: List<Event> = decode(operations.serve(call).await?)?;
-                let last = page.data.last().map(|event| event.envelope.id.as_str().to_owned());
-                *after = page.page.next_cursor.or(last).or_else(|| after.take());
-                Ok(Batch { events: page.data, more: page.page.has_more })
+            Self::All(all) => all.look(limit, fresh).await,
+        }
+    }
+}
+
+impl AllEvents {
+    async fn look(&mut self, limit: usize, fresh: Freshness) -> Result<Batch, ProtocolError> {
+        if let Some(shared) = &mut self.shared {
+            match shared.tail.behind(shared.seen, limit, fresh).await {
+                Ok((found, upto, more)) => {
+                    shared.seen = upto;
+                    return Ok(Batch { events: self.wanted(found), more });
+                }
+                Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
+                Err(TailEnd::Elsewhere) => (self.shared, self.is_near) = (None, false),
             }
         }
+        // What is complete before this range is read stands before that place, and so in no later part of the shared end.
+        let joined = match self.tails.as_ref().filter(|_| self.is_near) {
+            Some(tails) => {
+                let tail = tails.of(&self.records, &self.call.actor);
+                match tail.end().await {
+                    Ok(seen) => Some((tail, seen)),
+                    Err(TailEnd::Elsewhere) => None,
+                    Err(TailEnd::Store(error)) => return Err(unavailable(&error)),
+                }
+            }
+            None => None,
+        };
+        let call = Call { query: range(&self.filters, self.after.as_deref(), limit)?, ..self.call.clone() };
+        let page: List<Event> = decode(self.operations.serve(call).await?)?;
+        let last = page.data.last().map(|event| event.envelope.id.as_str().to_owned());
+        self.after = page.page.next_cursor.or(last).or_else(|| self.after.take());
+        self.is_near = !page.page.has_more;
+        self.shared = joined.filter(|_| self.is_near).map(|(tail, seen)| {
+            let told = page.data.iter().map(|event| event.envelope.id.clone()).collect();
+            SharedEnd { tail, seen, told }
+        });
+        Ok(Batch { events: page.data, more: page.page.has_more })
+    }
+
+    /// Those of `found` that the stream has to tell. It goes on behind the last that the caller sees.
+    fn wanted(&mut self, found: Vec<(EventId, Option<Event>)>) -> Vec<Event> {
+        let mut wanted = Vec::new();
+        for (id, event) in found {
+            let was_told = self.shared.as_mut().is_some_and(|shared| shared.told.remove(&id));
+            // No cursor names an event that the caller may not see.
+            if was_told || event.as_ref().is_some_and(|event| !self.call.actor.reaches(event.workspace_id.as_ref())) {
+                continue;
+            }
+            self.after = Some(id.as_str().to_owned());
+            wanted.extend(event.filter(|event| passes(&self.filters, event)));
+        }
+        wanted
     }
 }
 

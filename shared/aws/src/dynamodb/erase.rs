@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_ports::{Document, DocumentKey, StoreError};
+use dormouse_ports::{Document, DocumentKey, SignalBringer, StoreError};
 
 use super::DynamoDbStateStore;
 use super::item::{Item, optional_text, text, text_value};
@@ -22,8 +22,8 @@ pub struct Belongings {
     pub documents: BTreeSet<DocumentKey>,
     /// Ids of sessions, streams and invocations.
     pub owners: BTreeSet<String>,
-    /// Prefix of the names of lists: what stands in them is erased, too.
-    pub lists: Option<String>,
+    /// The tenant of whose lists, and of whose keys' signals, nothing stays.
+    pub tenant: Option<String>,
 }
 
 /// Number of items that were erased, by what they were.
@@ -112,6 +112,9 @@ impl Belongings {
         if key.pk.starts_with(keys::DOCUMENTS) {
             return None;
         }
+        if self.is_signal(&key.pk) {
+            return Some("signals");
+        }
         if keys::blob_of(&key.pk).is_some() {
             return self.owns_all(item).then_some("blobs");
         }
@@ -148,7 +151,17 @@ impl Belongings {
     }
 
     fn is_in_lists(&self, pk: &str) -> bool {
-        self.lists.as_ref().is_some_and(|lists| pk.strip_prefix("LIST#").is_some_and(|list| list.starts_with(lists)))
+        let list = pk.strip_prefix("LIST#").and_then(|list| list.split_once('/'));
+        list.is_some_and(|(tenant, _)| self.tenant.as_deref() == Some(tenant))
+    }
+
+    /// True if the item at `pk` is a signal that only keys of the tenant bring.
+    fn is_signal(&self, pk: &str) -> bool {
+        let bringer = keys::signal_id(pk).and_then(|signal| signal.origin().0);
+        match (bringer, &self.tenant) {
+            (Some(SignalBringer::Tenant(of)), Some(tenant)) => of == *tenant,
+            (Some(SignalBringer::Tenant(_) | SignalBringer::Events(_)) | None, _) => false,
+        }
     }
 
     /// The document that a row of one of the lists names.

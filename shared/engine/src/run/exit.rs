@@ -6,7 +6,7 @@ use dormouse_ports::{
     Category, Claim, Commit, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation, Resolution,
 };
 
-use super::call::{AfterError, Completed, LeaseTerms, Outcome};
+use super::call::{AfterError, Completed, Invocation, LeaseTerms, Outcome};
 use super::engine::Engine;
 use super::journal::HeldClaim;
 use super::persist::{Before, persist};
@@ -29,6 +29,7 @@ pub(super) enum Tenure {
 pub(super) struct Own {
     pub(super) carried: Map,
     request_digest: Option<String>,
+    tenant: Option<String>,
     pub(super) lease: Option<LeaseTerms>,
     /// True if others know its id already, so that its end is kept.
     cancelable: bool,
@@ -89,12 +90,14 @@ impl Exit<'_> {
             Tenure::Own(own) => Before {
                 carried: std::mem::take(&mut own.carried),
                 request_digest: own.request_digest.take(),
+                tenant: own.tenant.take(),
                 claim: own.lease.take(),
                 previous: None,
             },
             Tenure::Claimed(claimed) => Before {
                 carried: claimed.paused.carried.clone(),
                 request_digest: claimed.paused.request_digest.clone(),
+                tenant: claimed.paused.tenant.clone(),
                 claim: Some(claimed.lease()),
                 previous: Some(Box::new(claimed.paused.clone())),
             },
@@ -123,8 +126,14 @@ impl Exit<'_> {
 }
 
 impl Own {
-    pub(super) fn new(request_digest: Option<String>, lease: Option<LeaseTerms>, cancelable: bool) -> Self {
-        Self { carried: Map::new(), request_digest, lease, cancelable }
+    pub(super) fn new(call: &mut Invocation) -> Self {
+        Self {
+            carried: Map::new(),
+            request_digest: call.request_digest.take(),
+            tenant: call.tenant.take(),
+            lease: call.lease.take(),
+            cancelable: call.cancelable,
+        }
     }
 
     /// True if others know its id.
@@ -144,6 +153,7 @@ impl Own {
             schema_version: graph.schema().version().to_owned(),
             carried: self.carried.clone(),
             request_digest: self.request_digest.clone(),
+            tenant: self.tenant.clone(),
             ..PausedInvocation::before_first_pause(identity.invocation_id.clone(), graph.name(), now)
         }
     }

@@ -21,8 +21,10 @@ impl Engine {
     /// # Errors
     /// The runtime categories of graph-engine §4, sessions §10 and suspension §9; `request_invalid` for metadata that
     /// may not be. An errored invocation saves nothing.
-    pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
+    pub async fn invoke(&self, graph: &Arc<CompiledGraph>, mut call: Invocation) -> Result<Outcome, EngineError> {
         metadata::accept(&call.metadata)?;
+        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
+        let own = Own::new(&mut call);
         let ids = &self.ports().ids;
         let identity = Identity {
             invocation_id: call.invocation_id.unwrap_or_else(|| ids.fresh().into()),
@@ -31,8 +33,6 @@ impl Engine {
             metadata: call.metadata,
             trace_context: None,
         };
-        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
-        let own = Own::new(call.request_digest, call.lease, call.cancelable);
         let entry = Entry::Fresh { own, given: call.state, carry: call.carry };
         let observers = registered(call.observers);
         enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
@@ -192,9 +192,11 @@ impl Engine {
         &self,
         graph: &Arc<CompiledGraph>,
         invocation_id: &InvocationId,
-        call: Invocation,
+        mut call: Invocation,
     ) -> Result<Outcome, EngineError> {
         metadata::accept(&call.metadata)?;
+        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
+        let own = Own::new(&mut call);
         let record = load(self, graph, invocation_id).await?;
         let identity = Identity {
             invocation_id: self.ports().ids.fresh().into(),
@@ -203,8 +205,6 @@ impl Engine {
             metadata: call.metadata,
             trace_context: None,
         };
-        let yield_after = call.lease.as_ref().and_then(|terms| terms.yield_after);
-        let own = Own::new(call.request_digest, call.lease, call.cancelable);
         let entry = Entry::Checkpoint { own, start: Box::new(Start::of(graph, record)?), carry: call.carry };
         let observers = registered(call.observers);
         enter(self, graph, Arrival { identity, observers, entry, yield_after }).await

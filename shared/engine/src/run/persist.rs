@@ -26,6 +26,8 @@ pub(super) struct Before {
     pub(super) carried: Map,
     /// A digest of its caller and request.
     pub(super) request_digest: Option<String>,
+    /// The tenant whose keys bring signals to it.
+    pub(super) tenant: Option<String>,
     /// Terms under which the caller would go on at once, if the signal is there already.
     pub(super) claim: Option<LeaseTerms>,
     /// The pause out of which it was resumed.
@@ -124,6 +126,7 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
         metadata: run.view.identity().metadata.clone(),
         carried: before.carried.clone(),
         request_digest: before.request_digest.clone(),
+        tenant: before.tenant.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
         answered: None,

@@ -31,6 +31,8 @@ pub struct SendOptions {
     pub invocation_id: Option<InvocationId>,
     /// A digest of the sender and the message ([`FreshTurn::request_digest`]).
     pub request_digest: Option<String>,
+    /// The tenant of the sender, where one is known.
+    pub tenant: Option<String>,
     /// Time that the worker has left.
     pub time_left: Option<Duration>,
 }
@@ -76,6 +78,7 @@ impl ChatHarness {
             session_id: Some(session_id.clone()),
             invocation_id: sending.invocation_id,
             request_digest: sending.request_digest,
+            tenant: sending.tenant,
             ..FreshTurn::new(self.graph.clone(), state)
         };
         let worker = self.harness.worker();

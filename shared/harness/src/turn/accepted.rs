@@ -56,7 +56,7 @@ pub(crate) async fn accept_in(
     let graph = &current.graph;
     graph.check_inputs(&turn.state)?;
     let session_id = session_of(worker, &turn);
-    let FreshTurn { state, metadata, invocation_id, correlation_id, request_digest, .. } = turn;
+    let FreshTurn { state, metadata, invocation_id, correlation_id, request_digest, tenant, .. } = turn;
     let call = Invocation { state, session_id, metadata: current.noted_in(metadata), ..Invocation::default() };
     worker.engine.admit(graph, &call).await?;
     let Invocation { state, session_id, metadata, .. } = call;
@@ -72,6 +72,7 @@ pub(crate) async fn accept_in(
         schema_version: graph.schema().version().to_owned(),
         metadata,
         request_digest,
+        tenant: current.signalled_by(tenant),
         ..PausedInvocation::before_first_pause(invocation_id.unwrap_or_else(|| ids.fresh().into()), graph.name(), now)
     })
 }

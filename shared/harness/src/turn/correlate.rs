@@ -3,7 +3,8 @@
 //! A token is chosen by a node, and may be guessed or met by chance: what it leads to depends on the way by which the
 //! signal came. A signal of a sender that may send it is for the invocation that waits for the token. A signal in an
 //! event is for an invocation that waits for an event of that shape, and for no other: it is looked up, and parked, as
-//! [a signal of its own](SignalId::of_event).
+//! [a signal of its own](SignalId::of_event). So is one that comes with a key of a tenant: it is for an invocation of that
+//! tenant ([`SignalId::of_tenant`]).
 
 use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, ShapeId, SignalId, SignalState};
 
@@ -26,23 +27,25 @@ enum SignalStanding {
     Unclaimed,
 }
 
-/// Finds the invocation that waits for `signal_id`, or keeps the signal until one does.
+/// Finds the invocation that waits for `signal_id`, or keeps the signal until one does: any, or one of `tenant` only.
 pub(super) async fn correlate(
     worker: &Worker,
     signal_id: SignalId,
+    tenant: Option<&str>,
     payload: Map,
     budget: Budget<'_>,
 ) -> Result<TurnOutcome, TurnError> {
     if signal_id.origin().0.is_some() {
-        let message = format!("signal `{signal_id}` is one that only an event brings");
+        let message = format!("signal `{signal_id}` is one that is not sent by that name");
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
+    let stored = tenant.map_or_else(|| signal_id.clone(), |tenant| signal_id.of_tenant(tenant));
     loop {
-        match deliver_known(worker, &signal_id, &payload, budget).await? {
+        match deliver_known(worker, &stored, &payload, budget).await? {
             SignalStanding::Told(outcome) => return Ok(outcome),
             SignalStanding::Unclaimed => {}
         }
-        if let Some(kept) = keep(worker, &signal_id, &signal_id, &payload, budget).await? {
+        if let Some(kept) = keep(worker, &stored, &signal_id, &payload, budget).await? {
             return Ok(kept);
         }
     }

@@ -35,7 +35,10 @@ pub(crate) async fn dispatch(worker: &Worker, transmission: Transmission) -> Res
 async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Result<TurnOutcome, TurnError> {
     let Signal { signal_id, origin, payload } = signal;
     match origin {
-        SignalOrigin::Sent => correlate(worker, signal_id, checked(worker, payload)?, budget).await,
+        SignalOrigin::Sent => correlate(worker, signal_id, None, checked(worker, payload)?, budget).await,
+        SignalOrigin::Tenant(tenant) => {
+            correlate(worker, signal_id, Some(&tenant), checked(worker, payload)?, budget).await
+        }
         SignalOrigin::Event(event) => {
             let payload = match checked(worker, payload) {
                 Ok(payload) => payload,

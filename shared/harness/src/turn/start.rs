@@ -23,7 +23,8 @@ pub(crate) async fn start(
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
     let current = worker.graphs.current(&turn.graph).await?;
-    let turn = FreshTurn { metadata: current.noted_in(turn.metadata), ..turn };
+    let turn =
+        FreshTurn { tenant: current.signalled_by(turn.tenant), metadata: current.noted_in(turn.metadata), ..turn };
     let graph = current.graph;
     graph.check_inputs(&turn.state)?;
     bounded("the state", &turn.state)?;
@@ -63,6 +64,7 @@ async fn start_once(
         metadata: turn.metadata,
         carry,
         request_digest: turn.request_digest.clone(),
+        tenant: turn.tenant,
         cancelable: given.is_some(),
         ..Invocation::default()
     };

@@ -61,7 +61,7 @@ fn signal_id(part: &str, signal: &Value, outer: &SignalId) -> Result<SignalId, S
         return Ok(id.into());
     }
     Err(format!(
-        "the signal id of `expects.parts.{part}` must have 1 to {ID} visible ASCII characters, and be none that only an event brings"
+        "the signal id of `expects.parts.{part}` must have 1 to {ID} visible ASCII characters, and be none that only an event or a tenant's key brings"
     ))
 }
 

@@ -28,7 +28,8 @@ impl App {
         let repeatable = Repeatable::of(request, &principal, &said, None)?;
         let invocation_id = repeatable.invocation_id.clone();
         let request_digest = repeatable.request_digest.clone();
-        let sending = SendOptions { invocation_id, request_digest, time_left: request.time_left };
+        let tenant = principal.tenant().map(str::to_owned);
+        let sending = SendOptions { invocation_id, request_digest, tenant, time_left: request.time_left };
         let message = ChatMessage::unchecked(Value::Object(said));
         let (path, mut outcome) = chat.send_as(&stored_as, message, sending).await;
         if let ChatTurnOutcome::Errored { error_category, .. } = &mut outcome {

@@ -1,8 +1,9 @@
 //! `POST /signals/{signal_id}`
 
 use dormouse_api::Proof;
-use dormouse_harness::{Transmission, Turn, TurnOutcome};
+use dormouse_harness::{Signal, SignalOrigin, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Category, SignalId};
+use dormouse_protocol::Scope;
 use serde_json::json;
 
 use crate::encode::AnsweredCaller;
@@ -11,31 +12,55 @@ use crate::reply::TurnReply;
 use crate::said::{Delivered, SignalDelivered};
 use crate::{App, Request, body};
 
+/// The scope that a key needs to send signals to invocations of its tenant.
+const OF_SIGNALS: [Scope; 1] = [Scope::SignalsWrite];
+
+/// Sender of a signal.
+enum SignalSender {
+    /// Who has the key of the deployment.
+    Operator,
+    /// Who has the address of the signal.
+    AddressHolder,
+    /// Who has a key of this tenant.
+    Tenant(String),
+}
+
 impl App {
     pub(super) async fn post_signal(&self, signal_id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
-        let is_operator = self.is_operator(request);
-        if !is_operator {
-            self.may_signal(signal_id, request)?;
-        }
-        let proof = if is_operator { Proof::SignalKey } else { Proof::Address };
-        self.began(request, proof, None).await?;
+        let origin = self.may_signal(signal_id, request).await?;
         body::check_id("signal_id", signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;
-        let signal = Transmission::signal(signal_id, payload);
-        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
+        let (origin, is_operator) = match origin {
+            SignalSender::Operator => (SignalOrigin::Sent, true),
+            SignalSender::AddressHolder => (SignalOrigin::Sent, false),
+            SignalSender::Tenant(tenant) => (SignalOrigin::Tenant(tenant), false),
+        };
+        let signal = Signal { origin, ..Signal::new(signal_id, payload) };
+        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal.into() }).await;
         let reply = self.encode(&turn, &AnsweredCaller::Operator, true);
         Ok(if is_operator { reply } else { delivered(signal_id, &turn, reply) })
     }
 
-    /// Whether the caller holds the address of the signal.
-    fn may_signal(&self, signal_id: &str, request: &Request) -> Result<(), RequestRefusal> {
+    /// The sender of a signal: who has the key of the deployment or the address of the signal, or a key of a tenant that may
+    /// send signals.
+    async fn may_signal(&self, signal_id: &str, request: &Request) -> Result<SignalSender, RequestRefusal> {
+        if self.is_operator(request) {
+            self.began(request, Proof::SignalKey, None).await?;
+            return Ok(SignalSender::Operator);
+        }
         let Some(token) = request.query_value("token") else {
-            let message = "send the key as authorization: Bearer <key>, or use the whole address that you were given";
-            return Err(RequestRefusal::new(Category::Unauthorized, message).header("www-authenticate", BEARER));
+            if request.header("authorization").is_none() {
+                let message = "send a key as authorization: Bearer <key>, or use the whole address that you were given";
+                return Err(RequestRefusal::new(Category::Unauthorized, message).header("www-authenticate", BEARER));
+            }
+            return Ok(SignalSender::Tenant(self.holder(request, &OF_SIGNALS).await?.tenant));
         };
         let now = self.engine().ports().clock.now();
         match self.callbacks().verify_signal(&SignalId::from(signal_id), &token, now) {
-            Some(true) => Ok(()),
+            Some(true) => {
+                self.began(request, Proof::Address, None).await?;
+                Ok(SignalSender::AddressHolder)
+            }
             Some(false) => Err(RequestRefusal::address_over()),
             None => Err(RequestRefusal::no_invocation()),
         }
@@ -48,7 +73,7 @@ impl App {
     }
 }
 
-/// What the holder of an address is told: that the signal came, and nothing of whom it woke.
+/// What the holder of an address or of a tenant's key is told: that the signal came, and nothing of whom it woke.
 fn delivered(signal_id: &str, turn: &Turn, reply: TurnReply) -> TurnReply {
     let repeated = match &turn.outcome {
         TurnOutcome::Completed(done) if done.overruled.is_none() => done.repeated,

@@ -17,10 +17,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Actor, StreamLimits};
+use dormouse_api::{Actor, SeatLimits, Seats, StreamLimits};
 use dormouse_ports::{
-    Commit, CommitError, Commits, ConnectionError, Connections, Document, DocumentWrite, Event as BusEvent, EventBus,
-    Journal, Records, StoreError,
+    Commit, CommitError, Commits, ConnectionError, Connections, Document, DocumentKey, DocumentWrite,
+    Event as BusEvent, EventBus, Journal, Records, StoreError,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::EventId;
@@ -33,12 +33,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::record::{self, Follower, SocketRecord};
-use super::seats::{self, SeatLimits, Seats};
 use super::{Frame, Said, Socket, behind, frames, refusal, refused, told, with_credentials};
 use crate::{Content, Request, Response, Server};
 
 /// Type of the events that call a follower.
 pub const FOLLOW: &str = "Dormouse Socket";
+
+/// The kind of the documents that say which sockets a tenant has open.
+const SEATS: &str = "socket_seats";
 
 /// The largest frame that is sent, in bytes: API Gateway takes 128 KiB.
 const LARGEST_SENT: usize = 120 * 1024;
@@ -514,7 +516,7 @@ impl HeldSockets {
     }
 
     async fn seats(&self, tenant: &str, now: Timestamp) -> Result<(u64, Seats), StoreError> {
-        match self.0.records.document(&seats::key(tenant), now).await? {
+        match self.0.records.document(&seats_of(tenant), now).await? {
             Some(document) => Ok((document.version, record::read(&document)?)),
             None => Ok((0, Seats::default())),
         }
@@ -558,10 +560,15 @@ fn note(socket: &mut SocketRecord, last: Option<&EventId>, now: Timestamp) {
     }
 }
 
+/// The name of the document of the sockets of `tenant`.
+fn seats_of(tenant: &str) -> DocumentKey {
+    DocumentKey::new(SEATS, tenant)
+}
+
 fn written(tenant: &str, version: u64, seats: &Seats) -> Result<DocumentWrite, StoreError> {
     match seats.until() {
-        Some(until) => record::written(seats::key(tenant), version, seats, until),
-        None => Ok(DocumentWrite::remove(seats::key(tenant), version)),
+        Some(until) => record::written(seats_of(tenant), version, seats, until),
+        None => Ok(DocumentWrite::remove(seats_of(tenant), version)),
     }
 }
 

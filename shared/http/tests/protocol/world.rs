@@ -221,6 +221,7 @@ fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, se
         notifier: notifier.clone(),
         live: LiveText::default(),
         streams,
+        seats: None,
         origins: Origins::parse("https://app.example.com").unwrap(),
         may_repair: false,
         reads_only: serves == Serves::Protocol,

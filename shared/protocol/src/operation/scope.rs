@@ -56,6 +56,7 @@ scopes! {
     ConnectorsRead = "connectors:read",
     ConnectorsWrite = "connectors:write",
     QuotasWrite = "quotas:write",
+    SignalsWrite = "signals:write",
     AuditRead = "audit:read",
     OperationsRead = "operations:read",
     OperationsWrite = "operations:write",

@@ -65,6 +65,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         metadata: map(json!({"tenant": "acme", "n": 2.0})),
         carried: map(json!({"baseline": 3})),
         request_digest: Some("5e1f".to_owned()),
+        tenant: Some("acme".to_owned()),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         suspended_at: at(0),
         answered: None,

@@ -1,39 +1,35 @@
-//! Who has how many sockets open, over all processes: one document for each tenant.
+//! Who has how many sockets or streams open, over all processes: one document of each for each tenant.
 
 use std::collections::BTreeMap;
 
-use dormouse_ports::DocumentKey;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The kind of the documents.
-const KIND: &str = "socket_seats";
-
-/// The open sockets of a tenant, by their connections. A seat that nobody gave back is free when its time is over.
+/// The open sockets or streams of a tenant, by their ids. A seat that nobody gave back is free when its time is over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Seats {
+pub struct Seats {
     seats: BTreeMap<String, Seat>,
 }
 
-/// An open socket.
+/// One that is open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Seat {
     actor: String,
     until: Timestamp,
 }
 
-/// Numbers of sockets that may be open at a time.
+/// Numbers of those that may be open at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SeatLimits {
+pub struct SeatLimits {
     /// Of one actor.
-    pub(super) each: usize,
+    pub each: usize,
     /// Of all actors of a tenant.
-    pub(super) of_tenant: usize,
+    pub of_tenant: usize,
 }
 
 impl Seats {
     /// Takes one for `actor`; false if there is none left.
-    pub(super) fn take(&mut self, id: &str, actor: &str, until: Timestamp, now: Timestamp, limits: SeatLimits) -> bool {
+    pub fn take(&mut self, id: &str, actor: &str, until: Timestamp, now: Timestamp, limits: SeatLimits) -> bool {
         self.seats.retain(|_, seat| now < seat.until);
         let own = self.seats.values().filter(|seat| seat.actor == actor).count();
         if own >= limits.each || self.seats.len() >= limits.of_tenant {
@@ -43,20 +39,15 @@ impl Seats {
         true
     }
 
-    /// Gives that of the connection `id` back; false if it has none.
-    pub(super) fn give_back(&mut self, id: &str) -> bool {
+    /// Gives that of `id` back; false if it has none.
+    pub fn give_back(&mut self, id: &str) -> bool {
         self.seats.remove(id).is_some()
     }
 
     /// Until when the document has to be kept; `None` when nobody is seated.
-    pub(super) fn until(&self) -> Option<Timestamp> {
+    pub fn until(&self) -> Option<Timestamp> {
         self.seats.values().map(|seat| seat.until).max()
     }
-}
-
-/// The name of the document of `tenant`.
-pub(super) fn key(tenant: &str) -> DocumentKey {
-    DocumentKey::new(KIND, tenant)
 }
 
 #[cfg(test)]

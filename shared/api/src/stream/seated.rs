@@ -1,0 +1,140 @@
+//! Streams of a tenant over all processes: each has a seat in a document of the tenant, a lease that ends by itself where its
+//! process dies.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::{Clock, Commit, CommitError, DocumentKey, DocumentWrite, Journal, Records, Spawner, StoreError};
+use dormouse_protocol::{ErrorCode, Map, ProtocolError};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::source::unavailable;
+use crate::Actor;
+use crate::keys::Writes;
+use crate::seats::{SeatLimits, Seats};
+
+/// The kind of the documents.
+const KIND: &str = "stream_seats";
+/// Number of times that a seat is asked for while others are faster.
+const RACES: u32 = 8;
+/// Number of seconds after which a stream that found no seat may be asked for again.
+const LATER: u32 = 5;
+
+/// Counts the streams that a tenant has open, in the store: two requests as a stream opens and two as it ends.
+#[derive(Clone)]
+pub struct StreamSeats {
+    /// Reads what `writes` write.
+    pub records: Arc<dyn Records>,
+    /// The way to the store.
+    pub writes: Arc<Writes>,
+    /// Tells when leases end.
+    pub clock: Arc<dyn Clock>,
+    /// Gives seats back when streams end.
+    pub spawner: Arc<dyn Spawner>,
+    /// Number of streams that all actors of a tenant may have together.
+    pub of_tenant: usize,
+}
+
+impl fmt::Debug for StreamSeats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamSeats").field("of_tenant", &self.of_tenant).finish_non_exhaustive()
+    }
+}
+
+/// A seat that is taken; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct TakenSeat {
+    seats: StreamSeats,
+    tenant: String,
+    id: String,
+}
+
+impl StreamSeats {
+    /// A seat for a stream of `actor` that ends within `life`.
+    ///
+    /// # Errors
+    /// `rate_limited` when there is none left, `service_unavailable` when the store did not answer.
+    pub(super) async fn take(&self, actor: &Actor, life: Duration) -> Result<TakenSeat, ProtocolError> {
+        let id = self.writes.ids.fresh();
+        let limits = SeatLimits { each: self.of_tenant, of_tenant: self.of_tenant };
+        let take = |seats: &mut Seats, now: Timestamp| seats.take(&id, &actor.name, now + life, now, limits);
+        match self.change(&actor.tenant, take).await {
+            Ok(Some(true)) => Ok(TakenSeat { seats: self.clone(), tenant: actor.tenant.clone(), id }),
+            Ok(Some(false)) => {
+                let refusal = ProtocolError::new(ErrorCode::RateLimited, "the tenant has too many streams open");
+                Err(refusal.retry_after(LATER))
+            }
+            Ok(None) => {
+                let refusal = ProtocolError::new(ErrorCode::RateLimited, "the tenant opens many streams at once");
+                Err(refusal.retry_after(1))
+            }
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    /// Changes the seats of `tenant`, where `change` says that there is something to write; what it said. `None` where
+    /// others were faster each time.
+    async fn change(
+        &self,
+        tenant: &str,
+        change: impl Fn(&mut Seats, Timestamp) -> bool,
+    ) -> Result<Option<bool>, StoreError> {
+        let key = DocumentKey::new(KIND, tenant);
+        for race in 0..RACES {
+            let now = self.clock.now();
+            let found = self.records.document(&key, now).await?;
+            let version = found.as_ref().map_or(0, |document| document.version);
+            let mut seats = found.map_or_else(Seats::default, |document| read(document.body));
+            if !change(&mut seats, now) {
+                return Ok(Some(false));
+            }
+            let write = match (seats.until(), serde_json::to_value(&seats)) {
+                (Some(until), Ok(Value::Object(body))) => DocumentWrite {
+                    key: key.clone(),
+                    expect: version,
+                    body: Some(body),
+                    listed: Vec::new(),
+                    expires_at: Some(until),
+                },
+                (None, _) => DocumentWrite::remove(key.clone(), version),
+                (Some(_), _) => return Err(StoreError::Invalid(format!("{key} is no object"))),
+            };
+            let journal = Journal::new(vec![write], Vec::new());
+            match self.writes.commits.commit(&Commit { journal, ..Commit::new(self.writes.ids.fresh(), now) }).await {
+                Ok(()) => return Ok(Some(true)),
+                Err(CommitError::Journal(_)) => {}
+                Err(CommitError::Store(error)) => return Err(error),
+                Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+            }
+            // By chance longer than others.
+            let chance: u64 = self.writes.ids.fresh().bytes().map(u64::from).sum();
+            self.clock.sleep(Duration::from_millis(u64::from(race + 1) * (5 + chance % 20))).await;
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for TakenSeat {
+    fn drop(&mut self) {
+        let Self { seats, tenant, id } = self;
+        let (seats, tenant, id) = (seats.clone(), std::mem::take(tenant), std::mem::take(id));
+        let spawner = seats.spawner.clone();
+        spawner.spawn(Box::pin(async move {
+            match seats.change(&tenant, |seats, _| seats.give_back(&id)).await {
+                Ok(Some(_)) => {}
+                Ok(None) => tracing::debug!(tenant, "the seat of a stream is free again when its time is over"),
+                Err(error) => tracing::debug!(%error, tenant, "the seat of a stream was not given back"),
+            }
+        }));
+    }
+}
+
+/// What cannot be read seats nobody: it is written anew.
+fn read(body: Map) -> Seats {
+    serde_json::from_value(Value::Object(body)).unwrap_or_else(|_| {
+        tracing::warn!("what was kept of the open streams of a tenant cannot be read");
+        Seats::default()
+    })
+}

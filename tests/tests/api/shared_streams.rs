@@ -1,0 +1,294 @@
+//! Streams of all sessions of a tenant share what they read, and tell what each would have told alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_api::keys::Writes;
+use dormouse_api::{Actor, Call, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams};
+use dormouse_ports::{
+    Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, ListRequest, Page, Records, StoreError,
+    StreamEntry, StreamTip,
+};
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::request::{Body, Query};
+use dormouse_protocol::{Operation, ProtocolError};
+use dormouse_testkit::{MemoryStore, TokioSpawner};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::world::{World, actor, ada, ids, text};
+
+/// Counts what is read of a store.
+#[derive(Debug)]
+struct Counting {
+    inner: Arc<MemoryStore>,
+    reads: AtomicUsize,
+}
+
+impl Counting {
+    fn one(&self) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Number of reads since this was asked last.
+    fn taken(&self) -> usize {
+        self.reads.swap(0, Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Records for Counting {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.one();
+        self.inner.document(key, now).await
+    }
+
+    async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.one();
+        self.inner.counters(key).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.one();
+        self.inner.documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.one();
+        self.inner.entries(stream, after, limit).await
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        self.one();
+        self.inner.last_position(stream).await
+    }
+
+    async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+        self.one();
+        self.inner.tip(stream).await
+    }
+
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.one();
+        self.inner.append_of(stream, position).await
+    }
+
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.one();
+        self.inner.feed(request).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        self.inner.settled(now)
+    }
+}
+
+struct Scene {
+    world: Arc<World>,
+    streams: Streams,
+    counting: Arc<Counting>,
+}
+
+type Stream = BoxStream<'static, StreamItem>;
+
+impl Scene {
+    fn new() -> Self {
+        let store = Arc::new(MemoryStore::default());
+        let counting = Arc::new(Counting { inner: store.clone(), reads: AtomicUsize::new(0) });
+        let world = World::on(store.clone(), counting.clone(), Some(store));
+        let told = (world.notifier.clone(), LiveText::default());
+        let limits = StreamLimits { each: 1_000, of_tenant: 1_000, ..StreamLimits::default() };
+        let streams = Streams::new(counting.clone(), world.clock.clone(), told, limits, None);
+        Self { world, streams, counting }
+    }
+
+    async fn open(&self, actor: Actor, query: &str) -> Stream {
+        self.try_open(&self.streams, actor, query).await.unwrap()
+    }
+
+    async fn try_open(&self, streams: &Streams, actor: Actor, query: &str) -> Result<Stream, ProtocolError> {
+        let found = Operation::find("GET", "/v1/events/stream").unwrap();
+        let call = Call {
+            operation: found.operation,
+            params: found.params,
+            query: Query::parse(query).unwrap(),
+            body: Body::default(),
+            actor,
+            idempotency_key: None,
+            target: found.target,
+            now: self.world.clock.now(),
+        };
+        let options = StreamOptions { last_event_id: None, request_id: "r", time_left: None };
+        let operations: Arc<dyn dormouse_api::Operations> = Arc::new(self.world.api.clone());
+        streams.open(&operations, call, options).await
+    }
+
+    /// A message to `session`, as a client appends it.
+    async fn say(&self, session: &str) {
+        let message = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}});
+        self.world.post(&format!("{session}/messages"), message).await;
+    }
+
+    async fn all(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = self.world.get(&format!("/v1/events?limit=100{after}")).await;
+            all.extend(ids(&page));
+            let Some(next) = page["page"]["next_cursor"].as_str() else { return all };
+            after = format!("&after_event_id={next}");
+        }
+    }
+}
+
+/// What `stream` tells by itself, without time passing.
+fn told(stream: &mut Stream) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Some(item) = stream.next().now_or_never() {
+        match item.expect("it goes on") {
+            StreamItem::Events(events) => told.extend(events.into_iter().map(|event| event.envelope.id.to_string())),
+            StreamItem::Heartbeat => {}
+            other @ (StreamItem::Text(_) | StreamItem::Failed { .. }) => panic!("{other:?}"),
+        }
+    }
+    told
+}
+
+/// Lets `streams` find out that they have everything, as they do when nothing happens for a while.
+fn settle(scene: &Scene, streams: &mut [Stream]) {
+    for _ in 0..4 {
+        scene.world.clock.advance(Duration::from_secs(2));
+        streams.iter_mut().for_each(|stream| assert_eq!(told(stream), Vec::<String>::new()));
+    }
+}
+
+#[tokio::test]
+async fn what_streams_of_a_tenant_read_does_not_grow_with_their_number() {
+    let mut costs = Vec::new();
+    for number in [4, 64] {
+        let scene = Scene::new();
+        let session = scene.world.session().await;
+        let mut streams = Vec::new();
+        for _ in 0..number {
+            streams.push(scene.open(ada(), "").await);
+        }
+        let before = scene.all().await;
+        streams.iter_mut().for_each(|stream| assert_eq!(told(stream), before));
+        settle(&scene, &mut streams);
+        scene.counting.taken();
+        for _ in 0..10 {
+            scene.world.clock.advance(Duration::from_secs(2));
+            streams.iter_mut().for_each(|stream| assert_eq!(told(stream), Vec::<String>::new()));
+        }
+        let idle = scene.counting.taken();
+        scene.say(&session).await;
+        scene.counting.taken();
+        let mut found: Vec<Vec<String>> = streams.iter_mut().map(told).collect();
+        let busy = scene.counting.taken();
+        let expected = scene.all().await[before.len()..].to_vec();
+        assert!(!expected.is_empty() && found.iter().all(|found| *found == expected), "{found:?}");
+        // Once more, so that one that was told twice of the same append is noticed.
+        found = streams.iter_mut().map(told).collect();
+        assert!(found.iter().all(Vec::is_empty));
+        costs.push((idle, busy));
+    }
+    assert_eq!(costs[0], costs[1], "4 streams, and 64");
+    assert!(costs[0].0 <= 10 && (1..=4).contains(&costs[0].1), "{costs:?}");
+}
+
+#[tokio::test]
+async fn each_stream_tells_what_it_asked_for_and_may_see_however_slowly_it_is_read() {
+    let scene = Scene::new();
+    let (first, second) = (scene.world.session().await, scene.world.session().await);
+    let workspace = text(&scene.world.get(&second).await["workspace_id"]).to_owned();
+    let bound = Actor { workspaces: Some([WorkspaceId::from(workspace.as_str())].into()), ..ada() };
+    let filter = format!("workspace_id={workspace}");
+    let mut all = scene.open(ada(), "").await;
+    let mut slow = scene.open(ada(), "").await;
+    let mut filtered = scene.open(ada(), &filter).await;
+    let mut restricted = scene.open(bound, "").await;
+    let mut foreign = scene.open(actor("eve", "elsewhere", None), "").await;
+    let mut have = [told(&mut all), told(&mut slow), told(&mut filtered), told(&mut restricted)];
+    settle(&scene, std::slice::from_mut(&mut all));
+    for stream in [&mut slow, &mut filtered, &mut restricted] {
+        scene.world.clock.advance(Duration::from_secs(2));
+        settle(&scene, std::slice::from_mut(stream));
+    }
+    // More than is kept for who reads slowly.
+    for round in 0..600 {
+        scene.say(if round % 2 == 0 { &first } else { &second }).await;
+        scene.world.clock.advance(Duration::from_millis(1));
+        if round % 7 == 0 {
+            have[0].extend(told(&mut all));
+            have[2].extend(told(&mut filtered));
+            have[3].extend(told(&mut restricted));
+        }
+    }
+    for (have, stream) in have.iter_mut().zip([&mut all, &mut slow, &mut filtered, &mut restricted]) {
+        scene.world.clock.advance(Duration::from_secs(2));
+        have.extend(told(stream));
+    }
+    let expected = scene.all().await;
+    assert!(expected.len() > 600);
+    assert_eq!((&have[0], &have[1]), (&expected, &expected));
+    assert_eq!(have[2], have[3], "a filter, and a key that sees no more");
+    let of_second = second.rsplit('/').next().unwrap();
+    let its: Vec<String> =
+        expected.iter().filter(|id| id.contains(&of_second.replace("session_", ""))).cloned().collect();
+    let told_of_second: Vec<String> =
+        have[2].iter().filter(|id| id.contains(&of_second.replace("session_", ""))).cloned().collect();
+    assert_eq!((told_of_second, its.len() >= 300), (its, true));
+    assert_eq!(told(&mut foreign), Vec::<String>::new(), "of another tenant nothing");
+}
+
+/// A process of its own, in which a tenant may have two streams open together with all others.
+fn process(scene: &Scene) -> Streams {
+    let store = scene.world.memory.clone().unwrap();
+    let seats = StreamSeats {
+        records: store.clone(),
+        writes: Arc::new(Writes { commits: store, ids: Arc::new(dormouse_system::RandomIds) }),
+        clock: scene.world.clock.clone(),
+        spawner: Arc::new(TokioSpawner),
+        of_tenant: 2,
+    };
+    let told = (scene.world.notifier.clone(), LiveText::default());
+    Streams::new(scene.counting.clone(), scene.world.clock.clone(), told, StreamLimits::default(), Some(seats))
+}
+
+#[tokio::test]
+async fn a_tenant_that_opens_streams_without_end_has_so_many_in_all_processes_and_others_get_theirs() {
+    let scene = Scene::new();
+    scene.world.session().await;
+    let processes = [process(&scene), process(&scene), process(&scene)];
+    let bob = || actor("bob", "acme", None);
+    let mut first = scene.try_open(&processes[0], ada(), "").await.unwrap();
+    let second = scene.try_open(&processes[1], bob(), "").await.unwrap();
+    for _ in 0..5 {
+        for process in &processes {
+            let refused = scene.try_open(process, ada(), "").await.err().unwrap();
+            assert_eq!((refused.status(), refused.header()), (429, Some(("retry-after", "5"))));
+        }
+    }
+    let eve = || actor("eve", "elsewhere", None);
+    let others = [scene.try_open(&processes[0], eve(), "").await, scene.try_open(&processes[2], eve(), "").await];
+    assert!(others.iter().all(Result::is_ok));
+    // An event writes nothing.
+    let before = scene.world.written();
+    assert!(!told(&mut first).is_empty());
+    assert_eq!(scene.world.written(), before);
+    // One that ends makes room.
+    drop(second);
+    while scene.try_open(&processes[2], bob(), "").await.map(std::mem::forget).is_err() {
+        tokio::task::yield_now().await;
+    }
+    // So does one whose process died, when its time is over, and not before.
+    assert_eq!(scene.try_open(&processes[0], ada(), "").await.err().unwrap().status(), 429);
+    scene.world.clock.advance(StreamLimits::default().life - Duration::from_millis(1));
+    assert_eq!(scene.try_open(&processes[0], ada(), "").await.err().unwrap().status(), 429);
+    scene.world.clock.advance(Duration::from_millis(1));
+    assert!(scene.try_open(&processes[0], ada(), "").await.is_ok());
+}
