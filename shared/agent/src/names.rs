@@ -1,4 +1,7 @@
-//! Names that were meant by names that do not exist.
+//! Names of tools of our own, and names that were meant by names that do not exist.
+
+/// The tools beside the native ones that no source but ours has.
+pub(crate) const OWN_TOOLS: [&str; 5] = ["Skill", "run_action", "AgentSwitch", "SubAgent", "Remember"];
 
 /// The one of `names` that is most like `wanted`, if one is like it: in another case, or with a slip or two.
 pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {

@@ -169,6 +169,53 @@ fn what_cannot_be_read_never_widens_what_may_be_done() {
 }
 
 #[test]
+fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
+    let matter = |matter: &str| format!("---\ndescription: Helps\nmodel: fast\n{matter}\n---\nHelp.\n");
+    let cases = [
+        (matter("policy: {approval: {native: [Bsah]}}"), "there is no native tool `Bsah`: did you mean `Bash`?"),
+        (matter("policy: {approval: {actions: [refnd]}}"), "there is no action `refnd`"),
+        (matter("policy: {approval: {external: [Bash]}}"), "it is native: name it under `native`"),
+        (
+            matter("disallowed: {tools: [Raed]}"),
+            "`disallowed` forbids nothing: there is no tool `Raed`: did you mean `Read`?",
+        ),
+        (format!("\n{}", matter("policy: {approval: manual}")), "they begin in line 1 with `---` alone"),
+        ("--\ndescription: Helps\n---\nHelp.\n".to_owned(), "they begin in line 1 with `---` alone"),
+        ("description: Helps\npolicy: {approval: manual}\n---\nHelp.\n".to_owned(), "they begin in line 1"),
+    ];
+    for (text, wanted) in cases {
+        let workspace = with(AGENT, text.clone().leak());
+        assert!(lines(&workspace).iter().any(|line| line.contains(wanted)), "{text}: {:?}", lines(&workspace));
+        assert!(workspace.default_agent().is_none(), "it does not run: {text}");
+    }
+    for text in ["--- \ndescription: Helps\nmodel: fast\n---  \nHelp.\n", "Help.\n\n---\n\nNote: be kind.\n"] {
+        let workspace = with(AGENT, text);
+        assert!(!lines(&workspace).iter().any(|line| line.contains("line 1")), "{text}: {:?}", lines(&workspace));
+    }
+    let slip = with(
+        SETTINGS,
+        "default_agent: assistant\nmodels: {fast: workspace/small}\npolicy: {approval: {native: [Reed]}}\n",
+    );
+    assert!(!slip.is_sound() && slip.settings.approval.asks(ToolOrigin::Native, "Read", true), "{:?}", lines(&slip));
+}
+
+#[test]
+fn files_that_look_like_definitions_and_are_not_read_are_named() {
+    let files_of = |path: &'static str| lines(&with(path, "name: x\n"));
+    for (path, advice) in [
+        (".openharness/actions/refund/refund.yaml", "call it `ACTION.yaml`"),
+        (".openharness/actions/refund.yaml", "a folder with a file `ACTION.yaml`"),
+        (".openharness/tools/setting.yaml", "call it `settings.yaml`"),
+        (".openharness/skills/pack.md", "a folder with a file `SKILL.md`"),
+        (".openharness/agents/other.txt", "call it `NAME.md`"),
+        (".openharness/hook/one.yaml", "did you mean `.openharness/hooks`?"),
+    ] {
+        let told = files_of(path);
+        assert!(told.iter().any(|line| line.starts_with(path) && line.contains(advice)), "{path}: {told:?}");
+    }
+}
+
+#[test]
 fn bombs_cycles_and_giants_are_refused() {
     let bomb = with(MODELS, "a: &a [x]\nb: [*a, *a]\n");
     assert!(lines(&bomb).iter().any(|line| line.contains("an anchor")), "{:?}", lines(&bomb));

@@ -42,7 +42,9 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// There is no secret of that name.
-    #[error("there is no secret `{0}`; set it where this process takes its secrets from")]
+    #[error(
+        "there is no secret `{0}`: on a machine of yours it is a variable of the environment (`export {0}=…` before the start), on AWS a parameter of the deployment"
+    )]
     Missing(String),
     /// The secret exists and this process may not read it.
     #[error("the secret `{0}` may not be read; allow it in the role of this process")]

@@ -9,11 +9,9 @@ use jsonschema::Validator;
 use serde_json::Value;
 use wildmatch::WildMatch;
 
-use super::agents::{ASK, SWITCH};
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::names::nearest;
-use crate::skills::SKILL;
+use crate::names::{OWN_TOOLS, nearest};
 use crate::workspace::ToolOrigin;
 
 /// The longest name that providers take.
@@ -240,7 +238,7 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
 
 /// True for the name of a native tool or one beside them, in upper or lower case.
 fn is_reserved(name: &str) -> bool {
-    NATIVE_TOOLS.iter().chain(&[SKILL, RUN_ACTION, SWITCH, ASK]).any(|native| native.eq_ignore_ascii_case(name))
+    NATIVE_TOOLS.iter().chain(&OWN_TOOLS).any(|native| native.eq_ignore_ascii_case(name))
 }
 
 /// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.

@@ -234,8 +234,14 @@ impl<'t> FrontMatter<'t> {
 
     fn split(text: &'t str) -> Result<Self, (usize, String)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
-            return Ok(Self { yaml: "", body: text, body_line: 1 });
+        let Some((_, rest)) = text.split_once('\n').filter(|(first, _)| first.trim_end() == "---") else {
+            return match begins_wrongly(text) {
+                Some(line) => Err((
+                    line,
+                    "the settings are not read: they begin in line 1 with `---` alone, and end with `---`".to_owned(),
+                )),
+                None => Ok(Self { yaml: "", body: text, body_line: 1 }),
+            };
         };
         let mut at = 0;
         for (line, one) in (2..).zip(rest.split_inclusive('\n')) {
@@ -246,4 +252,15 @@ impl<'t> FrontMatter<'t> {
         }
         Err((1, "the front matter is not closed: end it with a line `---`".to_owned()))
     }
+}
+
+/// The line of a text without front matter that looks as if some had been meant: settings that nobody reads forbid nothing.
+fn begins_wrongly(text: &str) -> Option<usize> {
+    let mut lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
+    let (at, first) = lines.next()?;
+    let is_rule = |line: &str| line.chars().count() >= 2 && line.chars().all(|c| matches!(c, '-' | '–' | '—'));
+    let name = first.split_once(':').map(|(name, _)| name);
+    let is_field =
+        name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+    (is_rule(first) || (is_field && lines.any(|(_, line)| is_rule(line)))).then_some(at)
 }

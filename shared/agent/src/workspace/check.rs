@@ -4,11 +4,12 @@ use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
 
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
+use super::approval::ApprovalPolicy;
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
-use crate::names::nearest;
+use crate::names::{OWN_TOOLS, nearest};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
 
@@ -97,8 +98,15 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
         tools(workspace, agent, platform);
+        for message in strangers(workspace, &agent.policy.approval, platform)
+            .into_iter()
+            .chain(not_forbidden(workspace, agent, platform))
+        {
+            workspace.disable(&agent.file, None, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
+        }
         others(workspace, agent);
     }
+    approvals(workspace, platform);
     hooks(workspace);
     imports(workspace);
     default_agent(workspace);
@@ -177,6 +185,65 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
     for message in messages {
         workspace.disable(&agent.file, None, name.clone(), message);
     }
+}
+
+/// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
+fn approvals(workspace: &mut Workspace, platform: &Platform) {
+    let messages = strangers(workspace, &workspace.settings.approval, platform);
+    if messages.is_empty() {
+        return;
+    }
+    let mut problems = FileProblems::new(SETTINGS);
+    messages.into_iter().for_each(|message| problems.error(None, message));
+    workspace.problems.extend(problems.into_found());
+    workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+}
+
+/// Names that `policy` asks for and that nothing has: a slip there would let a call run that a person was to see.
+fn strangers(workspace: &Workspace, policy: &ApprovalPolicy, platform: &Platform) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in policy.native.iter().filter(|name| is_exact(name) && !platform.native_tools.contains(name)) {
+        let guess = nearest(name, platform.native_tools.iter().map(String::as_str));
+        found.push(unasked("native tool", name, guess));
+    }
+    for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
+        found.push(unasked("action", name, nearest(name, workspace.actions.keys().map(String::as_str))));
+    }
+    for name in policy.external.iter().filter(|name| is_exact(name)) {
+        if workspace.actions.contains_key(name) {
+            found.push(format!(
+                "`approval` names `{name}` under `external`, and it is an action: name it under `actions`"
+            ));
+        } else if platform.native_tools.contains(name) {
+            found.push(format!("`approval` names `{name}` under `external`, and it is native: name it under `native`"));
+        } else if workspace.tools.is_empty() {
+            found.push(unasked("tool server that could have", name, None));
+        }
+    }
+    found
+}
+
+fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
+    format!("`approval` asks for nothing: {}", missing(what, name, guess))
+}
+
+/// Names that `agent` may not call and that nothing has.
+fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) -> Vec<String> {
+    let names = || {
+        let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&platform.native_tools);
+        own.map(String::as_str).chain(OWN_TOOLS)
+    };
+    // What servers of tools have is not known before they are asked.
+    let may_be_elsewhere = !workspace.tools.is_empty();
+    let is_stranger = |name: &&String| is_exact(name) && names().all(|known| known != name.as_str());
+    let strangers = agent.tools.disallowed.iter().filter(is_stranger);
+    let strangers = strangers.map(|name| (name, nearest(name, names())));
+    let strangers = strangers.filter(|(_, guess)| guess.is_some() || !may_be_elsewhere);
+    strangers.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, guess))).collect()
+}
+
+fn is_exact(pattern: &str) -> bool {
+    !pattern.contains(['*', '?'])
 }
 
 fn missing(what: &str, name: &str, guess: Option<&str>) -> String {

@@ -395,8 +395,8 @@ impl<'f> Loader<'f> {
         for path in self.files.keys() {
             if let Some(inside) = path.strip_prefix(".openharness/") {
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
-                    "agents" | "models" | "tools" | "actions" | "skills" | "hooks" | "settings.yaml"
-                    | "prompts.yaml" | "prompts" | "memory" | "data" | "state" => {}
+                    "agents" | "models" | "tools" | "actions" | "skills" | "hooks" => self.unread(path, inside),
+                    "settings.yaml" | "prompts.yaml" | "prompts" | "memory" | "data" | "state" => {}
                     "platform" if path.starts_with(PLATFORM_MODELS) => {}
                     part => self.stray(path, part),
                 }
@@ -406,6 +406,27 @@ impl<'f> Loader<'f> {
                 self.keep(problems);
             }
         }
+    }
+
+    /// A file in a folder of definitions that is none, and belongs to none.
+    fn unread(&mut self, path: &str, inside: &str) {
+        let within: Vec<&str> = inside.split('/').collect();
+        let ends = |endings: &[&str]| endings.iter().any(|ending| path.ends_with(ending));
+        let is_definition =
+            |file: &str| self.files.contains_key(&format!(".openharness/{}/{}/{file}", within[0], within[1]));
+        let advice = match within[..] {
+            ["agents", name] if !name.ends_with(".md") => "call it `NAME.md`",
+            ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
+            ["tools", name] if name != "settings.yaml" && ends(&[".yaml", ".yml"]) => "call it `settings.yaml`",
+            ["actions", _] => "an action is a folder with a file `ACTION.yaml`",
+            ["skills", _] => "a skill is a folder with a file `SKILL.md`",
+            ["actions", _, _] if !is_definition("ACTION.yaml") && ends(&[".yaml", ".yml"]) => "call it `ACTION.yaml`",
+            ["skills", _, _] if !is_definition("SKILL.md") && path.ends_with(".md") => "call it `SKILL.md`",
+            _ => return,
+        };
+        let mut problems = FileProblems::new(path);
+        problems.warning(None, format!("the file is not read: {advice}"));
+        self.keep(problems);
     }
 
     fn stray(&mut self, path: &str, part: &str) {

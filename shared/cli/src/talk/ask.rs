@@ -41,7 +41,7 @@ pub(crate) enum ClientCommand {
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(AnswerArgs),
     /// Say no to what a task or another invocation waits for; as `approve` otherwise.
-    #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"note\": \"not this month\"}'\n\n\
+    #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"reason\": \"not this month\"}'\n\n\
         A task is answered by whoever the key belongs to, any other invocation by --by NAME.\n\
         JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Deny(AnswerArgs),

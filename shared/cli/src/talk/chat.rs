@@ -48,7 +48,7 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let agent = match &asked.agent {
         Some(name) if !found.names.contains(name) => {
             let names = found.names.join("`, `");
-            return Err(TalkError::Payload(format!("there is no agent `{name}` that can run; there are `{names}`")));
+            return Err(TalkError::NoAgent { name: name.to_owned(), names });
         }
         Some(name) => name.clone(),
         None => found.names.first().cloned().unwrap_or_default(),
@@ -241,6 +241,13 @@ impl ChatSession {
 
     /// Asks the person at the terminal, and sends what they say.
     async fn answer(&self, task: &str, request: &Map, lines: &mut InputLines) -> Result<(), TalkError> {
+        if request.get("kind").and_then(Value::as_str) == Some("rest") {
+            // Time answers this, and no person.
+            let reason = request.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
+            self.screen.question("The model cannot be asked now");
+            self.screen.line(&format!("  {}; it is tried again by itself, Ctrl-C ends the task", plain(reason)));
+            return Ok(());
+        }
         let missing: Vec<String> = request
             .get("missing")
             .and_then(Value::as_array)

@@ -49,6 +49,8 @@ pub(crate) enum TalkError {
         "the payload must be a JSON object: {0}; in a shell it stands between single quotes: '{{\"note\": \"once\"}}'"
     )]
     Payload(String),
+    #[error("there is no agent `{name}` that can run; there are `{names}`")]
+    NoAgent { name: String, names: String },
     #[error("say what to answer: a JSON object, or words")]
     NoAnswer,
     #[error(
@@ -79,6 +81,7 @@ impl TalkError {
             | Self::Elsewhere { .. }
             | Self::Unusable(_)
             | Self::Payload(_)
+            | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
             | Self::WaitsForNothing { .. }
@@ -102,6 +105,7 @@ impl TalkError {
             | Self::Unreachable { .. }
             | Self::Unreadable { .. }
             | Self::Payload(_)
+            | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
             | Self::WaitsForNothing { .. }
