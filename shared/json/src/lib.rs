@@ -21,7 +21,7 @@ mod scan;
 use serde::de::DeserializeOwned;
 
 pub use length::length;
-pub use measure::{measure, measure_object};
+pub use measure::{measure, measure_object, most_bytes};
 pub use scan::scan;
 
 /// An object of JSON.

@@ -20,6 +20,35 @@ pub fn measure_object(object: &Map, bounds: Bounds) -> Result<(), Excess> {
     count.all(object.values(), 1)
 }
 
+/// Bytes that `object` has as JSON at most, by the lengths of its texts alone: what they hold is not looked at.
+pub fn most_bytes(object: &Map) -> usize {
+    fields(object)
+}
+
+/// Bytes of a character that is escaped, which may be any.
+const ESCAPED: usize = 6;
+/// Bytes of the longest number.
+const NUMBER: usize = 32;
+
+fn fields(object: &Map) -> usize {
+    let field = |(name, value): (&String, &Value)| text(name).saturating_add(bytes(value)).saturating_add(2);
+    object.iter().map(field).fold(2, usize::saturating_add)
+}
+
+fn bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => NUMBER,
+        Value::String(string) => text(string),
+        Value::Array(items) => items.iter().map(|item| bytes(item).saturating_add(1)).fold(2, usize::saturating_add),
+        Value::Object(object) => fields(object),
+    }
+}
+
+fn text(text: &str) -> usize {
+    text.len().saturating_mul(ESCAPED).saturating_add(2)
+}
+
 struct SizeCount {
     bounds: Bounds,
     values: usize,
@@ -54,5 +83,24 @@ impl SizeCount {
             self.value(value, depth)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_longer_than_it_can_be() {
+        for value in [
+            json!({}),
+            json!({ "\u{1}\n": "\u{0}\u{1f}\"\\", "b": [f64::MIN, f64::MIN_POSITIVE, u64::MAX, i64::MIN, -1.5e-300] }),
+            json!({ "a": [null, true, false, [], {}, { "\u{fc}": "\u{1f600}" }], "": "" }),
+        ] {
+            let object = value.as_object().expect("an object");
+            assert!(crate::length(object).expect("JSON") <= most_bytes(object), "{value}");
+        }
     }
 }

@@ -333,7 +333,10 @@ async fn tasks(scene: &Scene) {
         answer
     };
     let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
-    let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
+    let files = json!({ "a.txt": "a", "b.txt": "b" });
+    let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/", "files": files })).await;
+    let file = format!("/v1/workspaces/{}/files?path=a.txt", text(&workspace, "id"));
+    assert_eq!(scene.inbound.speak(key, "DELETE", &file, &Value::Null).await.0, 204);
     let quota = json!({ "scope": "tenant", "owner_id": "acme", "limits": { "tasks": 1_000 } });
     post("/v1/quotas", quota).await;
     // Large enough for a blob.

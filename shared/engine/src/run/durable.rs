@@ -85,7 +85,7 @@ impl Exit<'_> {
             Tenure::Own(_) => ProgressFrom::Fresh,
             Tenure::Claimed(_) => ProgressFrom::Claimed(claimed.claim.owner.clone()),
         };
-        claimed.paused = progressed(self.at, &claimed.paused, &step);
+        claimed.paused = progressed(self.at, claimed.paused, &step);
         claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
         let kept = (!yields).then(|| claimed.claim.clone());
         match write(self.at, &step.state, StepProgress { paused: &claimed.paused, from, claim: kept }).await {
@@ -104,10 +104,16 @@ impl Exit<'_> {
 
 impl Tenure {
     /// The claim under which it runs, or will with its first durable step.
-    fn claimed(&self, at: RunContext<'_>) -> Box<Claimed> {
+    fn claimed(&mut self, at: RunContext<'_>) -> Box<Claimed> {
         match self {
             Self::Own(own) => Box::new(first_claim(own, at)),
-            Self::Claimed(claimed) => claimed.clone(),
+            Self::Claimed(claimed) => {
+                // The state is the largest part by far, and about to be another one.
+                let state = std::mem::take(&mut claimed.paused.state);
+                let progressing = claimed.clone();
+                claimed.paused.state = state;
+                progressing
+            }
         }
     }
 }
@@ -131,7 +137,7 @@ fn first_claim(own: &Own, at: RunContext<'_>) -> Claimed {
 }
 
 /// `base` at the place behind `step`.
-fn progressed(at: RunContext<'_>, base: &PausedInvocation, step: &StepEnd) -> PausedInvocation {
+fn progressed(at: RunContext<'_>, base: PausedInvocation, step: &StepEnd) -> PausedInvocation {
     let RunContext { graph, run, .. } = at;
     let completed_positions = run.completed_positions();
     let last = completed_positions.last();
@@ -150,7 +156,7 @@ fn progressed(at: RunContext<'_>, base: &PausedInvocation, step: &StepEnd) -> Pa
         completed_positions,
         metadata: run.view.identity().metadata.clone(),
         trace_context: run.identity.trace_context.clone(),
-        ..base.clone()
+        ..base
     }
 }
 

@@ -166,8 +166,8 @@ impl SessionRun {
         let mine = state.map(|state| self.project(state));
         for _ in 0..REBASE_ATTEMPTS {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
-            let write = self.write(saved.clone(), release);
             let version = if saved == mine { self.next_version() } else { self.lock().version };
+            let write = self.write(saved, release);
             let commit = Commit {
                 session: Some(write),
                 invocation: invocation(version),
@@ -177,7 +177,7 @@ impl SessionRun {
             };
             match self.engine.write(&commit).await {
                 Ok(()) => {
-                    if let Some(state) = saved {
+                    if let Some((state, _)) = commit.session.and_then(|session| session.save) {
                         let mut known = self.lock();
                         *known = KnownRecord {
                             version: known.version + 1,
