@@ -23,6 +23,7 @@ mod serve;
 mod talk;
 mod target;
 mod terminal;
+mod vault;
 mod workspace;
 
 use std::error::Error;
@@ -57,6 +58,7 @@ use crate::receipts::{ReceiptsCommand, receipts};
 use crate::replay::{ReplayArgs, replay};
 use crate::serve::{ServeArgs, serve};
 use crate::talk::{ClientCommand, talk};
+use crate::vault::{VaultCommand, vault};
 use crate::workspace::{WorkspaceCommand, workspace};
 
 /// Stack of a worker, in bytes: as much as the main thread of a function has.
@@ -114,6 +116,9 @@ enum Command {
     /// Make, replace, list and revoke API keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Seal secrets of vaults in a file, list and remove them.
+    #[command(subcommand)]
+    Vault(VaultCommand),
     /// Receipts of tasks: list and export them, verify them without a server, and replace the key that signs them.
     #[command(subcommand)]
     Receipts(ReceiptsCommand),
@@ -222,6 +227,9 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
             let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
         }),
+        Command::Vault(ask) => {
+            quietly(async { vault(ask).map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.exit_code(), &error)) })
+        }
         Command::Erase(ask) => quietly(async {
             let done = erase(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
