@@ -12,7 +12,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
+.PHONY: help program run test simulate record-fixtures conformance bench bench-cold bench-cost bench-agent bench-workspace bench-sleepers bench-overload bench-local bench-receipts bench-replay bench-extended bench-compare build lint lint-infra test-api test-clients test-console test-mcp test-aws test-cdk test-guest test-arm64 test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -141,6 +141,13 @@ bench-receipts: ## Measure receipts: 10,000 verified, one sealed, and what one a
 	@echo 'goals: 10,000 read and verified in 2 s, one sealed in 1 ms; no further request, 4 write units at most'
 	@$(CARGO) bench --quiet --package dormouse-receipts --bench verify
 	@$(CARGO) test --quiet --workspace --test api -- a_receipt_takes_no_request --nocapture
+
+bench-extended: ## Count what quotas and webhooks cost; measure tokens, 1,000 open sockets, and a tenant beside a noisy one
+	@echo 'goals: a quota takes no request and 2 write units of a commit at most; a delivery is one transaction'
+	@$(CARGO) test --quiet --workspace --test api -- a_quota_takes a_delivery_is_one --nocapture
+	@echo "building with optimisation (the first time takes some minutes)"
+	@$(CARGO) build --quiet --release --workspace --bin dormouse
+	@DORMOUSE_BIN='$(abspath $(TARGET))/release/dormouse' $(CARGO) bench --quiet --profile release --package dormouse-tests --bench extended
 
 bench-replay: ## Replay RUNS=1000 recorded runs of ten steps, in memory, without any model or tool
 	@DORMOUSE_TEST_REPLAYS='$(or $(RUNS),1000)' $(CARGO) test --quiet --workspace --test api -- runs_of_ten_steps --nocapture

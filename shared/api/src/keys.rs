@@ -29,6 +29,7 @@ use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::Actor;
@@ -129,6 +130,9 @@ pub struct AccessPolicy {
     pub audit: Option<SignedDuration>,
 }
 
+/// Number of callers that are remembered as refused.
+const REFUSED_KEPT: usize = 1_000;
+
 /// Knows the callers: by their keys, and by the tokens of issuers that are trusted. Cheap to clone.
 #[derive(Clone)]
 pub struct Keys {
@@ -141,6 +145,9 @@ pub struct Keys {
     audit: Option<AuditLog>,
     /// Times when the use of a key was last noted, by the keys' ids.
     noted: Arc<Mutex<BTreeMap<String, Timestamp>>>,
+    /// Who was refused because a rate is used up, by the digest of what they presented: they are refused again without
+    /// being looked up.
+    refused: Arc<Mutex<BTreeMap<[u8; 32], Actor>>>,
 }
 
 impl fmt::Debug for Keys {
@@ -152,7 +159,16 @@ impl fmt::Debug for Keys {
 impl Keys {
     /// The keys that `records` hold.
     pub fn new(records: Arc<dyn Records>) -> Self {
-        Self { records, issuers: None, writes: None, rates: None, shares: false, audit: None, noted: Arc::default() }
+        Self {
+            records,
+            issuers: None,
+            writes: None,
+            rates: None,
+            shares: false,
+            audit: None,
+            noted: Arc::default(),
+            refused: Arc::default(),
+        }
     }
 
     /// The same, which notes by `writes` when keys are used.
@@ -332,11 +348,35 @@ impl Keys {
         true
     }
 
-    /// Takes one request of `actor` from what it may send.
-    pub async fn take(&self, actor: &Actor, now: Timestamp) -> Taken {
+    /// Takes one request of `actor`, who presented `header`, from what it may send.
+    pub async fn take(&self, header: Option<&str>, actor: &Actor, now: Timestamp) -> Taken {
         let Some(rates) = &self.rates else { return Taken::default() };
         let writes = self.writes.as_deref().filter(|_| self.shares);
-        rates.take(&*self.records, writes, actor, now).await
+        let taken = rates.take(&*self.records, writes, actor, now).await;
+        if let Some(header) = header.filter(|_| taken.refused.is_some()) {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if refused.len() >= REFUSED_KEPT {
+                refused.retain(|_, actor| rates.spent(actor, now).is_some());
+            }
+            if refused.len() < REFUSED_KEPT {
+                refused.insert(Sha256::digest(header).into(), actor.clone());
+            }
+        }
+        taken
+    }
+
+    /// The refusal of who presents `header` and was refused with it in a window that is still used up. It asks nobody, so
+    /// that one who goes on asking takes little from others. A key that was revoked meanwhile is told of with the next
+    /// window.
+    pub fn spent(&self, header: Option<&str>, now: Timestamp) -> Option<Taken> {
+        let rates = self.rates.as_ref()?;
+        let digest: [u8; 32] = Sha256::digest(header?).into();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let spent = rates.spent(refused.get(&digest)?, now);
+        if spent.is_none() {
+            refused.remove(&digest);
+        }
+        spent
     }
 
     /// Writes to the audit log that `deed` is begun; `None` where no log is kept.

@@ -114,6 +114,19 @@ impl Rates {
         self.taken(&subjects, now)
     }
 
+    /// The refusal of a request of `actor`, where it is known without asking anybody: nothing is left of a window, here or
+    /// elsewhere. Nothing is taken.
+    pub(crate) fn spent(&self, actor: &Actor, now: Timestamp) -> Option<Taken> {
+        let subjects = self.subjects(actor);
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_spent = |window: &&Window| window.ends_at > now && window.in_hand == 0 && window.elsewhere == 0;
+        let refused =
+            subjects.iter().find_map(|subject| Some(windows.get(subject).filter(is_spent)?.standing(subject, now)))?;
+        let standings =
+            subjects.iter().filter_map(|subject| Some(windows.get(subject)?.standing(subject, now))).collect();
+        Some(Taken { standings, refused: Some(refused) })
+    }
+
     fn subjects(&self, actor: &Actor) -> Vec<Subject> {
         let of_key = self.limits.key.map(|quota| {
             let name = format!("{}/{}", actor.tenant, actor.credential);

@@ -10,7 +10,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Give tasks and answers", &["send", "tail", "approve", "deny", "answer"]),
     ("See what sleeps, and mend it", &["pending", "show", "signal", "cancel", "retry", "doctor", "migrate", "letters"]),
     ("Prove, repeat and keep", &["receipts", "replay", "audit", "export", "mirror"]),
-    ("Administer", &["keys", "erase"]),
+    ("Administer", &["keys", "vault", "erase"]),
 ];
 
 /// `command` whose help lists its commands in groups.

@@ -24,6 +24,7 @@ mod talk;
 mod target;
 mod templates;
 mod terminal;
+mod vault;
 mod workspace;
 
 use std::error::Error;
@@ -61,6 +62,7 @@ use crate::replay::{ReplayArgs, replay};
 use crate::serve::{ServeArgs, serve};
 use crate::talk::{ClientCommand, talk};
 use crate::templates::templates;
+use crate::vault::{VaultCommand, vault};
 use crate::workspace::{WorkspaceCommand, workspace};
 
 /// Stack of a worker, in bytes: as much as the main thread of a function has.
@@ -118,6 +120,9 @@ enum Command {
     /// Make, replace, list and revoke API keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Seal secrets of vaults in a file, list and remove them.
+    #[command(subcommand)]
+    Vault(VaultCommand),
     /// Receipts of tasks: list and export them, verify them without a server, and replace the key that signs them.
     #[command(subcommand)]
     Receipts(ReceiptsCommand),
@@ -226,6 +231,9 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
             let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))
         }),
+        Command::Vault(ask) => {
+            quietly(async { vault(ask).map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.exit_code(), &error)) })
+        }
         Command::Erase(ask) => quietly(async {
             let done = erase(ask, agents).await.map(|()| ExitCode::SUCCESS);
             done.map_err(|error| failed(error.exit_code(), &error))

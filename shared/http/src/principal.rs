@@ -1,6 +1,6 @@
 //! Principals that begin turns: how they prove who they are, and which sessions are theirs.
 
-use dormouse_api::{Actor, Keys, Proof, Standing};
+use dormouse_api::{Actor, Keys, Proof, Standing, Taken};
 use dormouse_harness::{Bucket, TurnError, store_failed};
 use dormouse_ports::{Category, SessionId};
 use dormouse_protocol::Scope;
@@ -144,7 +144,11 @@ impl App {
     pub(crate) async fn holder(&self, request: &Request, needed: &[Scope]) -> Result<Actor, RequestRefusal> {
         let keys = &self.doorkeeper().keys;
         let now = self.engine().ports().clock.now();
-        let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
+        let header = request.header("authorization");
+        if let Some(spent) = keys.spent(header, now) {
+            within_rates(request, spent)?;
+        }
+        let holder = keys.holder(header, now).await.map_err(|error| {
             tracing::warn!(%error, "an API key could not be looked up in the store");
             let message = "the store did not answer when the key was looked up".to_owned();
             TurnError { message, ..store_failed(error) }
@@ -154,11 +158,7 @@ impl App {
                 RequestRefusal::new(Category::Unauthorized, "send a valid API key as authorization: Bearer <key>");
             refusal.header("www-authenticate", BEARER)
         })?;
-        let taken = keys.take(&actor, now).await;
-        request.findings.note_standings(taken.standings);
-        if let Some(refused) = taken.refused {
-            return Err(rate_limited(&refused));
-        }
+        within_rates(request, keys.take(header, &actor, now).await)?;
         request.findings.note_principal(holder_of(&actor));
         check_grant(&actor, needed)?;
         self.begin(request).await?;
@@ -190,6 +190,12 @@ impl App {
             TurnError { message, ..store_failed(error) }.into()
         })
     }
+}
+
+/// Notes what is left of the rates, and refuses a request beyond them.
+fn within_rates(request: &Request, taken: Taken) -> Result<(), RequestRefusal> {
+    request.findings.note_standings(taken.standings);
+    taken.refused.as_ref().map_or(Ok(()), |refused| Err(rate_limited(refused)))
 }
 
 /// Refusal of a caller that has sent all that it may.

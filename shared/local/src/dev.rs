@@ -51,6 +51,7 @@ use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
 use crate::tour::{self, Tour};
+use crate::vault::{SealedVault, VaultError};
 
 /// The data folder where none is named.
 pub const FOLDER: &str = ".dormouse";
@@ -124,6 +125,9 @@ pub enum DevError {
     /// The issuers of tokens in the environment are malformed.
     #[error("{ISSUERS}: {0}")]
     Issuers(#[from] IssuersError),
+    /// The file of sealed secrets cannot be used.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
 }
 
 /// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new
@@ -260,7 +264,7 @@ async fn run(
         sockets: true,
         a2a: true,
         webhooks: Some(webhooks),
-        secrets: vaults(),
+        secrets: vaults()?,
         templates: agents.templates().cloned(),
         ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
@@ -337,10 +341,12 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     )
 }
 
-/// Providers of the secrets of vaults: on this machine the environment.
-fn vaults() -> BTreeMap<String, Arc<dyn Secrets>> {
+/// Providers of the secrets of vaults: on this machine the environment, and a sealed file where one is named.
+fn vaults() -> Result<BTreeMap<String, Arc<dyn Secrets>>, VaultError> {
     let environment: Arc<dyn Secrets> = Arc::new(VaultEnvironment);
-    BTreeMap::from([("env".to_owned(), environment)])
+    let file = SealedVault::from_variables(|name| std::env::var(name).ok())?;
+    let file = file.map(|file| ("file".to_owned(), Arc::new(file) as Arc<dyn Secrets>));
+    Ok(BTreeMap::from_iter([("env".to_owned(), environment)].into_iter().chain(file)))
 }
 
 /// Channels of notifications; on this machine none by e-mail.

@@ -42,6 +42,7 @@ mod store;
 mod subscriptions;
 mod sweeper;
 mod tour;
+mod vault;
 mod workspace_folder;
 
 pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve};
@@ -55,4 +56,5 @@ pub use receipts::{RECEIPT_RING, keep_receipt_ring, receipt_ring, seed};
 pub use scripted_model::{Respond, ScriptedFault, ScriptedJob, ScriptedModel, ScriptedReply, ScriptedTurn};
 pub use served::ServedBus;
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};
+pub use vault::{SealedVault, VaultError};
 pub use workspace_folder::WorkspaceFolder;

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dormouse_api::Keys;
 use dormouse_api::identity::{IssuerConfig, Issuers, PATIENCE};
-use dormouse_ports::{Clock, Fetch, FetchError};
+use dormouse_api::keys::{AccessPolicy, CHANCE, Grant, KeyToken};
+use dormouse_api::{Keys, RateLimits};
+use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError};
 use dormouse_protocol::Scope;
 use dormouse_testkit::{ManualClock, MemoryStore, ScriptedAnswer, ScriptedFetch};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
+
+use crate::shared_streams::Counting;
 
 /// Keys that were made for these tests and sign nothing else.
 const RSA: &str = "MIIEpAIBAAKCAQEAxj/qTwsBnq9UIY6eQZzF292CF7t1E3o6ACn8vYWaDZs5fciOn1kXAIdy4i6tWoN4mkv7LxABYkLQEBKBk8yS\
@@ -312,4 +315,47 @@ async fn new_keys_are_found_and_old_ones_outlast_a_silence() {
     desk.clock.advance(Duration::from_secs(3600));
     let token = format!("Bearer {}", signed("rsa", &desk.claims()));
     assert!(desk.keys.holder(Some(&token), desk.clock.now()).await.is_err(), "not for ever");
+}
+
+#[tokio::test]
+async fn who_asks_on_beyond_the_rate_is_refused_without_being_looked_up() {
+    let store = Arc::new(MemoryStore::default());
+    let clock = ManualClock::default();
+    let counting = Arc::new(Counting::of(store.clone()));
+    let rates = RateLimits { key: None, tenant: Some(2) };
+    let keys = Keys::new(counting.clone()).under(AccessPolicy { rates, audit: None }, false);
+    let header = async |number: u8, tenant: &str| {
+        let token = KeyToken::generate([number; CHANCE]);
+        let grant = Grant {
+            actor: "ada".to_owned(),
+            tenant: tenant.to_owned(),
+            workspaces: None,
+            scopes: [].into(),
+            expires_at: None,
+        };
+        let journal = Keys::creation(&token, grant, clock.now());
+        store.commit(&Commit { journal, ..Commit::new(format!("key {number}"), clock.now()) }).await.unwrap();
+        format!("Bearer {}", token.reveal())
+    };
+    let (noisy, quiet) = (header(1, "noisy").await, header(2, "quiet").await);
+    let asks = async |header: &str| {
+        if let Some(spent) = keys.spent(Some(header), clock.now()) {
+            return spent;
+        }
+        let actor = keys.holder(Some(header), clock.now()).await.unwrap().unwrap();
+        keys.take(Some(header), &actor, clock.now()).await
+    };
+    for _ in 0..2 {
+        assert_eq!(asks(&noisy).await.refused, None);
+    }
+    let first = asks(&noisy).await;
+    assert!(first.refused.is_some());
+    counting.taken();
+    clock.advance(Duration::from_secs(59));
+    let again = asks(&noisy).await;
+    assert_eq!((again.refused.as_ref().map(|refused| refused.seconds), counting.taken()), (Some(1), 0));
+    assert_eq!((asks(&quiet).await.refused, counting.taken()), (None, 1), "others are looked up and served");
+    assert!(keys.spent(Some(&noisy[..noisy.len() - 1]), clock.now()).is_none(), "only who was refused");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!((asks(&noisy).await.refused, counting.taken()), (None, 1), "a new window");
 }

@@ -1,15 +1,20 @@
 //! Quotas: what is used up is refused before anything is written, and comes back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
 use dormouse_api::{Actor, CallAnswer};
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, record, state};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{EntryKind, JournalEntry};
 use dormouse_protocol::ProtocolError;
 use futures::FutureExt;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
+use crate::receipts::Costs;
 use crate::world::{World, actor, ada, text};
 
 state! {
@@ -360,4 +365,53 @@ async fn a_task_of_a_key_whose_quota_is_not_there_is_refused() {
     let refusal = world.refusal(bob, "POST", &format!("{session}/tasks"), expense()).await;
     assert_eq!((refusal.code().as_str(), refusal.status()), ("policy_violation", 422), "{refusal}");
     assert_eq!(world.written(), before, "nothing is written");
+}
+
+/// The costs of a turn with four checked steps, of one that goes to sleep, and of its end behind an approval.
+async fn costs(quotas: bool) -> [Costs; 3] {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
+    ensure_table(&embedded.client(), "dormouse").await.unwrap();
+    let meter = Meter::with_units();
+    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+    let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+    let world = World::on(store.clone(), store, None);
+    let costs = world.while_time_passes(async {
+        let tasks = match quotas {
+            true => limited(&world, json!({"tasks": 9, "concurrent_tasks": 9, "tokens": 9_000}), None).await.1,
+            false => format!("{}/tasks", world.session().await),
+        };
+        let steps = world.post(&tasks, json!({"persona_id": "persona_steps", "input": {}})).await;
+        meter.reset();
+        world.work().await;
+        let stepping = Costs::of(&meter);
+        assert_eq!(world.get(&format!("/v1/tasks/{}", text(&steps["id"]))).await["status"], "COMPLETED");
+        let task = world.post(&tasks, expense()).await;
+        meter.reset();
+        world.work().await;
+        let sleeping = Costs::of(&meter);
+        world.callback(text(&task["id"]), json!({"decision": "approved"})).await;
+        let ending = Costs::of(&meter);
+        assert_eq!(world.get(&format!("/v1/tasks/{}", text(&task["id"]))).await["status"], "COMPLETED");
+        [stepping, sleeping, ending]
+    });
+    let costs = costs.await;
+    embedded.stop().await.unwrap();
+    costs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_takes_no_request_of_a_turn_and_at_most_two_write_units_of_a_commit() {
+    let without = costs(false).await;
+    let with = costs(true).await;
+    // Four steps, and an end.
+    let commits = [5.0, 1.0, 1.0];
+    let names = ["four steps", "going to sleep", "end behind it"];
+    for (((with, without), name), commits) in with.iter().zip(&without).zip(names).zip(commits) {
+        eprintln!(
+            "{name:<14} requests {} and {} without quotas, write units {} and {}",
+            with.requests, without.requests, with.writes, without.writes
+        );
+        let more = (with.writes - without.writes) / commits;
+        assert!(with.requests == without.requests && (0.0..=2.0).contains(&more), "{with:?}, and without {without:?}");
+    }
 }

@@ -317,13 +317,14 @@ async fn a_receipt_is_small() {
 
 /// Requests, and units written, of what happens to a task.
 #[derive(Debug)]
-struct Costs {
-    requests: u64,
-    writes: f64,
+pub(crate) struct Costs {
+    pub(crate) requests: u64,
+    pub(crate) writes: f64,
 }
 
 impl Costs {
-    fn of(meter: &Meter) -> Self {
+    /// What `meter` has counted since it was asked last.
+    pub(crate) fn of(meter: &Meter) -> Self {
         let costs = meter.snapshot();
         meter.reset();
         let is_write = |name: &str| !["GetItem", "Query", "BatchGetItem"].contains(&name);

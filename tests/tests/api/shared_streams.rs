@@ -24,18 +24,23 @@ use crate::world::{World, actor, ada, ids, text};
 
 /// Counts what is read of a store.
 #[derive(Debug)]
-struct Counting {
+pub(crate) struct Counting {
     inner: Arc<MemoryStore>,
     reads: AtomicUsize,
 }
 
 impl Counting {
+    /// What is read of `inner`.
+    pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
+        Self { inner, reads: AtomicUsize::new(0) }
+    }
+
     fn one(&self) {
         self.reads.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Number of reads since this was asked last.
-    fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.reads.swap(0, Ordering::SeqCst)
     }
 }
@@ -98,7 +103,7 @@ type Stream = BoxStream<'static, StreamItem>;
 impl Scene {
     fn new() -> Self {
         let store = Arc::new(MemoryStore::default());
-        let counting = Arc::new(Counting { inner: store.clone(), reads: AtomicUsize::new(0) });
+        let counting = Arc::new(Counting::of(store.clone()));
         let world = World::on(store.clone(), counting.clone(), Some(store));
         let told = (world.notifier.clone(), LiveText::default());
         let limits = StreamLimits { each: 1_000, of_tenant: 1_000, ..StreamLimits::default() };

@@ -1,10 +1,13 @@
 //! Webhooks: events go out once they are written, are tried again, and wait for an operator in the end.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
 use dormouse_api::WEBHOOK_GRAPH;
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map,
 };
@@ -238,4 +241,40 @@ async fn webhooks_that_make_no_sense_are_refused() {
         world.post(&target, good.clone()).await;
     }
     assert_eq!(world.refusal(ada(), "POST", &target, good).await.status(), 409);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_is_one_transaction() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
+    ensure_table(&embedded.client(), "dormouse").await.unwrap();
+    let meter = Meter::with_units();
+    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+    let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+    let world = World::on(store.clone(), store, None);
+    let counts = world.while_time_passes(async {
+        let mut counts = Vec::new();
+        for hooks in 0..3_usize {
+            let session = world.session().await;
+            for _ in 0..hooks {
+                world.post(&format!("{session}/webhooks"), json!({"url": "https://example.com/hook"})).await;
+            }
+            let before = world.posts.taken().len();
+            meter.reset();
+            submitted(&world, &session).await;
+            assert_eq!(world.posts.taken().len() - before, hooks);
+            let count = |name: &str| meter.snapshot().get(name).map_or(0, |usage| usage.requests);
+            counts.push((
+                count("TransactWriteItems"),
+                meter.snapshot().values().map(|usage| usage.requests).sum::<u64>(),
+            ));
+        }
+        counts
+    });
+    let counts = counts.await;
+    embedded.stop().await.unwrap();
+    eprintln!(
+        "transactions and requests of a task that is asked for, without webhooks, with one and with two: {counts:?}"
+    );
+    let more: Vec<u64> = counts.windows(2).map(|two| two[1].0 - two[0].0).collect();
+    assert!(more.iter().all(|more| *more <= 1), "one for each delivery, which it begins and ends with: {counts:?}");
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Protocol;
 use super::public::RESOURCE;
-use dormouse_api::{Actor, Call, Delivery, SignedBody};
+use dormouse_api::{Actor, Call, Delivery, SignedBody, Taken};
 
 use crate::Request;
 use crate::findings::{holder, too_many};
@@ -77,13 +77,12 @@ impl Protocol {
     /// # Errors
     /// `unauthenticated`; `rate_limited`.
     pub(super) async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
-        let actor = self.identify(request, now).await?;
-        let taken = self.keys.take(&actor, now).await;
-        request.findings.note_standings(taken.standings);
-        if let Some(refused) = taken.refused {
-            let refusal = ProtocolError::new(ErrorCode::RateLimited, too_many(&refused)).retry_after(refused.seconds);
-            return Err(refusal.with_detail("limit", format!("requests_per_{}", refused.policy)));
+        let header = request.header("authorization");
+        if let Some(spent) = self.keys.spent(header, now) {
+            within_rates(request, spent)?;
         }
+        let actor = self.identify(request, now).await?;
+        within_rates(request, self.keys.take(header, &actor, now).await)?;
         request.findings.note_principal(holder(&actor));
         Ok(actor)
     }
@@ -99,6 +98,14 @@ impl Protocol {
             None => ProtocolError::unauthenticated(),
         })
     }
+}
+
+/// Notes what is left of the rates, and refuses a request beyond them.
+fn within_rates(request: &Request, taken: Taken) -> Result<(), ProtocolError> {
+    request.findings.note_standings(taken.standings);
+    let Some(refused) = taken.refused else { return Ok(()) };
+    let refusal = ProtocolError::new(ErrorCode::RateLimited, too_many(&refused)).retry_after(refused.seconds);
+    Err(refusal.with_detail("limit", format!("requests_per_{}", refused.policy)))
 }
 
 fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {

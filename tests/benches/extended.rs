@@ -1,0 +1,231 @@
+//! What many callers cost, and one another: tokens of issuers, open sockets, and a tenant that asks without end beside one
+//! that asks now and then.
+//!
+//! Run with `make bench-extended`. The sockets and the tenants are those of the real binary, which runs beside this program
+//! and shares the processor with it. The program fails where a goal is missed.
+
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dormouse_api::Keys;
+use dormouse_api::identity::{IssuerConfig, Issuers};
+use dormouse_ports::{Clock, Fetch};
+use dormouse_system::SystemClock;
+use dormouse_testkit::{MemoryStore, ScriptedAnswer, ScriptedFetch};
+use futures::future::join_all;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A key that was made for this program and signs nothing else.
+const ED: &str = "302e020100300506032b6570042204204e06514791ac26f55c788d5ac8d057af571a38f92b0d463dc6098aef295b2679";
+const ED_X: &str = "sSZZqe365MG0d9vXxI54ntvQNQa3Yc2GwCgNxRnN7_o";
+const ISSUER: &str = "https://id.example.com";
+const TOKENS: u32 = 2_000;
+/// How long a request may be authorised by a token.
+const TOKEN_GOAL: Duration = Duration::from_micros(200);
+
+/// How many sockets are open, of how many actors, and how much memory the process may have then, in KiB.
+const SOCKETS: usize = 1_000;
+const ACTORS: usize = 10;
+const MEMORY_GOAL: u64 = 100 * 1024;
+
+/// Requests a minute of a tenant.
+const RATE: &str = "600";
+/// How often the quiet tenant asks, and how seldom.
+const ASKED: usize = 120;
+const EVERY: Duration = Duration::from_millis(120);
+/// How many clients the other one has.
+const NOISY: usize = 16;
+/// By how much the quiet one's p99 may grow.
+const NOISE_GOAL: f64 = 2.0;
+
+struct Process {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    fn start(data: &Path) -> Self {
+        let mut command = Command::new(binary());
+        command.args(["dev", "--port", "0", "--no-tour", "--data"]).arg(data);
+        command.env("DORMOUSE_LOG", "error").env("DORMOUSE_TENANT_RATE", RATE);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let ready = "dormouse is ready at ";
+        let url = lines.find_map(|line| line.split_once(ready).map(|(_, url)| url.trim().to_owned()));
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url: url.expect("an address") }
+    }
+
+    /// Its resident memory, in KiB.
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+}
+
+fn binary() -> std::ffi::OsString {
+    std::env::var_os("DORMOUSE_BIN").expect("DORMOUSE_BIN names the binary")
+}
+
+/// A key of `actor` of `tenant`.
+fn key(data: &Path, tenant: &str, actor: &str) -> String {
+    let ask = ["keys", "create", "--all-scopes", "--never-expires", "--json", "--tenant", tenant, "--actor", actor];
+    let made = Command::new(binary()).args(ask).arg("--data").arg(data).output().expect("it runs");
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("no key: {made:?}"));
+    made["key"].as_str().expect("a key").to_owned()
+}
+
+/// Mean time in which a request is authorised by a token, once the keys of the issuer are known; and the requests to it.
+async fn tokens() -> (Duration, usize) {
+    let fetch = ScriptedFetch::default();
+    fetch.answer(ScriptedAnswer::json(
+        200,
+        &json!({"keys": [{"kty": "OKP", "kid": "ed", "crv": "Ed25519", "x": ED_X}]}),
+    ));
+    let port: Arc<dyn Fetch> = Arc::new(fetch.clone());
+    let config = json!([{ "name": "corp", "issuer": ISSUER, "audiences": ["dormouse"], "tenant_claim": "org",
+        "jwks_uri": "https://id.example.com/keys" }]);
+    let issuers = Issuers::new(IssuerConfig::read(&config.to_string()).expect("a configuration"), &port);
+    let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
+    let clock = SystemClock::default();
+    let until = clock.now().as_second() + 3_000;
+    let claims =
+        json!({ "iss": ISSUER, "aud": "dormouse", "sub": "ada", "org": "acme", "exp": until, "scope": "tasks:read" });
+    let key = EncodingKey::from_ed_der(&hex::decode(ED).expect("digits"));
+    let header = Header { kid: Some("ed".to_owned()), ..Header::new(Algorithm::EdDSA) };
+    let header = format!("Bearer {}", jsonwebtoken::encode(&header, &claims, &key).expect("a token"));
+    let once = async || assert!(keys.holder(Some(&header), clock.now()).await.is_ok_and(|actor| actor.is_some()));
+    once().await;
+    let began = Instant::now();
+    for _ in 0..TOKENS {
+        once().await;
+    }
+    (began.elapsed() / TOKENS, fetch.requests().len() - 1)
+}
+
+/// A socket that is open.
+async fn socket(process: &Process, key: &str) -> TcpStream {
+    let host = process.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).await.expect("it listens");
+    let request = format!(
+        "GET /v1/events/stream HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n\
+         harn-agents-protocol-version: agents-protocol-2026-04-25\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.expect("it answers");
+    assert_eq!(&answer, b"HTTP/1.1 101", "a socket opens");
+    stream
+}
+
+/// Resident memory before the sockets are open and with all of them, in KiB.
+async fn sockets() -> (u64, u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let process = Process::start(&data);
+    let keys: Vec<String> =
+        (0..ACTORS).map(|n| key(&data, if n % 2 == 0 { "even" } else { "odd" }, &format!("a{n}"))).collect();
+    let before = process.memory();
+    let mut open = Vec::new();
+    for number in 0..SOCKETS {
+        open.push(socket(&process, &keys[number % ACTORS]).await);
+    }
+    // Until each has found that nothing happens.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let with = process.memory();
+    drop(open);
+    (before, with)
+}
+
+/// The longest of the times in which 99 of a hundred requests of the quiet tenant are answered.
+async fn quiet(process: &Process, client: &Client, key: &str) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..ASKED {
+        let began = Instant::now();
+        let asked = asks(process, client, key).await;
+        times.push(began.elapsed());
+        assert_eq!(asked, 200, "it is within its limit");
+        tokio::time::sleep(EVERY).await;
+    }
+    times.sort_unstable();
+    times[ASKED * 99 / 100]
+}
+
+async fn asks(process: &Process, client: &Client, key: &str) -> u16 {
+    let request = client.get(format!("{}/v1/sessions", process.url)).bearer_auth(key);
+    let request = request.header("harn-agents-protocol-version", "agents-protocol-2026-04-25");
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+/// The p99 of the quiet tenant alone and beside the noisy one, and of that one how much was done and how much refused.
+async fn neighbours() -> (Duration, Duration, [usize; 2]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let process = Process::start(&data);
+    let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
+    let client = Client::new();
+    asks(&process, &client, &mouse).await;
+    let alone = quiet(&process, &client, &mouse).await;
+    let over = AtomicBool::new(false);
+    let [done, refused] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    // Each asks again as soon as it is answered, whatever it is told, as often as a client over a network does.
+    let noise = join_all((0..NOISY).map(async |_| {
+        while !over.load(Ordering::Relaxed) {
+            let status = asks(&process, &client, &crowd).await;
+            if status == 200 { &done } else { &refused }.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }));
+    // The window of the first measurement is over.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let beside = async {
+        let beside = quiet(&process, &client, &mouse).await;
+        over.store(true, Ordering::Relaxed);
+        beside
+    };
+    let (beside, _) = futures::join!(beside, noise);
+    (alone, beside, [done, refused].map(AtomicUsize::into_inner))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (time, requests) = tokens().await;
+    println!(
+        "a token, once its issuer's keys are known   {time:>10.1?}, requests {requests}; the goal is {TOKEN_GOAL:?}, and 0"
+    );
+    let (before, with) = sockets().await;
+    println!(
+        "{SOCKETS} open sockets   {} MiB resident, {} before; the goal is {}",
+        with / 1024,
+        before / 1024,
+        MEMORY_GOAL / 1024
+    );
+    let (alone, beside, [done, refused]) = neighbours().await;
+    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+    println!(
+        "a quiet tenant's p99   {alone:.1?} alone, {beside:.1?} beside one of {NOISY} clients ({done} done, {refused} refused)"
+    );
+    println!("of that alone   {ratio:.2}; the goal is {NOISE_GOAL}");
+    let met = time <= TOKEN_GOAL && requests == 0 && with <= MEMORY_GOAL && ratio <= NOISE_GOAL;
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
