@@ -18,6 +18,7 @@
 #   How much, and how fast:
 #   THROTTLING_RATE, THROTTLING_BURST         requests a second and at once that the API takes; 1000 and 2000
 #   RATE_KEY, RATE_TENANT                     requests a minute of one key, and of all keys of a tenant; any number without
+#   SIGNALS_OF_TENANTS                        enabled: keys of tenants may send signals; four write units more for each of their waits
 #   STREAMS_OF_TENANT                         streams that a tenant may have open in all processes; each counts for itself without
 #   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
 #   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth to all but inbound
@@ -195,6 +196,7 @@ deploy() {
         given AuditDays "${AUDIT_DAYS:-}"
         given Issuers "$(in_json "${ISSUERS:-}")"
         given InboundConcurrency "${INBOUND_CONCURRENCY:-}"
+        given SignalsOfTenants "${SIGNALS_OF_TENANTS:-}"
         given StreamsOfTenant "${STREAMS_OF_TENANT:-}"
         given StreamConcurrency "${STREAM_CONCURRENCY:-$(tenth)}"
         given SignalConcurrency "${SIGNAL_CONCURRENCY:-$(tenth)}"

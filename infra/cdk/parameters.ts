@@ -172,6 +172,12 @@ export interface DormouseParameters {
   readonly streamsOfTenant?: number;
 
   /**
+   * Whether keys of tenants may send signals by name. Each wait of what a tenant began is one item more then,
+   * which costs four write units. Default: "disabled".
+   */
+  readonly signalsOfTenants?: "enabled" | "disabled";
+
+  /**
    * How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each
    * socket that is followed takes one of the account's, and one that rests none. Default: 0.
    */
@@ -321,6 +327,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   inboundConcurrency: "InboundConcurrency",
   streamConcurrency: "StreamConcurrency",
   streamsOfTenant: "StreamsOfTenant",
+  signalsOfTenants: "SignalsOfTenants",
   socketConcurrency: "SocketConcurrency",
   socketThrottlingRate: "SocketThrottlingRate",
   signalConcurrency: "SignalConcurrency",

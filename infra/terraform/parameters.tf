@@ -32,6 +32,7 @@ locals {
     InboundConcurrency   = var.inbound_concurrency
     StreamConcurrency    = var.stream_concurrency
     StreamsOfTenant      = var.streams_of_tenant
+    SignalsOfTenants     = var.signals_of_tenants
     SocketConcurrency    = var.socket_concurrency
     SocketThrottlingRate = var.socket_throttling_rate
     SignalConcurrency    = var.signal_concurrency

@@ -300,6 +300,17 @@ variable "streams_of_tenant" {
   }
 }
 
+variable "signals_of_tenants" {
+  description = "Whether keys of tenants may send signals by name. Each wait of what a tenant began is one item more then, which costs four write units. The template's default: \"disabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.signals_of_tenants == null ? true : contains(["enabled", "disabled"], var.signals_of_tenants)
+    error_message = "One of: enabled, disabled."
+  }
+}
+
 variable "socket_concurrency" {
   description = "How many calls of the function for sockets run at a time at most; 0 for as many as the account lets it. Each socket that is followed takes one of the account's, and one that rests none. The template's default: 0."
   type        = number

@@ -47,6 +47,8 @@ pub struct HarnessConfig {
     /// Time for which a signal is kept that no invocation waits for yet. `None` refuses it with
     /// `harness_signal_correlation_failed`.
     pub early_signals: Option<Duration>,
+    /// True if keys of tenants send signals: each wait of an invocation that a tenant began has a name for them then.
+    pub signals_of_tenants: bool,
     /// The largest payload of a signal, in bytes of JSON.
     pub signal_payload: usize,
     /// Number of workers that may die of an invocation, without it getting any further, before it is put aside.
@@ -70,6 +72,7 @@ impl HarnessConfig {
             poll_interval: Duration::from_millis(50),
             session_line: limits::SESSION_LINE,
             early_signals: Some(limits::EARLY_SIGNALS),
+            signals_of_tenants: false,
             signal_payload: limits::SIGNAL_PAYLOAD,
             most_attempts: limits::ATTEMPTS,
             rules: RulePolicy::default(),

@@ -62,6 +62,8 @@ pub struct Limits {
     pub body: usize,
     /// The largest payload of a signal, in bytes.
     pub signal_payload: usize,
+    /// True if keys of tenants may send signals, which each wait of what a tenant began has another item for.
+    pub signals_of_tenants: bool,
     /// The longest that one turn may compute.
     pub turn: Duration,
     /// Time for which a signal is kept that no invocation waits for yet; `None` refuses it.
@@ -82,6 +84,7 @@ impl Default for Limits {
         Self {
             body: limits::BODY,
             signal_payload: limits::SIGNAL_PAYLOAD,
+            signals_of_tenants: false,
             turn: Duration::from_secs(25),
             early_signals: Some(limits::EARLY_SIGNALS),
             rules: RulePolicy::default(),
@@ -149,6 +152,7 @@ impl App {
                 turn_budget: limits.turn,
                 early_signals: limits.early_signals,
                 signal_payload: limits.signal_payload,
+                signals_of_tenants: limits.signals_of_tenants,
                 rules: limits.rules,
                 most_attempts: limits.attempts,
                 turn_tracer: turn_tracer(),

@@ -24,6 +24,7 @@ use crate::{ConfigError, Limits, Variables};
 /// | `DORMOUSE_KEY_RATE` | requests that one key may send in a minute; 0, as it is without it, for any number | 1,000,000 |
 /// | `DORMOUSE_TENANT_RATE` | the same of all keys of a tenant together | 1,000,000 |
 /// | `DORMOUSE_STREAMS_OF_TENANT` | streams that a tenant may have open in all processes of a table together; 0, as it is without it: each process counts for itself | 10,000 |
+/// | `DORMOUSE_SIGNALS_OF_TENANTS` | `enabled`: keys of tenants may send signals, and each wait of what a tenant began is one item more; `disabled` without it | |
 /// | `DORMOUSE_AUDIT_DAYS` | days for which it is kept who did what; 0, as it is without it, keeps nothing | 3,660 |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's quota: 300 unless raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,7 @@ impl Quotas {
                 usual.address.as_secs(),
                 60..=10 * 366 * 24 * 3600,
             )),
+            signals_of_tenants: variables.is_enabled("DORMOUSE_SIGNALS_OF_TENANTS"),
             ..usual
         };
         let invocation = InvocationLimits {

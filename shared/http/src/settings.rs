@@ -56,6 +56,18 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
+    /// True if the variable `name` is `enabled`; a fault when it is neither that nor `disabled`, as it is without it.
+    pub fn is_enabled(&mut self, name: &str) -> bool {
+        match self.optional(name).as_deref() {
+            None | Some("disabled") => false,
+            Some("enabled") => true,
+            Some(_) => {
+                self.fault(format!("{name} must be enabled or disabled"));
+                false
+            }
+        }
+    }
+
     /// Notes what is wrong: a sentence that names the variable and not its value.
     pub fn fault(&mut self, sentence: String) {
         self.faults.push(sentence);

@@ -167,7 +167,7 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
             sockets: reader.sockets(function),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             issuers: reader.issuers("DORMOUSE_ISSUERS"),
-            webhooks: reader.is_enabled("DORMOUSE_WEBHOOKS"),
+            webhooks: reader.0.is_enabled("DORMOUSE_WEBHOOKS"),
             vaults: reader.parameter_path("DORMOUSE_VAULT_SECRETS"),
             bus: reader.text("DORMOUSE_BUS", registers),
             scheduler_group: reader.text("DORMOUSE_SCHEDULER_GROUP", registers),
@@ -223,17 +223,6 @@ impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
     }
 
     /// Whether it says `enabled`; without a word it is not.
-    fn is_enabled(&mut self, name: &str) -> bool {
-        match self.0.optional(name).as_deref() {
-            None | Some("disabled") => false,
-            Some("enabled") => true,
-            Some(_) => {
-                self.0.fault(format!("{name} must be enabled or disabled"));
-                false
-            }
-        }
-    }
-
     fn arn(&mut self, name: &str) -> String {
         let arn = self.0.needed(name);
         if !arn.is_empty() {

@@ -206,7 +206,7 @@ async fn run(
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let quotas = Quotas::from_variables(|name| std::env::var(name).ok())?;
-    let limits = Limits { turn, ..quotas.limits };
+    let limits = Limits { turn, signals_of_tenants: true, ..quotas.limits };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
     let notifier = AppendNotifier::default();

@@ -290,6 +290,18 @@ async fn completed(world: &World, id: &str) -> dormouse_ports::InvocationStatus 
 }
 
 #[tokio::test]
+async fn where_signals_of_tenants_are_not_taken_their_waits_cost_nothing_and_their_keys_are_refused() {
+    let world = World::made(Authorization::Keys, false);
+    let acme = sender(&world, 1, "acme").await;
+    assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202);
+    assert_eq!(world.record("o1").await.paused.waits().count(), 1, "it has its plain name alone");
+    let refusal = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "yes" })).await;
+    assert!(refused(&refusal, 403, &Category::Unauthorized).contains("SIGNALS_OF_TENANTS=enabled"));
+    assert_eq!(world.continuations(), 0);
+    assert_eq!(world.signal("approval-o1", &json!({ "decision": "yes" })).await.status, 200);
+}
+
+#[tokio::test]
 async fn an_early_signal_with_a_tenants_key_is_kept_for_that_tenant() {
     let world = World::asking_for(Authorization::Keys);
     let acme = sender(&world, 1, "acme").await;

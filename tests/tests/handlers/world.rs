@@ -61,6 +61,11 @@ impl World {
 
     /// A world in which callers prove who they are by `authorization`.
     pub(crate) fn asking_for(authorization: Authorization) -> Self {
+        Self::made(authorization, true)
+    }
+
+    /// The same, in which keys of tenants may send signals or not.
+    pub(crate) fn made(authorization: Authorization, signals_of_tenants: bool) -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
@@ -90,7 +95,7 @@ impl World {
             authorization,
             keys: Keys::new(store.clone()),
             base_url: Some("https://agents.example.com/".to_owned()),
-            limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
+            limits: Limits { body: BODY, signal_payload: PAYLOAD, signals_of_tenants, ..Limits::default() },
             telemetry: None,
         });
         let wire = ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));

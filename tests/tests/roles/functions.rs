@@ -49,7 +49,7 @@ impl Function {
         });
         // What a deployment may ask for beyond what it does by itself.
         let chosen = json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30",
-                "DORMOUSE_STREAMS_OF_TENANT": "50" });
+                "DORMOUSE_STREAMS_OF_TENANT": "50", "DORMOUSE_SIGNALS_OF_TENANTS": "enabled" });
         let stage = format!("{}/live", address.replacen("http", "ws", 1));
         let function = match name {
             "Inbound" => Trigger::Inbound,

@@ -23,8 +23,8 @@ pub(crate) async fn start(
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
     let current = worker.graphs.current(&turn.graph).await?;
-    let turn =
-        FreshTurn { tenant: current.signalled_by(turn.tenant), metadata: current.noted_in(turn.metadata), ..turn };
+    let tenant = current.signalled_by(turn.tenant).filter(|_| worker.config.signals_of_tenants);
+    let turn = FreshTurn { tenant, metadata: current.noted_in(turn.metadata), ..turn };
     let graph = current.graph;
     graph.check_inputs(&turn.state)?;
     bounded("the state", &turn.state)?;

@@ -15,6 +15,10 @@ use crate::{App, Request, body};
 /// The scope that a key needs to send signals to invocations of its tenant.
 const OF_SIGNALS: [Scope; 1] = [Scope::SignalsWrite];
 
+/// Said to who has such a key where signals of tenants are not taken.
+const NOT_OFFERED: &str =
+    "this deployment takes no signals with keys of tenants: deploy it with SIGNALS_OF_TENANTS=enabled";
+
 /// Sender of a signal.
 enum SignalSender {
     /// Who has the key of the deployment.
@@ -53,7 +57,11 @@ impl App {
                 let message = "send a key as authorization: Bearer <key>, or use the whole address that you were given";
                 return Err(RequestRefusal::new(Category::Unauthorized, message).header("www-authenticate", BEARER));
             }
-            return Ok(SignalSender::Tenant(self.holder(request, &OF_SIGNALS).await?.tenant));
+            let holder = self.holder(request, &OF_SIGNALS).await?;
+            if !self.limits().signals_of_tenants {
+                return Err(RequestRefusal::new(Category::Unauthorized, NOT_OFFERED).status(403));
+            }
+            return Ok(SignalSender::Tenant(holder.tenant));
         };
         let now = self.engine().ports().clock.now();
         match self.callbacks().verify_signal(&SignalId::from(signal_id), &token, now) {
