@@ -174,7 +174,7 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
     let cases = [
         (matter("policy: {approval: {native: [Bsah]}}"), "there is no native tool `Bsah`: did you mean `Bash`?"),
         (matter("policy: {approval: {actions: [refnd]}}"), "there is no action `refnd`"),
-        (matter("policy: {approval: {external: [Bash]}}"), "it is native: name it under `native`"),
+        (matter("policy: {approval: {external: [Bash]}}"), "it belongs under `native`"),
         (
             matter("disallowed: {tools: [Raed]}"),
             "`disallowed` forbids nothing: there is no tool `Raed`: did you mean `Read`?",

@@ -2,6 +2,7 @@
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
+use dormouse_ports::tool::NATIVE_TOOLS;
 
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::approval::ApprovalPolicy;
@@ -98,15 +99,12 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
         tools(workspace, agent, platform);
-        for message in strangers(workspace, &agent.policy.approval, platform)
-            .into_iter()
-            .chain(not_forbidden(workspace, agent, platform))
-        {
+        for message in strangers(workspace, &agent.policy.approval).into_iter().chain(not_forbidden(workspace, agent)) {
             workspace.disable(&agent.file, None, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
         others(workspace, agent);
     }
-    approvals(workspace, platform);
+    approvals(workspace);
     hooks(workspace);
     imports(workspace);
     default_agent(workspace);
@@ -188,8 +186,8 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
 }
 
 /// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
-fn approvals(workspace: &mut Workspace, platform: &Platform) {
-    let messages = strangers(workspace, &workspace.settings.approval, platform);
+fn approvals(workspace: &mut Workspace) {
+    let messages = strangers(workspace, &workspace.settings.approval);
     if messages.is_empty() {
         return;
     }
@@ -199,26 +197,23 @@ fn approvals(workspace: &mut Workspace, platform: &Platform) {
     workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
 }
 
-/// Names that `policy` asks for and that nothing has: a slip there would let a call run that a person was to see.
-fn strangers(workspace: &Workspace, policy: &ApprovalPolicy, platform: &Platform) -> Vec<String> {
+/// Names that `policy` asks for and that nothing has: a slip there would let a call run that a person was to see. What
+/// servers of tools, and programs, add is not known here.
+fn strangers(workspace: &Workspace, policy: &ApprovalPolicy) -> Vec<String> {
     let mut found = Vec::new();
-    for name in policy.native.iter().filter(|name| is_exact(name) && !platform.native_tools.contains(name)) {
-        let guess = nearest(name, platform.native_tools.iter().map(String::as_str));
-        found.push(unasked("native tool", name, guess));
+    for name in policy.native.iter().filter(|name| is_exact(name) && !NATIVE_TOOLS.contains(&name.as_str())) {
+        found.push(unasked("native tool", name, nearest(name, NATIVE_TOOLS)));
     }
     for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
         found.push(unasked("action", name, nearest(name, workspace.actions.keys().map(String::as_str))));
     }
-    for name in policy.external.iter().filter(|name| is_exact(name)) {
-        if workspace.actions.contains_key(name) {
-            found.push(format!(
-                "`approval` names `{name}` under `external`, and it is an action: name it under `actions`"
-            ));
-        } else if platform.native_tools.contains(name) {
-            found.push(format!("`approval` names `{name}` under `external`, and it is native: name it under `native`"));
-        } else if workspace.tools.is_empty() {
-            found.push(unasked("tool server that could have", name, None));
-        }
+    for name in &policy.external {
+        let place = match name {
+            name if workspace.actions.contains_key(name) => "actions",
+            name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
+            _ => continue,
+        };
+        found.push(format!("`approval` names `{name}` under `external`: it belongs under `{place}`"));
     }
     found
 }
@@ -227,19 +222,16 @@ fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
     format!("`approval` asks for nothing: {}", missing(what, name, guess))
 }
 
-/// Names that `agent` may not call and that nothing has.
-fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) -> Vec<String> {
+/// Names that `agent` may not call, that nothing has, and that are like one that something has.
+fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition) -> Vec<String> {
     let names = || {
-        let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&platform.native_tools);
-        own.map(String::as_str).chain(OWN_TOOLS)
+        let own = workspace.actions.keys().chain(workspace.skills.keys());
+        own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS)
     };
-    // What servers of tools have is not known before they are asked.
-    let may_be_elsewhere = !workspace.tools.is_empty();
     let is_stranger = |name: &&String| is_exact(name) && names().all(|known| known != name.as_str());
     let strangers = agent.tools.disallowed.iter().filter(is_stranger);
-    let strangers = strangers.map(|name| (name, nearest(name, names())));
-    let strangers = strangers.filter(|(_, guess)| guess.is_some() || !may_be_elsewhere);
-    strangers.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, guess))).collect()
+    let slips = strangers.filter_map(|name| Some((name, nearest(name, names())?)));
+    slips.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)))).collect()
 }
 
 fn is_exact(pattern: &str) -> bool {
