@@ -59,8 +59,8 @@ impl Api {
             quota_id: None,
         };
         let files = match request.template {
-            Some(template) => self.begun_with(&template, request.files).await?,
-            None => request.files,
+            Some(template) => self.begun_with(&template, request.files.unwrap_or_default()).await?,
+            None => request.files.unwrap_or_default(),
         };
         let files = first_files(call, &id, files)?;
         let mut change = write(&Stored::new(&call.actor.tenant, Some(id), workspace, ()), 201)?;

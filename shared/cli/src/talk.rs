@@ -7,7 +7,6 @@ mod follow;
 mod screen;
 mod show;
 
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
@@ -142,7 +141,7 @@ async fn any_workspace(client: &Client) -> Result<String, TalkError> {
         sandbox_backend: None,
         metadata: Map::new(),
         template: None,
-        files: BTreeMap::new(),
+        files: None,
     });
     let workspace: Workspace = client.write("/v1/workspaces", &body).await?;
     Ok(workspace.envelope.id.as_str().to_owned())

@@ -60,9 +60,9 @@ pub struct CreateWorkspaceRequest {
     #[schemars(with = "String", extend("x-extension" = true))]
     pub template: Option<String>,
     /// Of Dormouse: texts of files with which it begins, by their paths; each stands in the place of one of the template.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("x-extension" = true))]
-    pub files: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, String>", extend("x-extension" = true))]
+    pub files: Option<BTreeMap<String, String>>,
 }
 
 /// Changes a workspace; what is missing stays.
