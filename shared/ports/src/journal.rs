@@ -315,9 +315,10 @@ pub struct FeedRow {
 }
 
 impl FeedRow {
-    /// Its place in a feed: rows are ordered by it as texts are.
+    /// Its place in a feed: rows are ordered by it as texts are. Two attempts at one place of a stream, sent at one instant by
+    /// writers whose clocks are behind, have rows of their own where they differ.
     pub fn order(&self) -> String {
-        format!("{}-{}-{:016x}", Self::since(self.at), self.stream, self.first)
+        format!("{}-{}-{:016x}-{:x}", Self::since(self.at), self.stream, self.first, self.count)
     }
 
     /// The text that sorts before the places of all that was sent at `at` or later, and behind all others.

@@ -70,11 +70,10 @@ impl Outside {
     ) -> (u16, Body) {
         let database = self.database.as_ref().expect("a run on the database");
         let answer = database.serve(operation, body);
-        let writes = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation);
+        let writes = WRITES.contains(&operation);
         let done = answer.0 == 200;
         let truth = self.truth.clone();
-        // A transaction may hold references to what lies apart, but is never about that.
-        let apart = operation != "TransactWriteItems" && planted::lies_apart(body);
+        let apart = writes && !is_what_counts(operation, body);
         match intent {
             _ if !writes => {}
             _ if apart && done && operation == "DeleteItem" => self.history.saw_removal(),
@@ -214,4 +213,13 @@ impl Outside {
     ) -> Result<Page<PendingRow>, StoreError> {
         at_once(self.store.list_pending(due_by, cursor))
     }
+}
+
+/// The requests that write.
+const WRITES: [&str; 4] = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"];
+
+/// Whether the request does what its call is for, and is not about what lies apart and is referred to. A transaction may hold
+/// references to what lies apart, but is never about that.
+pub(crate) fn is_what_counts(operation: &str, body: &[u8]) -> bool {
+    WRITES.contains(&operation) && (operation == "TransactWriteItems" || !planted::lies_apart(body))
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, Journal};
 
 use super::Store;
-pub(crate) use request::{lies_apart, serve};
+pub(crate) use request::{key, lies_apart, serve};
 pub(crate) use store::LyingStore;
 
 /// A bug that can be put in.

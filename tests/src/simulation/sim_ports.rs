@@ -18,8 +18,9 @@ use super::dynamodb::{Body, DROPPED, Said, dropped, throttled};
 use super::fault_plan::Fault;
 use super::history::Violation;
 use super::intent::{Intent, Within};
-use super::outside::{Outside, at_once};
+use super::outside::{Outside, at_once, is_what_counts};
 use super::pending_call::{Call, PendingCall, Phase, REFUSED};
+use super::planted;
 use super::poison::Place;
 use super::world::{ProcessId, World};
 
@@ -134,6 +135,10 @@ impl SimPorts {
     pub(crate) async fn ask_dynamodb(&self, operation: &'static str, body: Body) -> Said {
         let intent = self.world.lock().intent.clone();
         let about = intent.as_deref().map(about_intent).unwrap_or_default();
+        let about = match planted::key(&body) {
+            Some((pk, sk)) => format!("{pk} {sk} {about}"),
+            None => about,
+        };
         let refusal = throttled(operation, &body);
         let world = self.world.clone();
         let asked = self.monotonic();
@@ -145,8 +150,8 @@ impl SimPorts {
             }
             outside.history.published.now = now;
             let answer = outside.ask_dynamodb(operation, &body, intent.as_deref());
-            if let (200, "TransactWriteItems", Some(Intent::Commit { commit })) =
-                (answer.0, operation, intent.as_deref())
+            if let (200, Some(Intent::Commit { commit })) = (answer.0, intent.as_deref())
+                && is_what_counts(operation, &body)
             {
                 world.lock().record_steps(commit);
             }

@@ -17,7 +17,9 @@ use super::DynamoDbStateStore;
 use super::batch::KeyRange;
 use super::item::{Item, number, optional_text, optional_time, text};
 use super::journal::is_there;
-use super::keys::{self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, RECORD_ID, SK, STREAM};
+use super::keys::{
+    self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION, RECORD_ID, SK, STREAM,
+};
 
 /// Number of rows that are read at once of each partition where readers want only those with a label.
 const LABELED_ROWS: usize = 100;
@@ -126,7 +128,11 @@ impl DynamoDbStateStore {
             let (row, _) = row;
             // Batches of the first versions do not know when they were sent; there were no phantoms then.
             let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
-            if is_of_row && number(batch, FIRST_POSITION)? == row.first {
+            // Another attempt may have been sent at the same instant: a batch that is found by its first position says how
+            // far it goes.
+            let ends_there =
+                !batch.contains_key(LAST_POSITION) || number(batch, LAST_POSITION)? + 1 == row.first + row.count;
+            if is_of_row && ends_there && number(batch, FIRST_POSITION)? == row.first {
                 let entries = self.entries_of(&row.stream, batch).await?;
                 appends.push(FedAppend { row, entries });
             }

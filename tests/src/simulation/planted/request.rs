@@ -30,9 +30,20 @@ pub(crate) fn serve(database: &Engine, bug: Option<PlantedBug>, operation: &str,
     }
 }
 
-/// Whether the request is about something that lies apart from the record that refers to it.
+/// Whether the request is about something that lies apart from the record that refers to it, or about a row of a list or
+/// feed, which is written ahead of what it lists. That record may be written by a request of its own, and name what lies
+/// apart.
 pub(crate) fn lies_apart(body: &[u8]) -> bool {
-    [&b"\"BLOB#"[..], b"\"SEGMENT#"].iter().any(|name| body.windows(name.len()).any(|part| part == *name))
+    let apart = |pk: &str| ["BLOB#", "LIST#", "FEED#"].iter().any(|kind| pk.starts_with(kind));
+    key(body).is_some_and(|(pk, sk)| apart(&pk) || sk.starts_with("SEGMENT#"))
+}
+
+/// The key of the one item that the request is about.
+pub(crate) fn key(body: &[u8]) -> Option<(String, String)> {
+    let request: Value = serde_json::from_slice(body).ok()?;
+    let item = request.get("Item").or_else(|| request.get("Key"))?;
+    let part = |name: &str| item[name]["S"].as_str().map(str::to_owned);
+    Some((part("pk")?, part("sk")?))
 }
 
 fn changed(body: &[u8], change: impl FnOnce(&mut Value)) -> Body {
