@@ -9,7 +9,7 @@ use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation,
 /// How many seeds every change has to stand.
 const SEEDS: u64 = 300;
 /// How many of them on DynamoDB, where each takes as long as many in memory.
-const SEEDS_ON_DYNAMODB: u64 = 3;
+const SEEDS_ON_DYNAMODB: u64 = 12;
 /// How many seeds may go by until a planted bug shows.
 const UNTIL_FOUND: u64 = 1_000;
 
