@@ -441,8 +441,12 @@ async fn tasks(scene: &Scene) {
 async fn sockets(scene: &Scene) {
     let held = scene.socket.sockets.as_ref().unwrap();
     let (_, sessions) = scene.inbound.speak(&scene.key, "GET", "/v1/sessions", &Value::Null).await;
-    let session = text(&sessions["data"][0], "id").to_owned();
-    let (_, tasks) = scene.inbound.speak(&scene.key, "GET", "/v1/tasks", &Value::Null).await;
+    // That one whose document is a blob.
+    let listed = sessions["data"].as_array().unwrap();
+    let session = listed.iter().find(|one| one["metadata"].get("note").is_some()).unwrap();
+    let session = text(session, "id").to_owned();
+    let (_, tasks) =
+        scene.inbound.speak(&scene.key, "GET", &format!("/v1/sessions/{session}/tasks"), &Value::Null).await;
     let task = text(&tasks["data"][0], "id").to_owned();
     let events = format!("/v1/sessions/{session}/events");
     let (_, events) = scene.inbound.speak(&scene.key, "GET", &events, &Value::Null).await;
