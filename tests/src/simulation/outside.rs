@@ -87,8 +87,9 @@ impl Outside {
                 let outcome = granted.unwrap_or(ClaimOutcome::NotFound);
                 self.history.saw(&*truth, Call::Claim { request, outcome: &outcome });
             }
-            // The answer to a transaction that is sent again tells of the first time.
-            Some(Intent::Commit { commit }) if done && !self.done.insert(commit.id.clone()) => {}
+            // The answer to a transaction that is sent again tells of the first time. A write of one item happens again.
+            Some(Intent::Commit { commit })
+                if done && !self.done.insert(commit.id.clone()) && operation == "TransactWriteItems" => {}
             Some(Intent::Commit { commit }) => self.history.saw(&*truth, Call::Commit { commit, done }),
             Some(Intent::Buffer { id, signal }) => {
                 let state =
