@@ -9,10 +9,9 @@ use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, T
 use serde_json::{Value, json};
 
 use crate::graph::ToolPart;
+use crate::names::REMEMBER;
 use crate::workspace::{AgentDefinition, Exposure, ToolOrigin, Workspace, WorkspaceKind};
 
-/// Name of the tool.
-const REMEMBER: &str = "Remember";
 /// Name of its source, under which a session keeps the notes.
 pub(crate) const SOURCE: &str = "session_memory";
 /// Field of what the source notes.
@@ -62,9 +61,8 @@ impl ToolSource for SessionMemory {
             "Keeps a note for the whole of this session: you are told it again with every later message, \
                             also when older messages are taken away. A note of the same name is replaced."
                 .to_owned();
-        // It changes nothing but the session, and the same call again changes nothing.
+        // It changes nothing but the session, and the same call again changes nothing: nobody is asked for it.
         spec.effect = Effect::Safe;
-        spec.annotations.idempotent = Some(true);
         spec.input_schema = schema.as_object().cloned().unwrap_or_default();
         Ok(vec![spec])
     }
@@ -143,6 +141,12 @@ mod tests {
         assert_eq!(kept, 4);
         assert!(remember(&mut notes, "0", "") && remember(&mut notes, "5", &long), "there is room again");
         assert!(told(&notes).expect("text").len() < LONGEST + 1000);
+    }
+
+    #[test]
+    fn nobody_is_asked_for_a_note() {
+        let specs = futures::executor::block_on(SessionMemory.list()).expect("a list");
+        assert!(specs.iter().all(|spec| spec.effect == Effect::Safe && !spec.annotations.may_change()), "{specs:?}");
     }
 
     #[test]

@@ -1,7 +1,17 @@
 //! Names of tools of our own, and names that were meant by names that do not exist.
 
+/// Reads a skill, or a file beside it.
+pub(crate) const SKILL: &str = "Skill";
+/// One name for all actions.
+pub(crate) const RUN_ACTION: &str = "run_action";
+/// Hands a run over to another agent.
+pub(crate) const SWITCH: &str = "AgentSwitch";
+/// Asks another agent.
+pub(crate) const ASK: &str = "SubAgent";
+/// Keeps a note for the session.
+pub(crate) const REMEMBER: &str = "Remember";
 /// The tools beside the native ones that no source but ours has.
-pub(crate) const OWN_TOOLS: [&str; 5] = ["Skill", "run_action", "AgentSwitch", "SubAgent", "Remember"];
+pub(crate) const OWN_TOOLS: [&str; 5] = [SKILL, RUN_ACTION, SWITCH, ASK, REMEMBER];
 
 /// The one of `names` that is most like `wanted`, if one is like it: in another case, or with a slip or two.
 pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {

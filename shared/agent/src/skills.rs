@@ -9,11 +9,9 @@ use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolErrorKind, ToolOutpu
 use serde_json::{Value, json};
 use wildmatch::WildMatch;
 
-use crate::names::nearest;
+use crate::names::{SKILL, nearest};
 use crate::workspace::{AgentDefinition, DefinitionKind, SkillDefinition, Workspace, WorkspaceKind};
 
-/// Name of the tool.
-pub(crate) const SKILL: &str = "Skill";
 /// Resources of a skill that are listed.
 const MOST_LISTED: usize = 50;
 

@@ -15,12 +15,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::names::{ASK, SWITCH};
 use crate::workspace::AgentDefinition;
 
-/// Name of the tool that hands a run over.
-pub(crate) const SWITCH: &str = "AgentSwitch";
-/// Name of the tool that asks another agent.
-pub(crate) const ASK: &str = "SubAgent";
 /// Name of the source of both, under which it is told of the run.
 pub(crate) const SOURCE: &str = "agents";
 /// The most agents above one that asks another.

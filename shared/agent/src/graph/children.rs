@@ -5,12 +5,13 @@ use dormouse_engine::{NodeError, Update, current, record};
 use dormouse_ports::model::Message;
 use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId, JournalEntry, Map};
 
-use super::agents::{ASK, SWITCH, output_of};
+use super::agents::output_of;
 use super::model::unwritable;
 use super::parts::AgentParts;
 use super::plan::key;
 use super::run::{AgentRun, CallStatus, PlannedCall};
 use super::tools::text_of;
+use crate::names::{ASK, SWITCH};
 use crate::workspace::{AgentMode, ToolOrigin};
 
 /// Kind of the entry of an agent that was asked.

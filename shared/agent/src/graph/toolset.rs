@@ -11,13 +11,11 @@ use wildmatch::WildMatch;
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::names::{OWN_TOOLS, nearest};
+use crate::names::{OWN_TOOLS, RUN_ACTION, nearest};
 use crate::workspace::ToolOrigin;
 
 /// The longest name that providers take.
 const LONGEST_NAME: usize = 64;
-/// One name for all actions.
-const RUN_ACTION: &str = "run_action";
 /// Mistakes in arguments that a model is shown.
 const MOST_MISTAKES: usize = 5;
 

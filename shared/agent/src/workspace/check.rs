@@ -99,9 +99,6 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
         tools(workspace, agent, platform);
-        for message in strangers(workspace, &agent.policy.approval).into_iter().chain(not_forbidden(workspace, agent)) {
-            workspace.disable(&agent.file, None, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
-        }
         others(workspace, agent);
     }
     approvals(workspace);
@@ -179,6 +176,8 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
     let both = selected.filter(|name| agent.tools.disallowed.contains(name));
     messages.extend(both.map(|name| format!("`{name}` is selected and disallowed: leave one of them")));
+    messages.extend(strangers(workspace, &agent.policy.approval));
+    messages.extend(not_forbidden(workspace, agent));
     let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
     for message in messages {
         workspace.disable(&agent.file, None, name.clone(), message);
