@@ -6,9 +6,11 @@
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
-use std::io::{BufRead, BufReader};
+#[path = "common/process.rs"]
+mod process;
+
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use dormouse_system::SystemClock;
 use dormouse_testkit::{MemoryStore, ScriptedAnswer, ScriptedFetch};
 use futures::future::join_all;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use process::{Process, binary};
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,42 +51,11 @@ const NOISY: usize = 16;
 /// By how much the quiet one's p99 may grow.
 const NOISE_GOAL: f64 = 2.0;
 
-struct Process {
-    child: Child,
-    url: String,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Process {
-    fn start(data: &Path) -> Self {
-        let mut command = Command::new(binary());
-        command.args(["dev", "--port", "0", "--no-tour", "--data"]).arg(data);
-        command.env("DORMOUSE_LOG", "error").env("DORMOUSE_TENANT_RATE", RATE);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
-        let ready = "dormouse is ready at ";
-        let url = lines.find_map(|line| line.split_once(ready).map(|(_, url)| url.trim().to_owned()));
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, url: url.expect("an address") }
-    }
-
-    /// Its resident memory, in KiB.
-    fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
-    }
-}
-
-fn binary() -> std::ffi::OsString {
-    std::env::var_os("DORMOUSE_BIN").expect("DORMOUSE_BIN names the binary")
+/// The resident memory of `process`, in KiB.
+fn memory(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// A key of `actor` of `tenant`.
@@ -142,17 +114,17 @@ async fn socket(process: &Process, key: &str) -> TcpStream {
 async fn sockets() -> (u64, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let process = Process::start(&data);
+    let process = Process::start(&data, &[("DORMOUSE_TENANT_RATE", RATE)]);
     let keys: Vec<String> =
         (0..ACTORS).map(|n| key(&data, if n % 2 == 0 { "even" } else { "odd" }, &format!("a{n}"))).collect();
-    let before = process.memory();
+    let before = memory(&process);
     let mut open = Vec::new();
     for number in 0..SOCKETS {
         open.push(socket(&process, &keys[number % ACTORS]).await);
     }
     // Until each has found that nothing happens.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let with = process.memory();
+    let with = memory(&process);
     drop(open);
     (before, with)
 }
@@ -181,7 +153,7 @@ async fn asks(process: &Process, client: &Client, key: &str) -> u16 {
 async fn neighbours() -> (Duration, Duration, [usize; 2]) {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let process = Process::start(&data);
+    let process = Process::start(&data, &[("DORMOUSE_TENANT_RATE", RATE)]);
     let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
     let client = Client::new();
     asks(&process, &client, &mouse).await;

@@ -9,13 +9,16 @@
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitCode, Stdio};
+#[path = "common/process.rs"]
+mod process;
+
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use process::Process;
 use reqwest::Client;
 use serde_json::json;
 
@@ -43,31 +46,6 @@ struct Tally {
     done: AtomicUsize,
     refused: AtomicUsize,
     gone: AtomicUsize,
-}
-
-struct Process {
-    child: Child,
-    url: String,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn start(data: &std::path::Path) -> Process {
-    let binary = std::env::var_os("DORMOUSE_BIN").expect("DORMOUSE_BIN names the binary");
-    let mut command = Command::new(binary);
-    command.args(["dev", "--port", "0", "--data"]).arg(data).env("DORMOUSE_LOG", "error");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
-    let ready = "dormouse is ready at ";
-    let url = lines.find_map(|line| line.split_once(ready).map(|(_, url)| url.trim().to_owned())).expect("an address");
-    std::thread::spawn(move || lines.for_each(drop));
-    Process { child, url }
 }
 
 async fn talk(process: &Process, client: &Client, tally: &Tally, number: usize, manner: Manner, until: Instant) {
@@ -117,7 +95,7 @@ async fn rate(process: &Process, name: &str, clients: usize, manner: Manner) -> 
 #[tokio::main]
 async fn main() -> ExitCode {
     let folder = tempfile::tempdir().expect("a folder");
-    let process = start(&folder.path().join("data"));
+    let process = Process::start(&folder.path().join("data"), &[]);
     println!("{:<34}{:>8}{:>8}{:>10}{:>9}{:>9}", "", "clients", "done", "a second", "refused", "hung up");
     let peak = rate(&process, "as many as keep it busy", CLIENTS, Manner::Patient).await;
     let patient = rate(&process, "five times as many", TIMES * CLIENTS, Manner::Patient).await;

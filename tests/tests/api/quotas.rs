@@ -1,20 +1,16 @@
 //! Quotas: what is used up is refused before anything is written, and comes back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use dormouse_api::{Actor, CallAnswer};
-use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, record, state};
-use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{EntryKind, JournalEntry};
 use dormouse_protocol::ProtocolError;
 use futures::FutureExt;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::receipts::Costs;
+use crate::receipts::{Costs, metered};
 use crate::world::{World, actor, ada, text};
 
 state! {
@@ -369,11 +365,7 @@ async fn a_task_of_a_key_whose_quota_is_not_there_is_refused() {
 
 /// The costs of a turn with four checked steps, of one that goes to sleep, and of its end behind an approval.
 async fn costs(quotas: bool) -> [Costs; 3] {
-    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
-    ensure_table(&embedded.client(), "dormouse").await.unwrap();
-    let meter = Meter::with_units();
-    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
-    let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+    let (embedded, store, meter) = metered().await;
     let world = World::on(store.clone(), store, None);
     let costs = world.while_time_passes(async {
         let tasks = match quotas {

@@ -333,13 +333,19 @@ impl Costs {
     }
 }
 
-/// The costs of the completion of a task, and of an approval and the completion behind it.
-async fn costs(receipts: Option<Receipts>) -> [Costs; 3] {
+/// A store on a database of its own, which counts what is spent.
+pub(crate) async fn metered() -> (EmbeddedDynamoDb, Arc<DynamoDbStateStore>, Meter) {
     let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&embedded.client(), "dormouse").await.unwrap();
     let meter = Meter::with_units();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
     let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+    (embedded, store, meter)
+}
+
+/// The costs of the completion of a task, and of an approval and the completion behind it.
+async fn costs(receipts: Option<Receipts>) -> [Costs; 3] {
+    let (embedded, store, meter) = metered().await;
     let world = World::with_receipts(store.clone(), store, None, receipts);
     let costs = world.while_time_passes(async {
         let session = world.session().await;

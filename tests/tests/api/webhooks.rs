@@ -1,19 +1,17 @@
 //! Webhooks: events go out once they are written, are tried again, and wait for an operator in the end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::Client;
 use dormouse_api::WEBHOOK_GRAPH;
-use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_harness::{FreshTurn, Transmission, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Clock, Fetch, FetchError, FetchRequest, FetchResponse, InvocationId, InvocationStatus, Invocations, Map,
 };
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
+use crate::receipts::metered;
 use crate::world::{World, actor, ada, text};
 
 /// Takes what is sent, and answers with the next status, or 204.
@@ -245,11 +243,7 @@ async fn webhooks_that_make_no_sense_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_is_one_transaction() {
-    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
-    ensure_table(&embedded.client(), "dormouse").await.unwrap();
-    let meter = Meter::with_units();
-    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
-    let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+    let (embedded, store, meter) = metered().await;
     let world = World::on(store.clone(), store, None);
     let counts = world.while_time_passes(async {
         let mut counts = Vec::new();
