@@ -127,7 +127,7 @@ fn a_tool_that_writes_the_same_twice_is_asked_for_and_one_that_only_reads_is_not
 }
 
 #[test]
-fn arguments_can_be_edited_and_must_fit() {
+fn arguments_can_be_edited_and_who_gives_them_wrongly_is_asked_again() {
     let model = sender("send");
     let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
@@ -136,10 +136,52 @@ fn arguments_can_be_edited_and_must_fit() {
     assert!(bed.status(&run).completed()["reason"] == "completed");
     assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "grace" }))]);
     let run = bed.start("helper", message("write"));
-    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": 7 } })).unwrap();
+    let wrong = json!({ "decision": "approve", "arguments": { "to": 7 } });
+    let first = bed.status(&run).waiting_for().signal_id;
+    bed.answer(&run, &wrong).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    assert_ne!(
+        first,
+        bed.status(&run).waiting_for().signal_id,
+        "a late answer to the first question is none to the second"
+    );
+    let shown = &wait["calls"]["call-1"];
+    assert!(shown["unfit"].as_str().unwrap().contains("7 is not of type"), "{shown}");
+    assert_eq!(shown["arguments"], json!({ "to": "ada" }), "what would be called is what was");
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "linus" } })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(tools.made()[1..], [("send".to_owned(), json!({ "to": "linus" }))]);
+    assert_eq!(model.calls(), 4, "no model call was repeated");
+    let run = bed.start("helper", message("write"));
+    for _ in 0..4 {
+        bed.answer(&run, &wrong).unwrap();
+    }
     let state = bed.status(&run).completed();
     assert!(contents(&state, "tool")[0].contains("do not fit"), "{:?}", contents(&state, "tool"));
-    assert_eq!(tools.made().len(), 1);
+    assert_eq!(tools.made().len(), 2);
+}
+
+#[test]
+fn of_several_calls_only_the_one_that_was_given_wrongly_is_asked_about_again() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).is_empty() {
+            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
+            false => says("sent"),
+        })
+    });
+    let tools = mailer();
+    let mut bed = bed(APPROVED, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    bed.answer_as(&run, "call-1", json!({ "decision": "approve" })).unwrap();
+    bed.answer_as(&run, "call-2", json!({ "decision": "approve", "arguments": {} })).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    assert_eq!(wait["calls"].as_object().unwrap().keys().collect::<Vec<_>>(), ["call-2"]);
+    assert_eq!(tools.made(), [], "nothing runs while a person may end the whole of it");
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "to": "linus" } })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let mut made = tools.made();
+    made.sort_by_key(|(_, arguments)| arguments.to_string());
+    assert_eq!(made, [("send".to_owned(), json!({ "to": "ada" })), ("send".to_owned(), json!({ "to": "linus" }))]);
 }
 
 #[test]

@@ -20,6 +20,9 @@ use super::toolset::Toolset;
 use super::waits::{PendingDue, due, with};
 use crate::workspace::HookEvent;
 
+/// How often a person is asked again about one call whose arguments were given wrongly.
+const MOST_UNFIT: usize = 3;
+
 /// Takes the answers of the pause that ended.
 pub(crate) async fn decide(
     parts: &AgentParts,
@@ -182,6 +185,12 @@ fn approval(
             Some("the call was not made: what was approved are other arguments".to_owned())
         }
         Choice::Approve => match reply.arguments.map(|arguments| edited(tools, call, arguments)) {
+            Some(Err(mistakes)) if call.unfit.len() < MOST_UNFIT => {
+                let asked_again = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
+                record(asked_again.with("by", reply.by).with("reason", mistakes.as_str()))?;
+                call.unfit.push(mistakes);
+                return Ok(CallStatus::NeedsApproval);
+            }
             Some(Err(mistakes)) => {
                 Some(format!("the call was not made: the arguments that a person gave do not fit: {mistakes}"))
             }

@@ -79,6 +79,7 @@ mod tests {
             digest: String::new(),
             attempts: 0,
             polled: Value::Null,
+            unfit: Vec::new(),
             status: CallStatus::NeedsApproval,
         };
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };

@@ -67,6 +67,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         arguments,
         attempts: 0,
         polled: Value::Null,
+        unfit: Vec::new(),
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {

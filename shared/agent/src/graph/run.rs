@@ -189,6 +189,9 @@ pub struct PlannedCall {
     /// What its source wants back when it is asked how the call stands, which goes on elsewhere.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub polled: Value,
+    /// Why the arguments that people gave instead were not taken, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfit: Vec<String>,
     /// Next thing to do about it.
     pub status: CallStatus,
 }
