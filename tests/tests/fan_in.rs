@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dormouse_app::{Ballot, Vote};
 use dormouse_engine::{
-    Answer, CompiledGraph, END, Field, FieldType, Graph, GraphBuilder, State, StateSchema, Update, Votes, Wait, state,
-    suspend,
+    Answer, CompiledGraph, END, Field, FieldType, Graph, GraphBuilder, State, StateSchema, Update, Voters, Votes, Wait,
+    state, suspend,
 };
 use dormouse_harness::{Bucket, Callback, FreshTurn, Harness, Mode, Tally, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
@@ -285,8 +285,8 @@ fn strict() -> Arc<CompiledGraph> {
     let graph = Graph::<Strict>::new("asking")
         .entry("ask")
         .wait("ask", |_| {
-            let wait = Wait::votes("s", Strict::votes, Answer::anything()).parts(["a", "b", "c"]).at_least(2);
-            Ok(wait.veto(Ballot::vote, Vote::No))
+            let voters = Voters::of(["a", "b", "c"]).at_least(2).veto(Ballot::vote, Vote::No);
+            Ok(Wait::votes("s", Strict::votes, Answer::anything(), voters))
         })
         .node("settle", async |()| Ok(Strict::times.set(1)))
         .edge("ask", "settle")

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use dormouse::{
-    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Step, Update, VoteOutcome, Votes, Wait,
-    invocation_id, record, state,
+    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Step, Update, VoteOutcome, Voters, Votes,
+    Wait, invocation_id, record, state,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,13 +82,11 @@ fn wait_for_votes(purchase: &Purchase) -> Result<Wait<Purchase, Ballot>, NodeErr
         .optional(Ballot::remark, Rule::text().at_most(2000));
     let within = delay(Purchase::decide_within, &purchase.decide_within)?;
     let reminder = within.is_none().then(|| Step::remind(Delay::days(1)));
-    Ok(Wait::votes(format!("purchase-{}", invocation_id()?), Purchase::votes, answer)
+    let voters = Voters::each(approvers(purchase)?).at_least(NEEDED).veto(Ballot::vote, Vote::No);
+    Ok(Wait::votes(format!("purchase-{}", invocation_id()?), Purchase::votes, answer, voters)
         .kind("vote")
         .describe(format!("buy {} for {}?", purchase.item, euros(purchase.amount_cents)))
         .answers(Ballot::vote.set(Vote::Yes), Ballot::vote.set(Vote::No))
-        .parts(approvers(purchase)?)
-        .at_least(NEEDED)
-        .veto(Ballot::vote, Vote::No)
         .steps(reminder)
         .or_default(within.unwrap_or(Delay::days(3)), Update::none()))
 }

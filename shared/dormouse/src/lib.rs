@@ -49,7 +49,7 @@
 //! |---|---|
 //! | begin a package with an agent, its test and a Makefile | `dormouse new FOLDER` |
 //! | write a graph | [`Graph`], [`state!`], [`Update`], [`Middleware`] |
-//! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`] |
+//! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`], [`Voters`] |
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
 //! | give models a function to call | [`tools::RustTool`] |
@@ -68,7 +68,7 @@ pub use dormouse_engine::{
     Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field, FieldKey,
     FieldKeys, Graph, GraphState, Integer, IntoField, Middleware, Migrations, Next, NodeError, ParallelBranches,
     Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
-    View, VoteOutcome, Votes, Wait, record, save_session, state, view,
+    View, VoteOutcome, Voters, Votes, Wait, record, save_session, state, view,
 };
 pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,

@@ -84,7 +84,7 @@ pub use state::{
     StateSchema, Untyped, Update, View,
 };
 
-pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOutcome, Votes, Wait};
+pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOutcome, Voters, Votes, Wait};
 
 /// Items that the macros of this crate expand to.
 #[doc(hidden)]

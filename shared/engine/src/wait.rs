@@ -12,15 +12,13 @@ use std::fmt;
 use dormouse_ports::limits::RUNGS;
 use dormouse_ports::{Category, EventWait, Map, SignalDescriptor, SignalId};
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{FieldKey, GraphState, IntoField, NodeError, Update, suspend, suspend_and_rerun};
-use votes::VoteParts;
+use crate::{FieldKey, GraphState, NodeError, Update, suspend, suspend_and_rerun};
 
 pub use answer::{Answer, Integer, Rule};
 pub use delay::{Deadline, Delay, DelayError};
-pub use votes::{VoteOutcome, Votes};
+pub use votes::{VoteOutcome, Voters, Votes};
 
 /// Wait of an invocation over the state `S`, and its outcome when nothing comes.
 ///
@@ -69,10 +67,10 @@ pub struct Wait<S, A = S> {
     into: Option<&'static str>,
     answers: Option<(Update<A>, Update<A>)>,
     answered_by: Option<&'static str>,
-    parts: Option<VoteParts>,
+    parts: Option<(&'static str, Voters<A>)>,
     steps: Option<Vec<Step>>,
     end: WaitEnd<S>,
-    /// The first method that was called and means nothing for this kind of wait.
+    /// The method that was called and means nothing for this kind of wait.
     misplaced: Option<&'static str>,
 }
 
@@ -157,11 +155,15 @@ impl<S, A> Wait<S, A> {
         Self { into: Some(field.name()), ..Self::new(signal_id.into(), answer) }
     }
 
-    /// Waits for several answers, each from one of the [`parts`](Self::parts), and gathers them in `field`. All of them
-    /// have to come, unless [`at_least`](Self::at_least) sets another number. `answer` declares what each of them may
-    /// hold.
-    pub fn votes(signal_id: impl Into<SignalId>, field: FieldKey<S, Votes<A>>, answer: Answer<A>) -> Self {
-        Self { parts: Some(VoteParts::into(field.name())), ..Self::new(signal_id.into(), answer) }
+    /// Waits for several answers, each from one of the `parts`, and gathers them in `field`. `answer` declares what each
+    /// of them may hold.
+    pub fn votes(
+        signal_id: impl Into<SignalId>,
+        field: FieldKey<S, Votes<A>>,
+        answer: Answer<A>,
+        parts: Voters<A>,
+    ) -> Self {
+        Self { parts: Some((field.name(), parts)), ..Self::new(signal_id.into(), answer) }
     }
 
     fn new(signal_id: SignalId, answer: Answer<A>) -> Self {
@@ -207,44 +209,6 @@ impl<S, A> Wait<S, A> {
     pub fn answered_by(mut self, field: FieldKey<A, String>) -> Self {
         self.answered_by = Some(field.name());
         self
-    }
-
-    /// Asks these, of [`votes`](Self::votes): each gets an address of its own.
-    pub fn parts<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        for name in names {
-            self = self.part_with(name, None);
-        }
-        self
-    }
-
-    /// Asks `name`, who answers with the signal `signal_id`, of [`votes`](Self::votes).
-    pub fn part(self, name: impl Into<String>, signal_id: impl Into<SignalId>) -> Self {
-        self.part_with(name, Some(signal_id.into()))
-    }
-
-    fn part_with(self, name: impl Into<String>, signal_id: Option<SignalId>) -> Self {
-        self.with_parts(|parts| parts.named.push((name.into(), signal_id)))
-    }
-
-    fn with_parts(mut self, change: impl FnOnce(&mut VoteParts)) -> Self {
-        match &mut self.parts {
-            Some(parts) => change(parts),
-            None => {
-                self.misplaced.get_or_insert("`parts`, `part`, `at_least` and `veto` are for a wait for `votes`");
-            }
-        }
-        self
-    }
-
-    /// Goes on when so many of the [`parts`](Self::parts) have answered.
-    pub fn at_least(self, count: usize) -> Self {
-        self.with_parts(|parts| parts.at_least = Some(count))
-    }
-
-    /// Goes on at once when an answer has `value` in `field`, of [`votes`](Self::votes).
-    pub fn veto<V: Serialize>(self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
-        let value = serde_json::to_value(value.into_field()).map_err(|error| error.to_string());
-        self.with_parts(|parts| parts.veto = Some((field.name(), value)))
     }
 
     /// Announces these steps on the way to the end, in the order of time. There must be an end:
@@ -308,8 +272,8 @@ impl<S, A> Wait<S, A> {
         if let Some(answers) = answers {
             put("answers", answers);
         }
-        if let Some(parts) = self.parts {
-            put("expects", parts.json()?);
+        if let Some((into, parts)) = self.parts {
+            put("expects", parts.json(into)?);
         }
         for (key, value) in end(self.steps, self.end)? {
             put(key, value);
@@ -470,22 +434,14 @@ mod tests {
         Value::Object(wait.descriptor().unwrap().metadata.unwrap())
     }
 
-    fn votes() -> Wait<Order, Reply> {
-        Wait::votes("s", Order::votes, Answer::new().required(Reply::yes, Rule::boolean()))
+    fn votes(parts: Voters<Reply>) -> Wait<Order, Reply> {
+        Wait::votes("s", Order::votes, Answer::new().required(Reply::yes, Rule::boolean()), parts)
     }
 
     #[test]
     fn a_method_of_another_kind_of_wait_is_refused() {
-        let signal = || Wait::<Order>::signal("s", Answer::new());
-        for wait in [
-            signal().parts(["ada"]),
-            signal().part("ada", "s-ada"),
-            signal().at_least(1),
-            signal().veto(Order::amount, 0),
-        ] {
-            assert!(wait.descriptor().unwrap_err().to_string().contains("are for a wait for `votes`"));
-        }
-        let error = signal().waking_with(Order::amount.set(1)).descriptor().unwrap_err();
+        let error =
+            Wait::<Order>::signal("s", Answer::new()).waking_with(Order::amount.set(1)).descriptor().unwrap_err();
         assert!(error.to_string().contains("`until` or `sleep`"), "{error}");
     }
 
@@ -521,9 +477,9 @@ mod tests {
 
     #[test]
     fn parts_may_have_signals_of_their_own() {
-        let wait = votes().parts(["ada"]).part("grace", "order-grace").or_fail(Delay::minutes(5));
-        let written = metadata(wait);
-        let parts = json!({ "ada": {}, "grace": { "signal_id": "order-grace" } });
+        let parts = Voters::with_signals([("ada", "order-ada"), ("grace", "order-grace")]);
+        let written = metadata(votes(parts).or_fail(Delay::minutes(5)));
+        let parts = json!({ "ada": { "signal_id": "order-ada" }, "grace": { "signal_id": "order-grace" } });
         assert_eq!(written["expects"], json!({ "parts": parts, "into": "votes" }));
         assert_eq!(written["timeout"], json!({ "after": "PT5M", "then": "fail" }));
     }
@@ -560,22 +516,20 @@ mod tests {
         let refused = |wait: Result<SignalDescriptor, NodeError>| wait.unwrap_err();
         let many = (0..26).map(|part| format!("p{part}"));
         let names = ["ada", "grace"];
+        let nobody: [&str; 0] = [];
         for (error, reason) in [
-            (refused(votes().descriptor()), "it asks 0 parts, and must ask 1 to 25: name them with `parts`"),
+            (refused(votes(Voters::each(nobody)).descriptor()), "it asks 0 parts, and must ask 1 to 25"),
+            (refused(votes(Voters::each(many)).descriptor()), "it asks 26 parts, and must ask 1 to 25"),
             (
-                refused(votes().parts(many).descriptor()),
-                "it asks 26 parts, and must ask 1 to 25: name them with `parts`",
-            ),
-            (
-                refused(votes().parts(["ada", "ada"]).descriptor()),
+                refused(votes(Voters::of(["ada", "ada"])).descriptor()),
                 "the wait asks part `ada` twice: name each part once",
             ),
             (
-                refused(votes().parts(names).at_least(3).descriptor()),
+                refused(votes(Voters::of(names).at_least(3)).descriptor()),
                 "it needs 3 answers of 2 parts: `at_least` takes 1 to 2",
             ),
             (
-                refused(votes().parts(names).at_least(0).descriptor()),
+                refused(votes(Voters::of(names).at_least(0)).descriptor()),
                 "it needs 0 answers of 2 parts: `at_least` takes 1 to 2",
             ),
             (
@@ -620,7 +574,7 @@ mod tests {
                 "its answer may set everything, and yet names fields: begin with `Answer::new()`",
             ),
             (
-                refused(votes().parts(names).answered_by(Reply::by).descriptor()),
+                refused(votes(Voters::of(names)).answered_by(Reply::by).descriptor()),
                 "`answered_by` needs `answers`: say what a plain yes and a plain no stand for",
             ),
             (

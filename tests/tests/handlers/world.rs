@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Rule, Update, Votes, Wait, record, state};
+use dormouse_engine::{
+    Answer, CompiledGraph, Delay, END, Graph, NodeError, Rule, Update, Voters, Votes, Wait, record, state,
+};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
@@ -296,9 +298,9 @@ fn votes_and_question() -> CompiledGraph {
         .entry("votes")
         .wait("votes", |state| {
             let answer = Answer::new().required(Ballot::decision, Rule::text());
-            let wait = Wait::votes(format!("{}-votes", state.order), Vote::votes, answer);
-            let people = ["ada", "grace", "linus"];
-            Ok(people.into_iter().fold(wait, |wait, one| wait.part(one, format!("{}-{one}", state.order))).at_least(2))
+            let people = ["ada", "grace", "linus"].map(|one| (one, format!("{}-{one}", state.order)));
+            let voters = Voters::with_signals(people).at_least(2);
+            Ok(Wait::votes(format!("{}-votes", state.order), Vote::votes, answer, voters))
         })
         .wait("question", |state| Ok(Wait::signal(format!("{}-question", state.order), Answer::anything())))
         .edge("votes", "question")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_engine::{Answer, Delay, NodeError, Rule, Step, Update, Wait};
+use dormouse_engine::{Answer, Delay, NodeError, Rule, Step, Update, Voters, Wait};
 use dormouse_ports::tool::Pending;
 use dormouse_ports::{Map, SignalId};
 use jiff::Timestamp;
@@ -33,7 +33,13 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .optional(Reply::by, Rule::text().at_most(200));
     let policy = parts.agent.policy.approval.or(&parts.approval);
     let question = match calls.as_slice() {
-        [call] => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
+        [call] => match call.unfit.last() {
+            Some(mistakes) => format!(
+                "May `{}` call `{}`? The arguments that were given do not fit, and were not taken: {mistakes}",
+                parts.agent.name, call.tool
+            ),
+            None => format!("May `{}` call `{}`?", parts.agent.name, call.tool),
+        },
         many => format!("May `{}` make these {} calls?", parts.agent.name, many.len()),
     };
     let wait = asked(run, "approve", &calls, answer)?
@@ -146,8 +152,8 @@ pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
         _ => {
             let outer = format!("{}/{}/pending-{}", invocation()?, run.steps, attempts(run));
-            let wait = Wait::votes(outer, AgentRun::outcomes, Answer::anything());
-            waits.iter().fold(wait, |wait, (part, signal, _)| wait.part(part.clone(), signal.clone()))
+            let parts = waits.iter().map(|(part, signal, _)| (part.clone(), signal.clone()));
+            Wait::votes(outer, AgentRun::outcomes, Answer::anything(), Voters::with_signals(parts))
         }
     };
     let references = run.calls.iter().filter(|call| pending_of(call, now).is_some());
@@ -250,13 +256,17 @@ fn asked(
     let id = format!("{}/{}/{what}-{}", invocation()?, run.steps, attempts(run));
     Ok(match calls {
         [_] => Wait::signal_into(id, AgentRun::reply, answer),
-        many => Wait::votes(id, AgentRun::replies, answer).parts(many.iter().map(|call| call.part.clone())),
+        many => {
+            let voters = Voters::each(many.iter().map(|call| call.part.clone()));
+            Wait::votes(id, AgentRun::replies, answer, voters)
+        }
     })
 }
 
-/// Counts the beginnings of the calls of this step.
+/// Counts the beginnings of the calls of this step, and the answers about them that did not fit.
 fn attempts(run: &AgentRun) -> u32 {
-    run.calls.iter().map(|call| call.attempts).sum()
+    let of = |call: &PlannedCall| call.attempts + u32::try_from(call.unfit.len()).unwrap_or(u32::MAX);
+    run.calls.iter().map(of).sum()
 }
 
 /// What a person is shown of `calls`: tool, arguments, and their digest, by the names of the parts.
@@ -266,6 +276,9 @@ fn shown(calls: &[&PlannedCall]) -> Value {
             json!({ "tool": call.tool, "arguments": shown_arguments(&call.arguments), "digest": call.digest });
         if let CallStatus::Uncertain { message } = &call.status {
             shown["known"] = message.as_str().into();
+        }
+        if let Some(mistakes) = call.unfit.last() {
+            shown["unfit"] = mistakes.as_str().into();
         }
         (call.part.clone(), shown)
     };

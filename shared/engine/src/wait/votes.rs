@@ -1,9 +1,13 @@
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use dormouse_ports::limits::PARTS;
 use dormouse_ports::{Map, SignalId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::{FieldKey, IntoField};
 
 /// The answers of all who were asked, as a wait for votes gathers them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,7 +15,7 @@ use serde_json::{Value, json};
 pub struct Votes<A> {
     /// Answers by the names of their parts.
     pub answers: BTreeMap<String, A>,
-    /// Parts that have not answered.
+    /// Voters that have not answered.
     pub missing: Vec<String>,
     /// The part that decided by its answer; absent when time did.
     pub decided_by: Option<String>,
@@ -41,21 +45,63 @@ pub enum VoteOutcome {
     Time,
 }
 
-/// The parts that are asked, and the number that suffices.
-pub(super) struct VoteParts {
-    into: &'static str,
-    pub(super) named: Vec<(String, Option<SignalId>)>,
-    pub(super) at_least: Option<usize>,
-    pub(super) veto: Option<(&'static str, Result<Value, String>)>,
+/// The parts that a wait for votes asks, and which of their answers decide. `A` is what each of them answers.
+///
+/// Names that stand in the program are counted by the compiler:
+///
+/// ```compile_fail
+/// # dormouse_engine::record! {
+/// #     #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// #     struct Ballot { yes: bool }
+/// # }
+/// let nobody: [&str; 0] = [];
+/// let parts = dormouse_engine::Voters::<Ballot>::of(nobody);
+/// ```
+#[must_use = "parts are asked by a wait for votes"]
+pub struct Voters<A> {
+    named: Vec<(String, Option<SignalId>)>,
+    at_least: Option<usize>,
+    veto: Option<(&'static str, Result<Value, String>)>,
+    answers: PhantomData<fn(A)>,
 }
 
-impl VoteParts {
-    pub(super) fn into(field: &'static str) -> Self {
-        Self { into: field, named: Vec::new(), at_least: None, veto: None }
+impl<A> Voters<A> {
+    /// Asks these, 1 to 25: each gets an address of its own.
+    pub fn of<N: Into<String>, const COUNT: usize>(names: [N; COUNT]) -> Self {
+        const { assert!(COUNT > 0 && COUNT <= PARTS, "a wait for votes asks 1 to 25 parts") };
+        Self::each(names)
     }
 
-    /// Its JSON form, stored under `expects`.
-    pub(super) fn json(self) -> Result<Value, String> {
+    /// Asks these, whose names the invocation knows. Without any, and with more than 25, the wait is refused when it
+    /// begins.
+    pub fn each<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self::asking(names.into_iter().map(|name| (name.into(), None)))
+    }
+
+    /// Asks these, each of whom answers with a signal of its own. As [`each`](Self::each) otherwise.
+    pub fn with_signals<N: Into<String>, I: Into<SignalId>>(signals: impl IntoIterator<Item = (N, I)>) -> Self {
+        Self::asking(signals.into_iter().map(|(name, signal_id)| (name.into(), Some(signal_id.into()))))
+    }
+
+    fn asking(named: impl Iterator<Item = (String, Option<SignalId>)>) -> Self {
+        Self { named: named.collect(), at_least: None, veto: None, answers: PhantomData }
+    }
+
+    /// Goes on when so many of the parts have answered; without it, all of them have to.
+    pub fn at_least(mut self, count: usize) -> Self {
+        self.at_least = Some(count);
+        self
+    }
+
+    /// Goes on at once when an answer has `value` in `field`.
+    pub fn veto<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
+        let value = serde_json::to_value(value.into_field()).map_err(|error| error.to_string());
+        self.veto = Some((field.name(), value));
+        self
+    }
+
+    /// Its JSON form, stored under `expects`; the answers are gathered in the field `into`.
+    pub(super) fn json(self, into: &'static str) -> Result<Value, String> {
         let count = self.named.len();
         let parts = parts(self.named)?;
         let mut expects = Map::from_iter([("parts".to_owned(), Value::Object(parts))]);
@@ -71,15 +117,21 @@ impl VoteParts {
         if let Some((field, value)) = self.veto {
             expects.insert("veto".to_owned(), json!({ "field": field, "is": value? }));
         }
-        expects.insert("into".to_owned(), self.into.into());
+        expects.insert("into".to_owned(), into.into());
         Ok(Value::Object(expects))
+    }
+}
+
+impl<A> fmt::Debug for Voters<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Voters").field("named", &self.named).field("at_least", &self.at_least).finish_non_exhaustive()
     }
 }
 
 fn parts(named: Vec<(String, Option<SignalId>)>) -> Result<Map, String> {
     if !(1..=PARTS).contains(&named.len()) {
         let count = named.len();
-        return Err(format!("it asks {count} parts, and must ask 1 to {PARTS}: name them with `parts`"));
+        return Err(format!("it asks {count} parts, and must ask 1 to {PARTS}"));
     }
     let mut parts = Map::new();
     for (name, signal_id) in named {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::stage::Stage;
-use dormouse_engine::{Answer, CompiledGraph, END, Graph, Invocation, NodeError, Rule, Wait, state, suspend};
+use dormouse_engine::{Answer, CompiledGraph, END, Graph, Invocation, NodeError, Rule, Update, Wait, state, suspend};
 use dormouse_ports::{Category, SignalDescriptor};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ fn asking(ask: impl Fn() -> Result<Wait<Leave>, NodeError> + Send + Sync + 'stat
 #[tokio::test]
 async fn a_wait_that_cannot_be_right_names_its_node_and_graph() {
     let answer = || Answer::new().required(Leave::approved, Rule::boolean());
-    let misplaced = asking(move || Ok(Wait::signal("s", answer()).parts(["ada"])));
+    let misplaced = asking(move || Ok(Wait::signal("s", answer()).waking_with(Update::none())));
     let labelled = asking(move || Ok(Wait::signal("s", answer()).label("accepts", "anything")));
     let unknown = Graph::<Leave>::new("leave")
         .entry("ask")
@@ -32,7 +32,7 @@ async fn a_wait_that_cannot_be_right_names_its_node_and_graph() {
         .compile()
         .unwrap();
     for (graph, reason) in
-        [(misplaced, "parts"), (labelled, "label `accepts`"), (unknown, "the state has no field `decision`")]
+        [(misplaced, "waking_with"), (labelled, "label `accepts`"), (unknown, "the state has no field `decision`")]
     {
         let error = Stage::default().engine().invoke(&Arc::new(graph), Invocation::default()).await.unwrap_err();
         assert_eq!(error.derived_category(), &Category::HarnessSignalSubscriptionFailed);
