@@ -173,8 +173,12 @@ impl SuspendedTurn {
         }
     }
 
-    /// A pause as its record shows it.
-    pub(crate) fn stored(paused: PausedInvocation) -> Self {
+    /// A pause as its record shows it. Work that goes on waits for nothing, whatever it waited for before.
+    pub(crate) fn stored(mut paused: PausedInvocation) -> Self {
+        if paused.under_way {
+            paused.descriptor = SignalDescriptor::new("");
+            paused.wake = WakePlan::default();
+        }
         Self {
             suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),
             state: paused.outermost_state().clone(),
@@ -231,5 +235,27 @@ impl TurnOutcome {
 impl From<TurnError> for TurnOutcome {
     fn from(error: TurnError) -> Self {
         Self::Errored(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::Due;
+
+    use super::*;
+
+    #[test]
+    fn work_that_goes_on_waits_for_nothing() {
+        let now = Timestamp::UNIX_EPOCH;
+        let due = Some(Due::first(now, dormouse_ports::DueAction::Fail));
+        let asleep = PausedInvocation {
+            descriptor: SignalDescriptor::new("order-7"),
+            wake: WakePlan { due, ..WakePlan::default() },
+            ..PausedInvocation::before_first_pause("i1".into(), "order", now)
+        };
+        let shown = SuspendedTurn::stored(asleep.clone());
+        assert_eq!((shown.descriptor.signal_id.as_str(), shown.wake.due.is_some()), ("order-7", true));
+        let shown = SuspendedTurn::stored(PausedInvocation { under_way: true, ..asleep });
+        assert_eq!((shown.descriptor.signal_id.as_str(), shown.wake), ("", WakePlan::default()));
     }
 }
