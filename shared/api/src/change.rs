@@ -254,7 +254,7 @@ impl SessionChange {
         let thread = &mut self.session.kept.own;
         thread.messages += u64::from(is_new);
         if !said.heard && is_new {
-            thread.undelivered_from = Some(thread.undelivered_from.map_or(position, |before| before.min(position)));
+            thread.not_delivered(position);
         }
         let event = self.events.last_mut().ok_or_else(|| internal(&"an event was just told"))?;
         event.envelope.metadata = metadata;

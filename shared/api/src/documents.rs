@@ -283,9 +283,13 @@ pub(crate) struct SessionIndex {
     pub(crate) messages: u64,
     /// Stretches of streams that make up the transcript; the last one grows.
     pub(crate) transcript: Vec<Segment>,
-    /// From which position of its own stream on its agent has not been given the messages; 0 for the whole transcript.
+    /// 0 where its agent has been given nothing of the transcript; another position, from which on it has not been given
+    /// the messages of its own stream, is of former versions.
     #[serde(rename = "unheard")]
     pub(crate) undelivered_from: Option<u64>,
+    /// Otherwise the positions of the messages that its agent has not been given, the newest of them.
+    #[serde(rename = "unheard_at", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) undelivered: Vec<u64>,
     /// The tasks that have not ended.
     pub(crate) open: BTreeMap<TaskId, OpenTask>,
     /// Those of them that wait for their turn, in the order in which they will begin.
@@ -301,6 +305,26 @@ pub(crate) struct SessionIndex {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,
 }
+
+impl SessionIndex {
+    /// Notes that its agent has not been given the message at `position`.
+    pub(crate) fn not_delivered(&mut self, position: u64) {
+        if self.undelivered_from.is_none() {
+            self.undelivered.push(position);
+            let spare = self.undelivered.len().saturating_sub(HEARD_AT_ONCE);
+            self.undelivered.drain(..spare);
+        }
+    }
+
+    /// Notes that its agent has been given the messages from `undelivered_from` on, or all of them.
+    pub(crate) fn delivered_but(&mut self, undelivered_from: Option<u64>) {
+        self.undelivered_from = undelivered_from;
+        self.undelivered.clear();
+    }
+}
+
+/// Number of messages, the newest, that an agent is given that has received none of them.
+pub(crate) const HEARD_AT_ONCE: usize = 200;
 
 /// An open task, as far as its session knows it: every step of a task writes the session anyway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -269,7 +269,7 @@ impl Api {
         thread.transcript = clipped.unwrap_or_default();
         thread.transcript.push(own(&id, next));
         thread.messages = kept;
-        thread.undelivered_from = (kept > 0).then_some(0);
+        thread.delivered_but((kept > 0).then_some(0));
         let draft = Draft::session_truncated(change.session(), kept, before - kept, request.reason.as_deref());
         change.emit_for_session(draft);
         let (session, journal) = change.close()?;

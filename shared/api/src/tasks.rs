@@ -23,7 +23,7 @@ use futures::future::try_join_all;
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{Kept, Segment, Stored, TaskIndex, TaskStanding};
+use crate::documents::{HEARD_AT_ONCE, Kept, Segment, Stored, TaskIndex, TaskStanding};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -33,8 +33,8 @@ use crate::receipts::{ReceiptNotes, Recorded, Tally};
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, PersonaSpec, queue, transcript};
 
-/// Number of messages, the newest, that an agent is given that has received none of them.
-const HEARD_AT_ONCE: usize = 200;
+/// Positions of a stream that are so near to each other are read at once.
+const NEAR: u64 = 100;
 
 impl Api {
     pub(crate) async fn list_tasks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -108,8 +108,8 @@ impl Api {
         if let Some(parent) = &request.parent_task_id {
             self.see::<Task>(call, parent).await?;
         }
-        let undelivered_from = if converses(&graph) { self.undelivered_from(&session).await? } else { Vec::new() };
-        let state = first_state(&graph, &request.input, &undelivered_from)?;
+        let undelivered = if converses(&graph) { self.undelivered(&session).await? } else { Vec::new() };
+        let state = first_state(&graph, &request.input, &undelivered)?;
 
         let mut quotas = session.kept.own.quotas.clone();
         quotas.extend([quota, call.actor.quota_id.clone()].into_iter().flatten());
@@ -118,7 +118,7 @@ impl Api {
         let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
         let mut change = SessionChange::open(session, by(call), call.now);
         if converses(&graph) {
-            change.thread_mut().undelivered_from = None;
+            change.thread_mut().delivered_but(None);
         }
         let place = (change.session().workspace_id.clone(), change.session().envelope.id.clone());
         let task = Task {
@@ -180,18 +180,21 @@ impl Api {
         if session.kept.resource.state.is_open() { Ok(session) } else { Err(conflict("the session is closed")) }
     }
 
-    /// Part of the transcript that the agent of `session` has not been given yet, the newest messages of it.
-    async fn undelivered_from(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
+    /// Messages of the transcript that the agent of `session` has not been given yet, the newest of them.
+    async fn undelivered(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.to_string();
         let missed = match thread.undelivered_from {
-            None => return Ok(Vec::new()),
+            None => stretches(&stream, &thread.undelivered),
             Some(0) => thread.transcript.clone(),
             Some(first) => vec![Segment { stream, first, last: None }],
         };
         let read = transcript::read(self.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
-        let spare = read.messages.len().saturating_sub(HEARD_AT_ONCE);
-        Ok(read.messages.into_iter().skip(spare).map(|(_, message)| message).collect())
+        let is_missed = |position: &u64| thread.undelivered_from.is_some() || thread.undelivered.contains(position);
+        let mut messages: Vec<_> = read.messages;
+        messages.retain(|((_, position), _)| is_missed(position));
+        let spare = messages.len().saturating_sub(HEARD_AT_ONCE);
+        Ok(messages.into_iter().skip(spare).map(|(_, message)| message).collect())
     }
 
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.
@@ -308,4 +311,18 @@ impl Api {
         let paused = self.parts().harness.accept(turn).await.map_err(|error| refused("input", error))?;
         Ok(InvocationWrite::Accept { paused: Box::new(paused) })
     }
+}
+
+/// Stretches of `stream` that hold all of `positions`, which are in order.
+fn stretches(stream: &str, positions: &[u64]) -> Vec<Segment> {
+    let mut found: Vec<Segment> = Vec::new();
+    for &position in positions {
+        match found.last_mut() {
+            Some(before) if before.last.is_some_and(|last| position - last <= NEAR) => before.last = Some(position),
+            Some(_) | None => {
+                found.push(Segment { stream: stream.to_owned(), first: position, last: Some(position) });
+            }
+        }
+    }
+    found
 }

@@ -179,6 +179,25 @@ async fn an_agent_hears_what_was_said_before_it_came_and_forgets_what_was_cut() 
 }
 
 #[tokio::test]
+async fn what_is_said_while_a_task_runs_goes_to_the_next_one_alone() {
+    let (world, session) = World::with_session().await;
+    let task = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    world.post(&format!("{session}/messages"), message("by the way")).await;
+    let mut interrupt = message("stop");
+    interrupt["kind"] = "interrupt".into();
+    world.post(&format!("/v1/tasks/{}/messages", text(&task["id"])), interrupt).await;
+    world.work().await.unwrap();
+    for (said, number) in [("Again", 5), ("Once more", 7)] {
+        world.post(&format!("{session}/tasks"), says(said)).await;
+        world.work().await.unwrap();
+        let list = world.get(&format!("{session}/messages")).await;
+        let reply = words(&list).last().unwrap().clone();
+        // `Hello` and its answer are in the agent's own conversation already.
+        assert!(reply.contains(&format!("\"{said}\" as message {number}")), "{reply}");
+    }
+}
+
+#[tokio::test]
 async fn a_session_with_an_open_task_is_locked_against_truncation() {
     let (world, session) = World::with_session().await;
     world.post(&format!("{session}/tasks"), says("Hello")).await;
