@@ -98,7 +98,8 @@ fn an_approval_is_one_pause_with_digest_and_the_call_runs_as_approved() {
     assert_eq!(tools.made(), [], "nothing ran");
     assert_eq!(model.calls(), 1);
     bed.answer(&run, json!({ "decision": "approve", "digest": shown["digest"] })).unwrap();
-    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["dormouse_shortfall"]), (&json!("completed"), &json!(null)));
     assert_eq!(tools.made().len(), 1);
     assert_eq!(model.calls(), 2, "no model call was repeated");
 }
@@ -314,6 +315,7 @@ fn the_end_of_a_run_has_a_reason() {
         let run = bed.start("helper", message("look"));
         let state = bed.status(&run).completed();
         assert_eq!((&state["reason"], &state["steps"]), (&json!(reason), &json!(steps)), "{matter}");
+        assert_eq!(state["dormouse_shortfall"]["code"], reason, "{matter}: its task has failed");
         let last = contents(&state, "tool").pop().unwrap();
         assert!(last.contains("the run ended"), "every call has a result: {last}");
         assert_eq!(model.calls(), steps, "{matter}: the model is asked no more often than that");

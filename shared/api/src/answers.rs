@@ -7,6 +7,7 @@
 //! |---|---|
 //! | an object with `approved` or `outcome`, or a word such as `yes` | the fields of the verdict and of the object |
 //! | another JSON object | its fields |
+//! | one of the values of the field that `answers` set | that field, with this value |
 //! | text | the text, in the field that `answers` name under `text` |
 //!
 //! `approved` is a boolean, `outcome` a word (`approved`, `denied`, ...); the fields of the verdict are those that the
@@ -229,16 +230,42 @@ pub fn answer_payload(
         }
         (None, _) if says_enough => given,
         (None, Some(field)) if !said.trim().is_empty() => Map::from_iter([(field.to_owned(), said.into())]),
-        (None, _) => {
-            let message = "the task waits for something else: send a JSON part with the fields that it needs";
-            return Err(ProtocolError::invalid("message.parts", message));
-        }
+        (None, _) => named_value(descriptor, &said).ok_or_else(|| {
+            let names =
+                accepted(descriptor).map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
+            let names = names.map(|names| format!(": {names}")).unwrap_or_default();
+            let message =
+                format!("the task waits for something else: send a JSON part with the fields that it needs{names}");
+            ProtocolError::invalid("message.parts", message)
+        })?,
     };
     if let Some(by) = field("by") {
         // No actor answers in the name of another, even if the message names one.
         payload.insert(by.to_owned(), actor.into());
     }
     Ok(payload)
+}
+
+/// The fields that `descriptor` accepts, where it names them.
+fn accepted(descriptor: &SignalDescriptor) -> Option<&Map> {
+    descriptor.metadata.as_ref()?.get("accepts")?.get("properties")?.as_object()
+}
+
+/// The field that yes and no set, where `said` is another of the values that it may have.
+fn named_value(descriptor: &SignalDescriptor, said: &str) -> Option<Map> {
+    let word = plain(said);
+    let fields = descriptor.metadata.as_ref()?.get("answers")?.get("approved")?.as_object()?;
+    let may_be = |field: &&String| {
+        let values = accepted(descriptor).and_then(|accepted| accepted.get(*field)?.get("enum")?.as_array());
+        values.is_some_and(|values| values.iter().any(|value| *value == word))
+    };
+    let field = fields.keys().find(may_be)?;
+    Some(Map::from_iter([(field.clone(), word.into())]))
+}
+
+/// A word as people write it, in small letters.
+fn plain(said: &str) -> String {
+    said.trim().trim_end_matches(['.', '!']).to_lowercase()
 }
 
 /// True if the field `name` of an answer that means yes or no goes on to the graph. What such an answer has by the
@@ -262,7 +289,7 @@ fn words(part: &Part) -> Option<&str> {
 /// Yes, no, or neither.
 fn verdict(given: &Map, said: &str) -> Option<bool> {
     let answer = serde_json::from_value::<PermissionResponseRequest>(Value::Object(given.clone()));
-    let word = said.trim().trim_end_matches(['.', '!']).to_lowercase();
+    let word = plain(said);
     let spoken =
         || YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false));
     answer.ok().and_then(|answer| answer.is_approval()).or_else(spoken)
@@ -347,6 +374,21 @@ mod tests {
             assert_eq!(answer_payload(&descriptor, input, &empty, "ada").unwrap_err().status(), 400);
         }
         assert_eq!(answer_payload(&nothing, input, &MessageInput::user("hello"), "ada").unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn a_value_may_be_said_in_a_word() {
+        let fields = json!({ "decision": { "enum": ["happened", "repeat", "skip"] }, "result": { "type": "string" } });
+        let doubt = SignalDescriptor::new("s")
+            .with("kind", "uncertain_effect")
+            .with("accepts", json!({ "properties": fields }))
+            .with("answers", json!({ "approved": { "decision": "happened" }, "denied": { "decision": "repeat" } }));
+        let of = |said: &str| answer_payload(&doubt, TaskMessageKind::Input, &MessageInput::user(said), "ada");
+        for (said, decision) in [("Skip!", "skip"), ("happened", "happened"), ("yes", "happened"), ("no", "repeat")] {
+            assert_eq!(Value::Object(of(said).unwrap()), json!({ "decision": decision }));
+        }
+        let refusal = of("perhaps").unwrap_err().to_string();
+        assert!(refusal.contains("decision, result"), "{refusal}");
     }
 
     #[test]

@@ -364,16 +364,21 @@ pub(crate) struct TaskProgress {
     /// [`TaskIndex::receipts`].
     #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
     pub(crate) receipts: ReceiptNotes,
+    /// Instant at which it began to work, where it had waited for its turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started_at: Option<Timestamp>,
 }
 
 impl TaskProgress {
     /// That of `task`.
     pub(crate) fn of(task: &Kept<Task>) -> Self {
+        let created_at = task.resource.envelope.created_at;
+        let started_at = task.resource.started_at.filter(|started_at| *started_at != created_at);
         let TaskIndex { sequence, published_messages, is_confidential, .. } = task.own;
         let status = task.resource.status;
         let updated_at = task.resource.envelope.updated_at;
         let receipts = task.own.receipts.clone();
-        Self { status, updated_at, sequence, published_messages, is_confidential, receipts }
+        Self { status, updated_at, sequence, published_messages, is_confidential, receipts, started_at }
     }
 }
 
@@ -384,6 +389,7 @@ impl Stored<Task> {
         if let OpenTask::Progress(progress) = session.kept.own.open.get(&resource.envelope.id)? {
             let TaskProgress { status, updated_at, sequence, published_messages, is_confidential, .. } = *progress;
             (resource.status, resource.envelope.updated_at) = (status, updated_at);
+            resource.started_at = resource.started_at.or(progress.started_at);
             let receipts = progress.receipts.clone();
             *own = TaskIndex { sequence, published_messages, is_confidential, receipts, ..std::mem::take(own) };
         }

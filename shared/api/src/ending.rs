@@ -1,7 +1,7 @@
 //! End of a task, for its clients: last words, artifact, outcome and event, in one change.
 
 use dormouse_ports::limits::MESSAGE;
-use dormouse_ports::{FailureRecord, Map};
+use dormouse_ports::{FailureRecord, Map, SHORTFALL, Shortfall};
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::MessageId;
 use dormouse_protocol::resource::{
@@ -9,6 +9,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use dormouse_receipts::canonical;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::artifacts::publish;
@@ -38,8 +39,10 @@ pub(crate) enum TaskEnd<'a> {
     Completed {
         /// Messages since the last event, in order.
         said: Vec<(Role, Vec<Part>)>,
-        /// The final state, where it is no conversation.
-        state: Option<&'a Map>,
+        /// The final state.
+        state: &'a Map,
+        /// True if it is a conversation, of which no artifact is made.
+        converses: bool,
     },
     /// Its graph failed.
     Failed(&'a FailureRecord),
@@ -77,7 +80,8 @@ pub(crate) fn end(
     };
     let mut content = None;
     let to = match ending {
-        TaskEnd::Completed { said, state } => {
+        TaskEnd::Completed { said, state: reached, converses } => {
+            let state = (!converses).then_some(reached);
             // The end of the wait was not published: it came while this turn ran.
             change.advance(task, TaskStatus::Working, None, Map::new());
             let result =
@@ -93,7 +97,14 @@ pub(crate) fn end(
                 outcome.artifacts.push(final_state(change, task));
                 content = hash_of(task, change, state);
             }
-            TaskStatus::Completed
+            match shortfall_of(reached) {
+                Some(failure) => {
+                    outcome.summary.clone_from(&failure.message);
+                    outcome.failure = Some(failure);
+                    TaskStatus::Failed
+                }
+                None => TaskStatus::Completed,
+            }
         }
         TaskEnd::Failed(failure) => {
             let failure = failure_of(failure);
@@ -191,9 +202,19 @@ fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Artifact {
 
 /// Failure as clients see it; its code is the category of the harness.
 fn failure_of(record: &FailureRecord) -> Failure {
-    let message = redact::value(record.message.as_str().into());
+    failure(record.category.as_str(), &record.message)
+}
+
+/// What `state` says of a graph that reached END without having come to what it was asked for.
+fn shortfall_of(state: &Map) -> Option<Failure> {
+    let Shortfall { code, message } = Shortfall::deserialize(state.get(SHORTFALL)?).ok()?;
+    Some(failure(&code, &message))
+}
+
+fn failure(code: &str, message: &str) -> Failure {
+    let message = redact::value(message.into());
     let message = message.as_str().unwrap_or(redact::MARK).chars().take(FAILURE_CHARS).collect();
-    Failure { code: record.category.as_str().to_owned(), message, details: Map::new() }
+    Failure { code: code.to_owned(), message, details: Map::new() }
 }
 
 /// `parts`, of which those stay that together fit a message. The first that does not is cut, if it is a text; a

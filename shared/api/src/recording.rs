@@ -220,8 +220,8 @@ impl RecordingStore {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
                 let (said, conversation) = messages_since(&mut task, Some(paused), state);
-                let state = (!conversation).then_some(state);
-                end(&mut change, &mut task, TaskEnd::Completed { said, state }, &tally.take().unwrap_or_default())
+                let ending = TaskEnd::Completed { said, state, converses: conversation };
+                end(&mut change, &mut task, ending, &tally.take().unwrap_or_default())
             }
             Some(InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. }) => {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;

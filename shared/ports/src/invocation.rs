@@ -251,6 +251,19 @@ fn is_none_yet(count: &u32) -> bool {
 /// name receives it with every resumption, as a string.
 pub const RESOLUTION: &str = "dormouse_resolution";
 
+/// Field of a state in which a graph that reached END says that it did not come to what it was asked for, as a
+/// [`Shortfall`]: its task has failed then.
+pub const SHORTFALL: &str = "dormouse_shortfall";
+
+/// Reason for which an invocation that reached END did not come to what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortfall {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
 /// Cause that ended a pause. A decision of time is never taken for a decision of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -120,7 +120,7 @@ pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStage,
     InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION,
-    Resolution, SignalDescriptor,
+    Resolution, SHORTFALL, Shortfall, SignalDescriptor,
 };
 pub use journal::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedPage, FeedRequest, FeedRow,

@@ -123,6 +123,27 @@ async fn a_run_that_waited_for_other_agents_is_replayed_without_them() {
 }
 
 #[tokio::test]
+async fn a_run_that_ended_at_a_limit_has_failed_and_so_has_its_replay() {
+    let model = ScriptedModel::new(|_| Ok(calls(&[("one", "look", json!({}))])));
+    let asked = model.clone();
+    let looking = Agent::new(move |outside| {
+        let mut parts = agent("helper", &model, outside);
+        parts.agent.policy.max_steps = Some(2);
+        graph(parts)
+    });
+    let (world, session) = world(&[("helper", looking)]).await;
+    let task = run(&world, &session, "go").await;
+    assert_eq!((&task["status"], &task["failure"]["code"]), (&json!("FAILED"), &json!("max_steps")), "{task:#}");
+    let outcome = world.get(&format!("/v1/outcomes/{}", text(&task["outcome_id"]))).await;
+    assert_eq!((&outcome["status"], &outcome["failure"]), (&json!("FAILED"), &task["failure"]));
+    assert!(text(&outcome["summary"]).contains("`max_steps`"), "{outcome:#}");
+    assert!(!outcome["messages"].as_array().unwrap().is_empty(), "what it said is told all the same: {outcome:#}");
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]));
+    assert_eq!(asked.calls(), 2, "a replay calls nobody");
+}
+
+#[tokio::test]
 async fn a_run_that_was_woken_by_agents_in_the_background_is_replayed_without_them() {
     let (agents, models) = family(true);
     let (world, session) = world(&agents).await;

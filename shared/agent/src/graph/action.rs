@@ -106,7 +106,8 @@ async fn begin(
         .append(said.into_iter().chain(results).collect::<Vec<_>>())
         .set(AgentRun::action, run.action)
         .set(AgentRun::calls, run.calls)
-        .set(AgentRun::reason, run.reason))
+        .set(AgentRun::reason, run.reason)
+        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall))
 }
 
 async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {

@@ -68,6 +68,7 @@ pub(crate) async fn decide(
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
         .set(AgentRun::action, run.action)
         .set(AgentRun::reply, Reply::default())
         .set(AgentRun::replies, Votes::default())

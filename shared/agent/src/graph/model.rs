@@ -115,6 +115,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
         .set(AgentRun::awaits_children, run.awaits_children)
         .set(AgentRun::rest, None)
         .then(awake())
@@ -210,6 +211,7 @@ async fn follow(
 /// Ends the run, and says so.
 pub(crate) fn end(run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
     reason.as_str().clone_into(&mut run.reason);
+    run.dormouse_shortfall = reason.shortfall();
     let kind = EntryKind::vendor("dormouse.run_ended").map_err(|error| NodeError::new(error.to_string()))?;
     record(
         JournalEntry::new(kind)
@@ -223,7 +225,7 @@ async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Re
     let mut run = run.clone();
     end(&mut run, reason)?;
     at_end(parts, HookEvent::RunFailed, reason.as_str(), &run).await?;
-    Ok(AgentRun::reason.set(run.reason).then(awake()))
+    Ok(AgentRun::reason.set(run.reason).set(AgentRun::dormouse_shortfall, run.dormouse_shortfall).then(awake()))
 }
 
 /// The reason for which no further model call may be made, before the call.

@@ -1,7 +1,7 @@
 use dormouse_engine::{Votes, state};
 use dormouse_ports::model::{BackgroundJob, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
-use dormouse_ports::{ChildLink, Map, ParentLink, SignalId};
+use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -62,6 +62,8 @@ state! {
         pub thinking: Option<Thinking>,
         /// Reason for the end of the run.
         pub reason: String,
+        /// The same where the run did not come to an answer.
+        pub dormouse_shortfall: Option<Shortfall>,
         /// How the last pause ended.
         pub dormouse_resolution: String,
     }
@@ -131,6 +133,21 @@ impl TerminalReason {
             Self::ContentFilter => "content_filter",
             Self::Hook => "hook",
         }
+    }
+
+    /// What is said of a run that it ended before it came to an answer; `None` of one that came to it.
+    pub(crate) fn shortfall(self) -> Option<Shortfall> {
+        let message = match self {
+            Self::Completed => return None,
+            Self::MaxSteps => "the run took as many steps as it may (`max_steps`), and did not come to an answer",
+            Self::Budget => "the run used up its budget before it came to an answer",
+            Self::Time => "the run worked as long as it may (`run_timeout_seconds`), and did not come to an answer",
+            Self::Denied => "a person denied a call and ended the run",
+            Self::Length => "the answer was cut: it is as long as an answer of the model may be",
+            Self::ContentFilter => "the provider's filter stopped the answer",
+            Self::Hook => "a hook ended the run",
+        };
+        Some(Shortfall { code: self.as_str().to_owned(), message: message.to_owned() })
     }
 }
 

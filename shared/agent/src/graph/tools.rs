@@ -89,6 +89,7 @@ pub(crate) async fn act(
     Ok(AgentRun::messages
         .append(results)
         .set(AgentRun::reason, run.reason)
+        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)

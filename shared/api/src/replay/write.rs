@@ -82,7 +82,7 @@ impl Api {
                 emit(change, task, EventKind::ReplayCompleted, told);
                 change.replay_as(Some(repeating.mark(None)));
                 let own = (!ran.converses).then_some(state);
-                end(change, task, TaskEnd::Completed { said, state: own }, tally)?;
+                end(change, task, TaskEnd::Completed { said, state, converses: ran.converses }, tally)?;
                 kept = own.map(|state| conclusion(task, ran, state));
             }
             RanEnd::Failed(failure) => {
