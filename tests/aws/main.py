@@ -116,7 +116,6 @@ class Stack:
             "InboundRole": waits | reads,
             "SignalRole": waits | reads,
             "WakeupRole": waits | reads,
-            "StreamRole": reads,
         }
         pages = self.stacks.get_paginator("list_stack_resources").paginate(StackName=self.name)
         for resource in [one for page in pages for one in page["StackResourceSummaries"]]:

@@ -139,7 +139,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-inbound", &["dormouse", "dormouse-app"]),
     ("dormouse-signal", &["dormouse", "dormouse-app"]),
     ("dormouse-socket", &["dormouse", "dormouse-app"]),
-    ("dormouse-stream", &["dormouse", "dormouse-app"]),
+    // It knows no agents.
+    ("dormouse-stream", &["dormouse"]),
     ("dormouse-wakeup", &["dormouse", "dormouse-app"]),
     // It may reach nothing, and neither may its code.
     ("dormouse-tools-function", &["dormouse-fetch", "dormouse-ports", "dormouse-tools"]),

@@ -70,8 +70,10 @@ async fn what_is_streamed_begins_with_a_status() {
         (&json!(401), &json!("application/json"))
     );
     assert_eq!(body(&refused)["error"]["code"], "unauthenticated", "{refused}");
-    let document = stream.invoke(http_event("GET", "/openapi.json", "", &Value::Null)).await.expect("a document");
-    assert!(body(&document)["paths"].get("/graphs/{graph}/turns").is_none(), "it runs no turns");
+    let health = stream.invoke(http_event("GET", "/health", "", &Value::Null)).await.expect("an answer");
+    assert_eq!((&health["statusCode"], &body(&health)["ok"]), (&json!(200), &json!(true)), "{health}");
+    let elsewhere = stream.invoke(http_event("GET", "/openapi.json", "", &Value::Null)).await.expect("an answer");
+    assert_eq!(elsewhere["statusCode"], 501, "it streams and nothing else: {elsewhere}");
     let error = stream.invoke(json!({ "version": "1.0", "path": "/v1/tasks" })).await.expect_err("raised");
     assert_eq!(error["errorType"], "unreadable_event");
 }
@@ -194,6 +196,7 @@ async fn an_incomplete_environment_stops_the_function_with_one_line() {
     lambda::build_functions().await;
     let api = RuntimeApi::start(Duration::from_secs(1)).await;
     for function in ["dormouse-inbound", "dormouse-signal", "dormouse-stream", "dormouse-wakeup"] {
+        let knows_agents = function != "dormouse-stream";
         let mut command = api.function(&lambda::function_binary(function), "nowhere");
         command.env_remove("DORMOUSE_TABLE").env_remove("AWS_REGION").env_remove("AWS_LAMBDA_FUNCTION_NAME");
         command.env("DORMOUSE_WAKEUP_ARN", "the other function").env("DORMOUSE_SIGNAL_KEY", "short");
@@ -208,10 +211,11 @@ async fn an_incomplete_environment_stops_the_function_with_one_line() {
             "AWS_REGION is missing",
             "AWS_LAMBDA_FUNCTION_NAME is missing",
             "AWS_ENDPOINT_URL must begin",
-            "DORMOUSE_WAKEUP_ARN must be an ARN",
-            "DORMOUSE_SIGNAL_KEY needs at least 16 bytes",
         ] {
             assert!(line.contains(fault), "{fault}: {line}");
+        }
+        for fault in ["DORMOUSE_WAKEUP_ARN must be an ARN", "DORMOUSE_SIGNAL_KEY needs at least 16 bytes"] {
+            assert_eq!(line.contains(fault), knows_agents, "{fault}: {line}");
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_http::{Content, Request, Server};
-use dormouse_lambda::{Config, Function, compose};
+use dormouse_http::{Content, Request, Server, StreamServer};
+use dormouse_lambda::{Config, Function, StreamConfig, compose, compose_streams};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Clock, Commit, Commits, Records};
 use dormouse_protocol::Scope;
@@ -30,7 +30,7 @@ const END: &str = "the end";
 /// The functions that write and that stream, on one store.
 struct Scene {
     inbound: Server,
-    stream: Server,
+    stream: StreamServer,
     store: Arc<DynamoDbStateStore>,
     key: String,
     _embedded: EmbeddedDynamoDb,
@@ -50,10 +50,11 @@ impl Scene {
         let journal = Keys::creation(&token, grant, now);
         store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
         let endpoint = open_door(&embedded).await;
-        let function =
-            async |which| compose(which, config(which, &endpoint), None, &dormouse_app::agents()).await.unwrap();
-        let inbound = function(Function::Inbound).await;
-        let stream = function(Function::Stream).await;
+        let set = variables(&endpoint);
+        let given = |name: &str| set[name].as_str().map(str::to_owned);
+        let config = Config::from_variables(Function::Inbound, given).unwrap();
+        let inbound = compose(Function::Inbound, config, None, &dormouse_app::agents()).await.unwrap();
+        let stream = compose_streams(StreamConfig::from_variables(given).unwrap());
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }
 
@@ -118,8 +119,8 @@ impl Scene {
     }
 }
 
-fn config(function: Function, endpoint: &str) -> Config {
-    let variables = json!({
+fn variables(endpoint: &str) -> Value {
+    json!({
         "DORMOUSE_TABLE": TABLE, "DORMOUSE_CALLBACK_SECRET": "x".repeat(32),
         "DORMOUSE_BUS": "bus", "DORMOUSE_SCHEDULER_GROUP": "group",
         "DORMOUSE_SCHEDULER_ROLE_ARN": "arn:aws:iam::1:role/scheduler",
@@ -130,8 +131,7 @@ fn config(function: Function, endpoint: &str) -> Config {
         "AWS_ENDPOINT_URL": endpoint, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
         "AWS_LAMBDA_FUNCTION_NAME": "stream", "AWS_LAMBDA_FUNCTION_VERSION": "1",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
-    });
-    Config::from_variables(function, |name| variables[name].as_str().map(str::to_owned)).unwrap()
+    })
 }
 
 fn says_the_end(block: &Block) -> bool {
@@ -203,5 +203,5 @@ async fn a_cursor_from_elsewhere_gives_one_error_and_the_end() {
         assert_eq!((id.as_str(), event.as_str(), &error["error"]["code"]), ("", "error", &json!("cursor_expired")));
     }
     let target = format!("{session}/events?after_event_id={foreign}");
-    assert_eq!(scene.stream.http(scene.request("GET", &target, &Value::Null)).await.status, 410);
+    assert_eq!(scene.inbound.http(scene.request("GET", &target, &Value::Null)).await.status, 410);
 }

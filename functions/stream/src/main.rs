@@ -1,9 +1,9 @@
-//! Serves the streams of events, and whatever else of the protocol is asked at its address, piece by piece.
+//! Serves the streams of events, piece by piece. It knows no agents, and says of everything else where it is served.
 
 use std::process::ExitCode;
 
-use dormouse::lambda::{Function, serve};
+use dormouse::lambda::serve_streams;
 
 fn main() -> ExitCode {
-    serve(Function::Stream, &dormouse_app::agents())
+    serve_streams()
 }

@@ -95,11 +95,11 @@ impl Api {
     /// to the agent with the next task; a task that is queued comes first by it.
     pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
-        let task = self.named::<Task>(call, "task_id").await?;
+        let task = self.reads.named::<Task>(call, "task_id").await?;
         if task.kept.resource.status.is_terminal() {
             return Err(transition("the task has ended"));
         }
-        let session = self.session_of(&task, call).await?;
+        let session = self.reads.session_of(&task, call).await?;
         // It may have ended before the session was read, which is what the change is made upon.
         let task = task.known_to(&session).ok_or_else(|| transition("the task has ended"))?;
         match kind {

@@ -17,7 +17,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::change::By;
-use crate::documents::{Resource, Stored};
+use crate::lists::Lists;
+use crate::reads::Reads;
 use crate::refusal::{busy, internal, store, unknown};
 use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys, WorkspaceTemplates};
 
@@ -58,7 +59,11 @@ pub struct ApiParts {
 
 /// Serves the operations of the protocol. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Api(Arc<ApiParts>);
+pub struct Api {
+    parts: Arc<ApiParts>,
+    pub(crate) reads: Reads,
+    pub(crate) lists: Lists,
+}
 
 /// Writes of an operation, all of them or none, and the answer after them.
 pub(crate) struct Change {
@@ -105,15 +110,13 @@ impl fmt::Debug for ApiParts {
 impl Api {
     /// An api on `parts`.
     pub fn new(parts: ApiParts) -> Self {
-        Self(Arc::new(parts))
+        let reads = Reads::new(parts.records.clone(), parts.harness.engine().ports().clock.clone());
+        let lists = Lists { reads: reads.clone(), cursors: parts.cursors.clone() };
+        Self { parts: Arc::new(parts), reads, lists }
     }
 
     pub(crate) fn parts(&self) -> &ApiParts {
-        &self.0
-    }
-
-    pub(crate) fn records(&self) -> &dyn Records {
-        &*self.0.records
+        &self.parts
     }
 
     /// Serves one call. Of the streams, which the HTTP application serves as it does the public operations, it serves
@@ -128,52 +131,24 @@ impl Api {
     /// What answers the call. Boxed, so that the stack of a call holds its own operation and no other one.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
     fn operation<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<CallAnswer, ProtocolError>> {
+        if let Some(answer) = self.reads.answer(call).or_else(|| self.lists.answer(call)) {
+            return answer;
+        }
         match call.operation {
             Operation::ListPersonas => Box::pin(self.list_personas(call)),
             Operation::GetPersona => Box::pin(self.get_persona(call)),
-            Operation::ListWorkspaces => Box::pin(self.list_workspaces(call)),
-            Operation::GetWorkspace => Box::pin(self.get_workspace(call)),
-            Operation::ListSessionWebhooks => Box::pin(self.list_webhooks(call)),
-            Operation::GetSessionQueue => Box::pin(self.get_queue(call)),
             Operation::EmptySessionQueue => Box::pin(self.empty_queue(call)),
             Operation::DeleteWorkspace => Box::pin(self.delete_workspace(call)),
-            Operation::ListSessions => Box::pin(self.list_sessions(call)),
-            Operation::GetSession => Box::pin(self.get_session(call)),
-            Operation::ListSessionMessages => Box::pin(self.list_messages(call)),
-            Operation::GetMessage => Box::pin(self.get_message(call)),
-            Operation::ListSessionTasks | Operation::ListTasks => Box::pin(self.list_tasks(call)),
-            Operation::GetTask => Box::pin(self.get_task(call)),
-            Operation::ListSessionBranches => Box::pin(self.list_branches(call)),
-            Operation::GetBranch => Box::pin(self.get_branch(call)),
-            Operation::ListSessionEvents => Box::pin(self.list_session_events(call)),
-            Operation::ListTaskEvents => Box::pin(self.list_task_events(call)),
-            Operation::ListEvents => Box::pin(self.list_events(call, true)),
-            // A look of a stream, which comes again.
-            Operation::StreamEvents => Box::pin(self.list_events(call, false)),
-            Operation::GetEvent => Box::pin(self.get_event(call)),
-            Operation::ListArtifacts => Box::pin(self.list_artifacts(call)),
-            Operation::GetArtifact => Box::pin(self.get_artifact(call)),
             Operation::DownloadArtifactContent => Box::pin(self.download(call)),
-            Operation::ListOutcomes => Box::pin(self.list_outcomes(call)),
-            Operation::GetOutcome => Box::pin(self.get_outcome(call)),
             Operation::ListPermissionRequests | Operation::ListTaskPermissionRequests => {
                 Box::pin(self.list_permission_requests(call))
             }
-            Operation::ListMemories => Box::pin(self.list_memories(call)),
-            Operation::GetMemory => Box::pin(self.get_memory(call)),
-            Operation::ListVaults => Box::pin(self.list_vaults(call)),
-            Operation::GetVault => Box::pin(self.get_vault(call)),
-            Operation::ListConnectors => Box::pin(self.list_connectors(call)),
-            Operation::GetConnector => Box::pin(self.get_connector(call)),
             Operation::ListSkills => Box::pin(self.list_skills(call)),
             Operation::GetSkill => Box::pin(self.get_skill(call)),
-            Operation::ListQuotas => Box::pin(self.list_quotas(call)),
-            Operation::GetQuota => Box::pin(self.get_quota(call)),
             Operation::GetRuntime => Box::pin(future::ready(self.runtime())),
             Operation::ListCapabilities => Box::pin(future::ready(self.list_capabilities())),
             Operation::ListTools => Box::pin(self.list_tools(call)),
             Operation::GetTool => Box::pin(self.get_tool(call)),
-            Operation::ReadWorkspaceFile => Box::pin(self.read_file(call)),
             Operation::ListTaskReceipts => Box::pin(self.list_receipts(call)),
             Operation::GetReceipt => Box::pin(self.get_receipt(call)),
             _ => Box::pin(self.write(call)),
@@ -223,7 +198,7 @@ impl Api {
     async fn write(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         for attempt in 0..ATTEMPTS {
             if attempt >= HASTY_ATTEMPTS {
-                self.0.harness.engine().ports().clock.sleep(PAUSE).await;
+                self.parts.harness.engine().ports().clock.sleep(PAUSE).await;
             }
             let refusal = match self.change(call).await {
                 Ok(change) => match self.commit(call, change).await {
@@ -253,7 +228,7 @@ impl Api {
         if journal.is_empty() && invocation.is_none() {
             return Ok(Some(answered(status, body)));
         }
-        let ports = self.0.harness.engine().ports();
+        let ports = self.parts.harness.engine().ports();
         let id = ports.ids.fresh();
         let now = call.now;
         let accepted = journal.accepts.iter().map(|paused| paused.invocation_id.clone());
@@ -281,7 +256,7 @@ impl Api {
             ) => return Ok(None),
         }
         for invocation_id in called {
-            if let Err(error) = self.0.harness.call_for_work(&invocation_id).await {
+            if let Err(error) = self.parts.harness.call_for_work(&invocation_id).await {
                 tracing::warn!(
                     %error, %invocation_id,
                     "no worker could be called for the new work; the next sweep calls one"
@@ -289,46 +264,19 @@ impl Api {
             }
         }
         if let Some(subscription) = ended
-            && let Err(error) = self.0.timers.cancel(&subscription).await
+            && let Err(error) = self.parts.timers.cancel(&subscription).await
         {
             tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
         }
         if let Some(paused) = canceled {
-            self.0.harness.withdraw(&paused).await;
+            self.parts.harness.withdraw(&paused).await;
         }
         Ok(Some(answered(status, body)))
     }
 
-    /// The `R` called `id`, if there is one.
-    pub(crate) async fn find<R: Resource>(
-        &self,
-        id: &R::Id,
-        now: Timestamp,
-    ) -> Result<Option<Stored<R>>, ProtocolError> {
-        Stored::load(self.records(), id, now).await.map_err(store)
-    }
-
-    /// The `R` called `id`, as far as the caller may know.
-    ///
-    /// # Errors
-    /// `resource_not_found`, also for what belongs to others.
-    pub(crate) async fn see<R: Resource>(&self, call: &Call, id: &R::Id) -> Result<Stored<R>, ProtocolError> {
-        use dormouse_protocol::envelope::Named;
-        let found = self.find::<R>(id, call.now).await?.filter(|found| found.is_seen_by(&call.actor));
-        found.ok_or_else(|| ProtocolError::not_found(R::Id::OBJECT))
-    }
-
-    /// The `R` that the id at `place` in the path names.
-    ///
-    /// # Errors
-    /// As [`see`](Self::see).
-    pub(crate) async fn named<R: Resource>(&self, call: &Call, place: &str) -> Result<Stored<R>, ProtocolError> {
-        self.see(call, &R::Id::from(call.params.get(place).to_owned())).await
-    }
-
     /// A new id.
     pub(crate) fn fresh<I: Identifier>(&self, now: Timestamp) -> I {
-        crate::ids::fresh(&*self.0.harness.engine().ports().ids, now)
+        crate::ids::fresh(&*self.parts.harness.engine().ports().ids, now)
     }
 }
 

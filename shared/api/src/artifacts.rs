@@ -24,11 +24,13 @@ use crate::api::{Api, Change, by, found};
 use crate::change::{SessionChange, object};
 use crate::deletion::place_write;
 use crate::documents::{self, ContentLocation, Resource, Stored};
+use crate::lists::Lists;
 use crate::page::{Narrowed, PageSource};
+use crate::reads::Reads;
 use crate::refusal::store;
 use crate::{Call, CallAnswer, feed, ids};
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
         let parent = task_id.as_ref().map(TaskId::as_str).or(session_id.as_ref().map(SessionId::as_str));
@@ -48,7 +50,7 @@ impl Api {
                     return Ok(Stored::<Artifact>::seen(document, &call.actor).map(|one| one.kept.resource));
                 }
                 match Stored::<Task>::seen(document, &call.actor) {
-                    Some(task) => Ok(self.final_state_of(&task, call).await?.map(|one| one.kept.resource)),
+                    Some(task) => Ok(self.reads.final_state_of(&task, call).await?.map(|one| one.kept.resource)),
                     None => Ok(None),
                 }
             }
@@ -57,7 +59,9 @@ impl Api {
         let all = |documents: Vec<Document>| try_join_all(documents.into_iter().map(artifact)).boxed();
         self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowed), tasks], all).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_artifact(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.artifact(call).await?.kept.resource.shown())
     }
@@ -94,24 +98,26 @@ impl Api {
             Stored::new(&task.kept.tenant, task.kept.workspace.clone(), artifact, content)
         }))
     }
+}
 
+impl Api {
     /// Registers an artifact in what it belongs to: a task names its session, a session its workspace.
     pub(crate) async fn register_artifact(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: RegisterArtifactRequest = call.body.clone().decode()?;
         let mut session_id = request.session_id;
         let mut workspace_id = request.workspace_id;
         if let Some(task) = &request.task_id {
-            let of = self.see::<Task>(call, task).await?.kept.resource.session_id;
+            let of = self.reads.see::<Task>(call, task).await?.kept.resource.session_id;
             session_id = Some(agreed("session_id", session_id, of)?);
         }
         let session = match &session_id {
-            Some(session) => Some(self.see::<Session>(call, session).await?),
+            Some(session) => Some(self.reads.see::<Session>(call, session).await?),
             None => None,
         };
         if let Some(session) = &session {
             workspace_id = Some(agreed("workspace_id", workspace_id, session.kept.resource.workspace_id.clone())?);
         } else if let Some(workspace) = &workspace_id {
-            self.see::<Workspace>(call, workspace).await?;
+            self.reads.see::<Workspace>(call, workspace).await?;
         } else if call.actor.workspaces.is_some() {
             return Err(ProtocolError::invalid("workspace_id", "the key is bound to workspaces; name one of them"));
         }
@@ -149,7 +155,7 @@ impl Api {
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
     /// named any, so that no client is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Stored { kept, .. } = self.artifact(call).await?;
+        let Stored { kept, .. } = self.reads.artifact(call).await?;
         if kept.resource.visibility != PartVisibility::Public {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, "the content of the artifact is not public"));
         }

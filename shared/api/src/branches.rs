@@ -8,31 +8,37 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use crate::api::{Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::Narrowed;
+use crate::reads::Reads;
 use crate::refusal::conflict;
 use crate::{Call, CallAnswer};
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_branches(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let session = self.named::<Session>(call, "session_id").await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         self.page::<Branch>(call, Narrowed::Parent(session.kept.resource.envelope.id.as_str()), |_| true).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_branch(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Branch>(call, "branch_id").await?.kept.resource)
     }
+}
 
+impl Api {
     pub(crate) async fn create_branch(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateBranchRequest = call.body.clone().decode()?;
-        let session = self.named::<Session>(call, "session_id").await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         if !session.kept.resource.state.is_open() {
             return Err(conflict("the session is closed"));
         }
         if let Some(parent) = &request.parent_branch_id {
-            self.see::<Branch>(call, parent).await?;
+            self.reads.see::<Branch>(call, parent).await?;
         }
         if let Some(task) = &request.task_id {
-            self.see::<Task>(call, task).await?;
+            self.reads.see::<Task>(call, task).await?;
         }
         let id: BranchId = self.fresh(call.now);
         let workspace_id = session.kept.resource.workspace_id.clone();

@@ -32,7 +32,9 @@ use crate::api::{ATTEMPTS, Api, Change, found};
 use crate::change::object;
 use crate::deletion::place_write;
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::Narrowed;
+use crate::reads::Reads;
 use crate::refusal::{busy, conflict, internal, store};
 use crate::signature::{SignatureScheme, SignedBody};
 use crate::{Actor, Call, CallAnswer};
@@ -132,13 +134,15 @@ pub(crate) struct ConnectorIndex {
     kept_hours: u32,
 }
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_connectors(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, .. } = Filters::read(&call.query);
         let wanted = |connector: &Connector| workspace_id.as_ref().is_none_or(|id| connector.workspace_id == *id);
         self.page::<Connector>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }
+}
 
+impl Reads {
     /// The connector, with the number of deliveries that were not believed.
     pub(crate) async fn get_connector(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let mut connector = self.named::<Connector>(call, "connector_id").await?.kept.resource;
@@ -147,11 +151,13 @@ impl Api {
         connector.webhook.insert("refused_deliveries".to_owned(), refused.into());
         found(&connector)
     }
+}
 
+impl Api {
     pub(crate) async fn create_connector(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateConnectorRequest = call.body.clone().decode()?;
-        self.check_place(call, Some(&request.workspace_id)).await?;
-        let session = self.see::<Session>(call, &request.target_session_id).await?;
+        self.reads.check_place(call, Some(&request.workspace_id)).await?;
+        let session = self.reads.see::<Session>(call, &request.target_session_id).await?;
         if session.kept.resource.workspace_id != request.workspace_id {
             return Err(ProtocolError::invalid("target_session_id", "the session is in another workspace"));
         }
@@ -196,7 +202,7 @@ impl Api {
 
     pub(crate) async fn update_connector(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateConnectorRequest = call.body.clone().decode()?;
-        let mut stored = self.named::<Connector>(call, "connector_id").await?;
+        let mut stored = self.reads.named::<Connector>(call, "connector_id").await?;
         if let Some(auth) = &request.auth {
             let proof = self.proof(call, auth, &stored.kept.resource.workspace_id).await?;
             stored.kept.resource.auth = shown(&proof)?;
@@ -219,7 +225,7 @@ impl Api {
         if !(1..=3).contains(&proof.secrets.len()) || !proof.secrets.iter().all(is_name) {
             return Err(ProtocolError::invalid("auth.secrets", "expected the names of 1 to 3 secrets of the vault"));
         }
-        let vault = self.see::<Vault>(call, &proof.vault_id).await?;
+        let vault = self.reads.see::<Vault>(call, &proof.vault_id).await?;
         if vault.kept.workspace.as_ref().is_some_and(|of| of != workspace) {
             return Err(ProtocolError::not_found("vault"));
         }
@@ -237,7 +243,8 @@ impl Api {
             return Err(ProtocolError::too_large(MOST_BYTES));
         }
         let not_found = || ProtocolError::not_found("connector");
-        let stored = self.find::<Connector>(&connector_id, now).await?.filter(|found| found.kept.deleted.is_none());
+        let stored =
+            self.reads.find::<Connector>(&connector_id, now).await?.filter(|found| found.kept.deleted.is_none());
         let stored = stored.ok_or_else(not_found)?;
         let index = &stored.kept.own;
         let (Some(proof), Some(mapping)) = (&index.proof, &index.mapping) else { return Err(not_found()) };
@@ -270,7 +277,7 @@ impl Api {
             return Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "ignored" })));
         }
         let seen = seen_write(&connector_id, &id, index.kept_hours, now)?;
-        if self.records().document(&seen.key, now).await.map_err(store)?.is_some() {
+        if self.reads.records().document(&seen.key, now).await.map_err(store)?.is_some() {
             return Ok(deduped(&id));
         }
         if let Mapping::Model { job } = mapping {
@@ -294,7 +301,7 @@ impl Api {
             if let Some(answer) = self.commit(call, change).await? {
                 return Ok(answer);
             }
-            if self.records().document(&seen.key, call.now).await.map_err(store)?.is_some() {
+            if self.reads.records().document(&seen.key, call.now).await.map_err(store)?.is_some() {
                 return Ok(deduped(id));
             }
         }
@@ -342,7 +349,7 @@ impl Api {
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the connector cannot check deliveries now")
                 .retry_after(60)
         };
-        let vault = self.find::<Vault>(&proof.vault_id, now).await?;
+        let vault = self.reads.find::<Vault>(&proof.vault_id, now).await?;
         let is_there =
             |vault: &Stored<Vault>| vault.kept.tenant == connector.kept.tenant && vault.kept.deleted.is_none();
         let vault = vault.filter(is_there);

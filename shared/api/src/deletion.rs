@@ -114,7 +114,7 @@ impl Api {
         let id = WorkspaceId::from(call.params.get("workspace_id"));
         let one = unkeyed(call);
         for _ in 0..ATTEMPTS {
-            let workspace = self.find::<Workspace>(&id, call.now).await?;
+            let workspace = self.reads.find::<Workspace>(&id, call.now).await?;
             let workspace = workspace.filter(|workspace| workspace.kept.tenant == call.actor.tenant);
             let mut workspace = workspace.ok_or_else(|| ProtocolError::not_found("workspace"))?;
             if workspace.kept.deleted.is_some() {
@@ -167,7 +167,7 @@ impl Api {
         let one = unkeyed(call);
         let mut attempts = 0..ATTEMPTS;
         let open = loop {
-            let Some(session) = self.find::<Session>(id, call.now).await? else { return Ok(()) };
+            let Some(session) = self.reads.find::<Session>(id, call.now).await? else { return Ok(()) };
             if session.kept.deleted.is_some() {
                 break session.kept.own.open;
             }
@@ -234,7 +234,7 @@ impl Api {
         let source = PageSource::list::<R>(&call.actor.tenant, Narrowed::to(None, Some(workspace)));
         let PageSource::List { list, breadth, .. } = source else { return Err(internal(&"a list is a list")) };
         let request = ListRequest { list, breadth, after, limit: MARKED_TOGETHER, newest_first: false, now: call.now };
-        let page = self.records().documents(&request).await.map_err(store)?;
+        let page = self.reads.records().documents(&request).await.map_err(store)?;
         let readable = |document| {
             Stored::<R>::read(document)
                 .inspect_err(|error| {

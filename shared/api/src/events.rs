@@ -12,9 +12,10 @@ use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::api::{Api, found};
+use crate::api::found;
 use crate::feed::FeedReader;
 use crate::page::fitting;
+use crate::reads::Reads;
 use crate::refusal::store;
 use crate::transcript::{event_of, readable};
 use crate::{Actor, Call, CallAnswer};
@@ -25,7 +26,7 @@ const LOOKED_AT: usize = 2_000;
 /// Number of entries that are read at once where most may not be wanted.
 const PAGE: usize = 200;
 
-impl Api {
+impl Reads {
     pub(crate) async fn list_session_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
         self.range(call, session.kept.resource.envelope.id.as_str(), 0, |_| true).await
@@ -112,7 +113,7 @@ impl Api {
             return Err(expired());
         }
         let records = self.records();
-        let clock = &self.parts().harness.engine().ports().clock;
+        let clock = &self.clock;
         let asked_at = clock.now();
         let opened = FeedReader::open(records, &call.actor, query.after.as_ref()).await.map_err(store)?;
         let mut reader = opened.ok_or_else(expired)?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
+use crate::reads::Reads;
 use crate::refusal::{conflict, internal, store};
 use crate::{Call, CallAnswer};
 
@@ -144,7 +145,7 @@ pub(crate) fn first_files(
     Ok(writes)
 }
 
-impl Api {
+impl Reads {
     pub(crate) async fn read_file(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
         let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
@@ -167,66 +168,6 @@ impl Api {
             return Err(ProtocolError::not_found("file"));
         }
         found(&WorkspaceFileListing { object: Object::new(), workspace_id: workspace, path: path.0, entries })
-    }
-
-    pub(crate) async fn write_file(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let request: WriteWorkspaceFileRequest = call.body.clone().decode()?;
-        let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
-        let path = request.path.as_deref().or_else(|| call.query.get("path")).unwrap_or_default();
-        let path = FilePath::read(path)?;
-        if path.is_root() {
-            return Err(ProtocolError::invalid("path", "name the file to write"));
-        }
-        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
-        let key = files.key(&path);
-        let before = self.records().document(&key, call.now).await.map_err(store)?;
-        if before.is_none() {
-            self.check_no_folder(call, &files, &path).await?;
-        }
-        let bytes = request.content.len() as u64;
-        let expect = before.map_or(0, |file| file.version);
-        let write = files.write(call, &path, (request.content, request.metadata))?;
-        let mut writes = vec![DocumentWrite { expect, ..write }];
-        if expect == 0 {
-            for folder in path.folders() {
-                let key = files.key(&folder);
-                if self.records().document(&key, call.now).await.map_err(store)?.is_some() {
-                    return Err(conflict("a part of the path is a file"));
-                }
-                // Nor may it become one at the same time.
-                writes.push(DocumentWrite::remove(key, 0));
-            }
-        }
-        let file = WorkspaceFile {
-            object: Object::new(),
-            workspace_id: workspace.clone(),
-            path: path.0,
-            encoding: FileEncoding::Utf8,
-            content: None,
-            bytes: Some(bytes),
-        };
-        Change::new(Journal::new(writes, Vec::new()), 200, &file)
-    }
-
-    /// Removes a file; the folders that it was alone in are not there any more either.
-    pub(crate) async fn delete_file(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let workspace = self.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
-        let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
-        if path.is_root() {
-            return Err(ProtocolError::invalid("path", "name the file to remove"));
-        }
-        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
-        let key = files.key(&path);
-        match self.records().document(&key, call.now).await.map_err(store)? {
-            Some(file) => {
-                let removal = DocumentWrite::remove(key, file.version);
-                Change::new(Journal::new(vec![removal], Vec::new()), NO_CONTENT, &Value::Null)
-            }
-            None => {
-                self.check_no_folder(call, &files, &path).await?;
-                Err(ProtocolError::not_found("file"))
-            }
-        }
     }
 
     async fn check_no_folder(
@@ -297,6 +238,68 @@ impl Api {
                 return Ok(page.items);
             }
             after = page.next;
+        }
+    }
+}
+
+impl Api {
+    pub(crate) async fn write_file(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: WriteWorkspaceFileRequest = call.body.clone().decode()?;
+        let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        let path = request.path.as_deref().or_else(|| call.query.get("path")).unwrap_or_default();
+        let path = FilePath::read(path)?;
+        if path.is_root() {
+            return Err(ProtocolError::invalid("path", "name the file to write"));
+        }
+        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
+        let key = files.key(&path);
+        let before = self.reads.records().document(&key, call.now).await.map_err(store)?;
+        if before.is_none() {
+            self.reads.check_no_folder(call, &files, &path).await?;
+        }
+        let bytes = request.content.len() as u64;
+        let expect = before.map_or(0, |file| file.version);
+        let write = files.write(call, &path, (request.content, request.metadata))?;
+        let mut writes = vec![DocumentWrite { expect, ..write }];
+        if expect == 0 {
+            for folder in path.folders() {
+                let key = files.key(&folder);
+                if self.reads.records().document(&key, call.now).await.map_err(store)?.is_some() {
+                    return Err(conflict("a part of the path is a file"));
+                }
+                // Nor may it become one at the same time.
+                writes.push(DocumentWrite::remove(key, 0));
+            }
+        }
+        let file = WorkspaceFile {
+            object: Object::new(),
+            workspace_id: workspace.clone(),
+            path: path.0,
+            encoding: FileEncoding::Utf8,
+            content: None,
+            bytes: Some(bytes),
+        };
+        Change::new(Journal::new(writes, Vec::new()), 200, &file)
+    }
+
+    /// Removes a file; the folders that it was alone in are not there any more either.
+    pub(crate) async fn delete_file(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
+        if path.is_root() {
+            return Err(ProtocolError::invalid("path", "name the file to remove"));
+        }
+        let files = FilesOfWorkspace { tenant: &call.actor.tenant, workspace: &workspace };
+        let key = files.key(&path);
+        match self.reads.records().document(&key, call.now).await.map_err(store)? {
+            Some(file) => {
+                let removal = DocumentWrite::remove(key, file.version);
+                Change::new(Journal::new(vec![removal], Vec::new()), NO_CONTENT, &Value::Null)
+            }
+            None => {
+                self.reads.check_no_folder(call, &files, &path).await?;
+                Err(ProtocolError::not_found("file"))
+            }
         }
     }
 }

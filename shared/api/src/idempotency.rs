@@ -44,7 +44,9 @@ impl Api {
     /// `idempotency_key_reused` when that one had another body.
     pub(crate) async fn repeated(&self, call: &Call) -> Result<Option<CallAnswer>, ProtocolError> {
         let Some(key) = self.key_of(call).await? else { return Ok(None) };
-        let Some(document) = self.records().document(&key, call.now).await.map_err(store)? else { return Ok(None) };
+        let Some(document) = self.reads.records().document(&key, call.now).await.map_err(store)? else {
+            return Ok(None);
+        };
         let field = |name: &str| document.body.get(name).cloned().unwrap_or_default();
         if field("hash") != hash_of(call) {
             return Err(ProtocolError::idempotency_key_reused());
@@ -85,7 +87,7 @@ impl Api {
     }
 
     async fn workspace_of_session(&self, call: &Call, session: &SessionId) -> Result<String, ProtocolError> {
-        let found = self.find::<Session>(session, call.now).await?.filter(|found| found.is_seen_by(&call.actor));
+        let found = self.reads.find::<Session>(session, call.now).await?.filter(|found| found.is_seen_by(&call.actor));
         Ok(found.map(|found| found.kept.resource.workspace_id.to_string()).unwrap_or_default())
     }
 }

@@ -23,7 +23,9 @@ use serde_json::{Value, json};
 use crate::api::{Api, Change, found};
 use crate::deletion::{Tombstone, place_write};
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::{Narrowed, PageSource};
+use crate::reads::Reads;
 use crate::{Call, CallAnswer};
 
 /// Bookkeeping of the server about a memory.
@@ -34,7 +36,7 @@ pub(crate) struct MemoryIndex {
     pub(crate) tombstone: Option<Tombstone>,
 }
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_memories(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
         let is_in = |memory: &Stored<Memory>| match &workspace_id {
@@ -50,12 +52,44 @@ impl Api {
         let narrowed = Narrowed::to(session_id.as_ref().map(SessionId::as_str), workspace_id.as_ref());
         self.page_of(call, &[PageSource::list::<Memory>(&call.actor.tenant, narrowed)], all).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_memory(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = MemoryId::from(call.params.get("memory_id"));
         found(&self.remembered(call, &id).await?.kept.resource)
     }
 
+    /// The memory `id`, unless it was deleted.
+    ///
+    /// # Errors
+    /// `resource_not_found`, also for what belongs to others.
+    pub(crate) async fn remembered(&self, call: &Call, id: &MemoryId) -> Result<Stored<Memory>, ProtocolError> {
+        let memory = self.see::<Memory>(call, id).await?;
+        match memory.kept.own.tombstone {
+            None => Ok(memory),
+            Some(_) => Err(ProtocolError::not_found("memory")),
+        }
+    }
+
+    /// Checks that the caller may write to `workspace`, or to the whole tenant without one.
+    ///
+    /// # Errors
+    /// `resource_not_found` for a workspace that the caller does not see; `permission_denied` for the tenant where the
+    /// key is bound to workspaces.
+    pub(crate) async fn check_place(&self, call: &Call, workspace: Option<&WorkspaceId>) -> Result<(), ProtocolError> {
+        match workspace {
+            Some(workspace) => self.see::<Workspace>(call, workspace).await.map(|_| ()),
+            None if call.actor.workspaces.is_some() => {
+                let message = "the key is bound to workspaces and cannot write for the whole tenant; name a workspace";
+                Err(ProtocolError::new(ErrorCode::PermissionDenied, message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Api {
     pub(crate) async fn create_memory(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateMemoryRequest = call.body.clone().decode()?;
         let workspace = self.owner_of(call, &request).await?;
@@ -82,7 +116,7 @@ impl Api {
     }
 
     pub(crate) async fn delete_memory(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let mut memory = self.remembered(call, &MemoryId::from(call.params.get("memory_id"))).await?;
+        let mut memory = self.reads.remembered(call, &MemoryId::from(call.params.get("memory_id"))).await?;
         memory.kept.own.tombstone = Some(Tombstone::of(call));
         let resource = &mut memory.kept.resource;
         resource.content = MemoryContent::Text(String::new());
@@ -91,56 +125,28 @@ impl Api {
         Change::new(Journal::new(vec![memory.write()?], Vec::new()), 204, &Value::Null)
     }
 
-    /// The memory `id`, unless it was deleted.
-    ///
-    /// # Errors
-    /// `resource_not_found`, also for what belongs to others.
-    pub(crate) async fn remembered(&self, call: &Call, id: &MemoryId) -> Result<Stored<Memory>, ProtocolError> {
-        let memory = self.see::<Memory>(call, id).await?;
-        match memory.kept.own.tombstone {
-            None => Ok(memory),
-            Some(_) => Err(ProtocolError::not_found("memory")),
-        }
-    }
-
     /// The workspace that the owner of a new memory is in, if it is in one.
     async fn owner_of(&self, call: &Call, request: &CreateMemoryRequest) -> Result<Option<WorkspaceId>, ProtocolError> {
         let owner = request.owner_id.as_str();
         match request.scope {
             MemoryScope::Session => {
-                let session = self.see::<Session>(call, &SessionId::from(owner)).await?;
+                let session = self.reads.see::<Session>(call, &SessionId::from(owner)).await?;
                 Ok(Some(session.kept.resource.workspace_id))
             }
             MemoryScope::Workspace => {
-                let workspace = self.see::<Workspace>(call, &WorkspaceId::from(owner)).await?;
+                let workspace = self.reads.see::<Workspace>(call, &WorkspaceId::from(owner)).await?;
                 Ok(Some(workspace.kept.resource.envelope.id))
             }
             MemoryScope::Persona => {
-                self.check_place(call, None).await?;
+                self.reads.check_place(call, None).await?;
                 self.chosen_persona(call, Some(&PersonaId::from(owner))).await?;
                 Ok(None)
             }
             MemoryScope::Tenant if owner == call.actor.tenant => {
-                self.check_place(call, None).await?;
+                self.reads.check_place(call, None).await?;
                 Ok(None)
             }
             MemoryScope::Tenant => Err(ProtocolError::not_found("tenant")),
-        }
-    }
-
-    /// Checks that the caller may write to `workspace`, or to the whole tenant without one.
-    ///
-    /// # Errors
-    /// `resource_not_found` for a workspace that the caller does not see; `permission_denied` for the tenant where the
-    /// key is bound to workspaces.
-    pub(crate) async fn check_place(&self, call: &Call, workspace: Option<&WorkspaceId>) -> Result<(), ProtocolError> {
-        match workspace {
-            Some(workspace) => self.see::<Workspace>(call, workspace).await.map(|_| ()),
-            None if call.actor.workspaces.is_some() => {
-                let message = "the key is bound to workspaces and cannot write for the whole tenant; name a workspace";
-                Err(ProtocolError::new(ErrorCode::PermissionDenied, message))
-            }
-            None => Ok(()),
         }
     }
 }

@@ -10,7 +10,9 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::{Stored, TaskStanding};
+use crate::lists::Lists;
 use crate::page::{fitting, scope};
+use crate::reads::Reads;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
 use crate::{Call, CallAnswer};
@@ -18,10 +20,10 @@ use crate::{Call, CallAnswer};
 /// Number of events that are looked at for one page of messages.
 const LOOKED_AT: usize = 2_000;
 
-impl Api {
+impl Lists {
     /// The transcript, the oldest message first.
     pub(crate) async fn list_messages(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let session = self.named::<Session>(call, "session_id").await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, session.kept.resource.envelope.id.as_str());
         let position = self.position(call, &scope, query.cursor.as_deref())?;
@@ -31,7 +33,7 @@ impl Api {
         };
         let transcript = &session.kept.own.transcript;
         let bounds = (query.limit + 1, LOOKED_AT);
-        let mut reading = transcript::read(self.records(), transcript, after.as_ref(), bounds).await?;
+        let mut reading = transcript::read(self.reads.records(), transcript, after.as_ref(), bounds).await?;
         let fitting = fitting(reading.messages.iter().map(|(_, message)| message), query.limit)?;
         if reading.messages.len() > fitting {
             reading.messages.truncate(fitting);
@@ -41,7 +43,9 @@ impl Api {
         let next = reading.upto.map(seal).transpose()?;
         found(&List::page(reading.messages.into_iter().map(|(_, message)| message).collect::<Vec<_>>(), next))
     }
+}
 
+impl Reads {
     /// The message of the event that its id leads to.
     pub(crate) async fn get_message(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = MessageId::from(call.params.get("message_id"));
@@ -55,12 +59,14 @@ impl Api {
         let message = transcript::message_of(&transcript::event_of(entry.entry)?);
         found(&message.filter(|message| message.envelope.id == id).ok_or_else(not_found)?)
     }
+}
 
+impl Api {
     /// Appends to the transcript. Where exactly one task waits and the user's message holds what it waits for, that is
     /// its answer.
     pub(crate) async fn append_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: AppendMessageRequest = call.body.clone().decode()?;
-        let session = self.named::<Session>(call, "session_id").await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         if !session.kept.resource.state.is_open() {
             return Err(conflict("the session is closed"));
         }
@@ -85,7 +91,7 @@ impl Api {
         let mut open = session.kept.own.open.iter();
         match (open.next(), open.next(), message.role) {
             (Some((id, task)), None, Role::User) if task.standing() == TaskStanding::Waits => {
-                let task = self.find::<Task>(id, call.now).await?;
+                let task = self.reads.find::<Task>(id, call.now).await?;
                 Ok(task.filter(|task| !task.kept.resource.status.is_terminal()).and_then(|task| task.known_to(session)))
             }
             _ => Ok(None),

@@ -8,12 +8,14 @@ use dormouse_protocol::resource::{Outcome, Task};
 use futures::FutureExt;
 use futures::future::try_join_all;
 
-use crate::api::{Api, found};
+use crate::api::found;
 use crate::documents::{self, Stored};
+use crate::lists::Lists;
 use crate::page::{Narrowed, PageSource};
+use crate::reads::Reads;
 use crate::{Call, CallAnswer, ids};
 
-impl Api {
+impl Lists {
     /// The outcomes of the tasks that have ended, or of one.
     pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let source = match call.query.get("task_id") {
@@ -21,13 +23,15 @@ impl Api {
             None => PageSource::list::<Task>(&call.actor.tenant, Narrowed::Nothing),
         };
         let outcome = async |document| match Stored::<Task>::seen(document, &call.actor) {
-            Some(task) => self.outcome_of(&task, call).await,
+            Some(task) => self.reads.outcome_of(&task, call).await,
             None => Ok(None),
         };
         let all = |documents: Vec<Document>| try_join_all(documents.into_iter().map(outcome)).boxed();
         self.page_of(call, &[source], all).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_outcome(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = OutcomeId::from(call.params.get("outcome_id").to_owned());
         let task = self.find::<Task>(&ids::of(&id), call.now).await?.filter(|task| task.is_seen_by(&call.actor));

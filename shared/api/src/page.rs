@@ -15,8 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::{Api, found};
+use crate::api::found;
 use crate::documents::{self, Resource, Stored};
+use crate::lists::Lists;
 use crate::refusal::{internal, store};
 use crate::{Call, CallAnswer, ids};
 
@@ -92,7 +93,7 @@ struct Merged {
     next: Option<String>,
 }
 
-impl Api {
+impl Lists {
     /// The page that `call` asks for of the `R`s in what the list is narrowed to; `wanted` leaves out more.
     ///
     /// # Errors
@@ -224,12 +225,12 @@ impl Api {
                     let list = list.clone();
                     let breadth = breadth.clone();
                     let request = ListRequest { list, breadth, after, limit, newest_first: true, now: call.now };
-                    let page = self.records().documents(&request).await.map_err(store)?;
+                    let page = self.reads.records().documents(&request).await.map_err(store)?;
                     documents.extend(page.items);
                     upto = upto.max(page.next.map(|next| ids::own(&next).to_owned()));
                 }
                 PageSource::One(key) => {
-                    let one = self.records().document(key, call.now).await.map_err(store)?;
+                    let one = self.reads.records().document(key, call.now).await.map_err(store)?;
                     documents
                         .extend(one.filter(|one| after.is_none_or(|after| ids::own(&one.key.id) < ids::own(after))));
                 }
@@ -250,11 +251,13 @@ impl Api {
             return Ok(true);
         }
         let sees_session = match &session_id {
-            Some(id) => self.find::<Session>(id, call.now).await?.is_some_and(|session| session.is_seen_by(actor)),
+            Some(id) => {
+                self.reads.find::<Session>(id, call.now).await?.is_some_and(|session| session.is_seen_by(actor))
+            }
             None => true,
         };
         let sees_task = match &task_id {
-            Some(id) => self.find::<Task>(id, call.now).await?.is_some_and(|task| task.is_seen_by(actor)),
+            Some(id) => self.reads.find::<Task>(id, call.now).await?.is_some_and(|task| task.is_seen_by(actor)),
             None => true,
         };
         Ok(actor.reaches(workspace_id.as_ref()) && sees_session && sees_task)
@@ -267,13 +270,13 @@ impl Api {
         scope: &str,
         cursor: Option<&str>,
     ) -> Result<Vec<String>, ProtocolError> {
-        cursor.map_or(Ok(Vec::new()), |cursor| self.parts().cursors.open(scope, cursor, call.now))
+        cursor.map_or(Ok(Vec::new()), |cursor| self.cursors.open(scope, cursor, call.now))
     }
 
     /// The cursor behind `position`.
     pub(crate) fn cursor(&self, call: &Call, scope: &str, position: &[String]) -> Result<String, ProtocolError> {
         let expires: Timestamp = call.now.checked_add(GOOD_FOR).map_err(|error| internal(&error))?;
-        Ok(self.parts().cursors.seal(scope, position, expires))
+        Ok(self.cursors.seal(scope, position, expires))
     }
 }
 

@@ -36,7 +36,7 @@ impl Api {
         let Filters { session_id, task_id, .. } = Filters::read(&call.query);
         let of_path = Some(call.params.get("task_id")).filter(|id| !id.is_empty()).map(TaskId::from);
         if let Some(task) = &of_path {
-            self.see::<Task>(call, task).await?;
+            self.reads.see::<Task>(call, task).await?;
         }
         let task_id = of_path.or(task_id);
         let tenant = &call.actor.tenant;
@@ -58,7 +58,7 @@ impl Api {
             }
             .boxed()
         };
-        self.page_of(call, &sources, pick).await
+        self.lists.page_of(call, &sources, pick).await
     }
 
     /// What each of `documents`, answered requests or tasks, is or asks for.
@@ -80,7 +80,7 @@ impl Api {
             }
         }
         let (places, tasks): (Vec<usize>, Vec<_>) = tasks.into_iter().unzip();
-        for (place, task) in places.into_iter().zip(self.present(tasks, call).await?) {
+        for (place, task) in places.into_iter().zip(self.reads.present(tasks, call).await?) {
             if let (Some(slot), Some(request)) = (requests.get_mut(place), self.pending_request(&task).await?) {
                 *slot = Some(request);
             }
@@ -110,9 +110,9 @@ impl Api {
         let id = PermissionRequestId::from(call.params.get("request_id"));
         let not_found = || ProtocolError::not_found(PermissionRequestId::OBJECT);
         let own = ids::own(id.as_str()).rsplit_once('.').map(|(task, _)| task).ok_or_else(not_found)?;
-        let task = self.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
+        let task = self.reads.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
         let task = task.map_err(|error| if error.status() == 404 { not_found() } else { error })?;
-        let session = self.session_of(&task, call).await?;
+        let session = self.reads.session_of(&task, call).await?;
         let gone = || conflict("the request has been answered, or its time is over");
         let pending = match task.known_to(&session) {
             Some(task) => self.pending_request(&task).await?.map(|request| (task, request)),
@@ -144,7 +144,7 @@ impl Api {
 
     /// True if the request `id` of the task whose id ends in `task` waited once.
     async fn was_asked(&self, call: &Call, task: &str, id: &PermissionRequestId) -> Result<bool, ProtocolError> {
-        if self.find::<PermissionRequest>(id, call.now).await?.is_some() {
+        if self.reads.find::<PermissionRequest>(id, call.now).await?.is_some() {
             return Ok(true);
         }
         let invocation = InvocationId::from(ids::with_word(TaskId::OBJECT, task));

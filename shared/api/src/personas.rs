@@ -151,7 +151,7 @@ impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let specs = self.all_personas().await?;
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
-        let (mut shown, fixed) = self.page_and_fixed::<Persona>(call, &names).await?;
+        let (mut shown, fixed) = self.lists.page_and_fixed::<Persona>(call, &names).await?;
         for spec in specs.get(fixed.range).unwrap_or_default() {
             shown.push(json(&self.persona(spec).await?)?);
         }
@@ -162,13 +162,13 @@ impl Api {
         let id = PersonaId::from(call.params.get("persona_id"));
         match self.all_personas().await?.iter().find(|spec| spec.persona_id() == id) {
             Some(spec) => found(&self.persona(spec).await?),
-            None => found(&self.see::<Persona>(call, &id).await?.kept.resource),
+            None => found(&self.reads.see::<Persona>(call, &id).await?.kept.resource),
         }
     }
 
     /// Makes a persona of a graph of the server.
     pub(crate) async fn create_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
-        self.check_place(call, None).await?;
+        self.reads.check_place(call, None).await?;
         let request: CreatePersonaRequest = call.body.clone().decode()?;
         let specs = self.all_personas().await?;
         let spec = specs.into_iter().find(|spec| spec.graph == request.entry_workflow).ok_or_else(|| {
@@ -199,16 +199,16 @@ impl Api {
     }
 
     pub(crate) async fn update_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
-        self.check_place(call, None).await?;
+        self.reads.check_place(call, None).await?;
         let request: UpdatePersonaRequest = call.body.clone().decode()?;
         let id = PersonaId::from(call.params.get("persona_id"));
         if self.all_personas().await?.iter().any(|spec| spec.persona_id() == id) {
             let message = "the persona is part of the server; make another one of its workflow";
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
-        let mut stored = self.see::<Persona>(call, &id).await?;
+        let mut stored = self.reads.see::<Persona>(call, &id).await?;
         if let Some(Some(quota)) = &request.quota_id {
-            self.see::<Quota>(call, quota).await?;
+            self.reads.see::<Quota>(call, quota).await?;
         }
         let persona = &mut stored.kept.resource;
         persona.description = request.description.unwrap_or_else(|| std::mem::take(&mut persona.description));
@@ -237,7 +237,7 @@ impl Api {
             (Some(spec), _) => Ok(ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None }),
             (None, None) => Err(ProtocolError::not_found("persona")),
             (None, Some(id)) => {
-                let stored = self.see::<Persona>(call, id).await?.kept.resource;
+                let stored = self.reads.see::<Persona>(call, id).await?.kept.resource;
                 let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
                     let message = "the workflow of the persona is not offered any more";
                     ProtocolError::new(ErrorCode::PolicyViolation, message)

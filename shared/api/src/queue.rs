@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::api::{ATTEMPTS as WRITES, Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::{OpenTask, SessionIndex, Stored, TaskStanding};
+use crate::reads::Reads;
 use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_called};
 use crate::refusal::{busy, conflict};
 use crate::{Call, CallAnswer};
@@ -126,7 +127,7 @@ fn waits_for_its_turn(record: &InvocationRecord) -> bool {
     !record.paused.has_begun() && record.paused.metadata.get(QUEUED) == Some(&Value::Bool(true))
 }
 
-impl Api {
+impl Reads {
     pub(crate) async fn get_queue(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
         found(&self.queue_of(call, &session).await?)
@@ -140,11 +141,13 @@ impl Api {
         let session_id = session.kept.resource.envelope.id.clone();
         Ok(SessionQueue { session_id, working: index.working().cloned().collect(), data })
     }
+}
 
+impl Api {
     /// Puts the queue in the order that the request names.
     pub(crate) async fn reorder_queue(&self, call: &Call) -> Result<Change, ProtocolError> {
         let ReorderQueueRequest { task_ids } = call.body.clone().decode()?;
-        let mut session = self.named::<Session>(call, "session_id").await?;
+        let mut session = self.reads.named::<Session>(call, "session_id").await?;
         let queue = session.kept.own.queue.clone();
         let is_same = task_ids.len() == queue.len() && queue.iter().all(|queued| task_ids.contains(queued));
         if !is_same {
@@ -153,7 +156,7 @@ impl Api {
         }
         let mut change = SessionChange::open(session.clone(), by(call), call.now);
         session.kept.own.queue.clone_from(&task_ids);
-        let answer = self.queue_of(call, &session).await?;
+        let answer = self.reads.queue_of(call, &session).await?;
         if queue == task_ids {
             return Change::nothing(200, &answer);
         }
@@ -170,7 +173,7 @@ impl Api {
         if let Some(answer) = self.repeated(call).await? {
             return Ok(answer);
         }
-        let session = self.named::<Session>(call, "session_id").await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         let mut canceled = Vec::new();
         for id in session.kept.own.queue.iter().rev() {
             let is_queued = |session: &Stored<Session>| session.kept.own.queue.contains(id);
@@ -191,8 +194,8 @@ impl Api {
     ) -> Result<Option<Value>, ProtocolError> {
         let one = Call { idempotency_key: None, ..call.clone() };
         for _ in 0..WRITES {
-            let task = self.see::<Task>(call, id).await?;
-            let session = self.session_of(&task, call).await?;
+            let task = self.reads.see::<Task>(call, id).await?;
+            let session = self.reads.session_of(&task, call).await?;
             if !may(&session) {
                 return Ok(None);
             }

@@ -36,7 +36,9 @@ pub(crate) use counting::{KIND as COUNTERS, Verdict, accepted, ended, judged, st
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::Narrowed;
+use crate::reads::Reads;
 use crate::refusal::{internal, store};
 use crate::{Call, CallAnswer};
 use counting::{NAMES, UNLIMITED, at_first, key, period_end};
@@ -55,18 +57,20 @@ pub(crate) struct QuotaIndex {
     pub(crate) period: Option<u64>,
 }
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_quotas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         // The usage is read beside: pages are read whole first.
         ListQuery::read(&call.query)?;
         let answer = self.page::<Quota>(call, Narrowed::Nothing, |_| true).await?;
         let CallAnswer::Json(status, mut page) = answer else { return Ok(answer) };
         let quotas: Vec<Quota> = serde_json::from_value(page["data"].take()).map_err(|error| internal(&error))?;
-        let quotas = try_join_all(quotas.into_iter().map(|quota| self.with_usage(quota))).await?;
+        let quotas = try_join_all(quotas.into_iter().map(|quota| self.reads.with_usage(quota))).await?;
         page["data"] = serde_json::to_value(quotas).map_err(|error| internal(&error))?;
         Ok(CallAnswer::Json(status, page))
     }
+}
 
+impl Reads {
     pub(crate) async fn get_quota(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let quota = self.named::<Quota>(call, "quota_id").await?.kept.resource;
         found(&self.with_usage(quota).await?)
@@ -85,8 +89,26 @@ impl Api {
         Ok(quota)
     }
 
+    /// Quotas that tasks of a session in `workspace` count against.
+    pub(crate) async fn quotas_of(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+    ) -> Result<BTreeSet<QuotaId>, ProtocolError> {
+        let (workspace, of_tenant) =
+            try_join(self.see::<Workspace>(call, workspace), self.quota_of_tenant(call)).await?;
+        let of_tenant = of_tenant.and_then(|document| quota_in(&document));
+        Ok([workspace.kept.resource.quota_id, of_tenant].into_iter().flatten().collect())
+    }
+
+    async fn quota_of_tenant(&self, call: &Call) -> Result<Option<Document>, ProtocolError> {
+        self.records().document(&of_tenant(&call.actor.tenant), call.now).await.map_err(store)
+    }
+}
+
+impl Api {
     pub(crate) async fn create_quota(&self, call: &Call) -> Result<Change, ProtocolError> {
-        self.check_place(call, None).await?;
+        self.reads.check_place(call, None).await?;
         let request: CreateQuotaRequest = call.body.clone().decode()?;
         check_limits(&request.limits)?;
         if request.period_seconds.is_some_and(|seconds| !PERIODS.contains(&seconds)) {
@@ -125,17 +147,17 @@ impl Api {
         let Some(owner) = owner else { return Ok(None) };
         match scope {
             QuotaScope::Persona => {
-                let mut persona = self.see::<Persona>(call, &PersonaId::from(owner.as_str())).await?;
+                let mut persona = self.reads.see::<Persona>(call, &PersonaId::from(owner.as_str())).await?;
                 persona.kept.resource.quota_id = Some(id.clone());
                 persona.write().map(Some)
             }
             QuotaScope::Workspace => {
-                let mut workspace = self.see::<Workspace>(call, &WorkspaceId::from(owner.as_str())).await?;
+                let mut workspace = self.reads.see::<Workspace>(call, &WorkspaceId::from(owner.as_str())).await?;
                 workspace.kept.resource.quota_id = Some(id.clone());
                 workspace.write().map(Some)
             }
             QuotaScope::Tenant if *owner == call.actor.tenant => {
-                let before = self.quota_of_tenant(call).await?.map_or(0, |document| document.version);
+                let before = self.reads.quota_of_tenant(call).await?.map_or(0, |document| document.version);
                 let body = Map::from_iter([("quota_id".to_owned(), id.as_str().into())]);
                 let key = of_tenant(owner);
                 let write =
@@ -149,9 +171,9 @@ impl Api {
 
     /// Changes limits. What was used stays used, and counts against the new ones at once.
     pub(crate) async fn update_quota(&self, call: &Call) -> Result<Change, ProtocolError> {
-        self.check_place(call, None).await?;
+        self.reads.check_place(call, None).await?;
         let request: UpdateQuotaRequest = call.body.clone().decode()?;
-        let mut stored = self.named::<Quota>(call, "quota_id").await?;
+        let mut stored = self.reads.named::<Quota>(call, "quota_id").await?;
         let before = stored.kept.resource.clone();
         let quota = &mut stored.kept.resource;
         if let Some(limits) = request.limits {
@@ -168,7 +190,7 @@ impl Api {
         let change = CounterChange::Add { amounts };
         let counters = vec![CounterWrite { key: key(&quota.envelope.id), change }];
         // What was used is what the counters say by the limits before.
-        let before = self.with_usage(before).await?;
+        let before = self.reads.with_usage(before).await?;
         let mut shown = Quota { usage: before.usage, reset_at: before.reset_at, ..quota.clone() };
         shown.exhaustion_reason = reason_of(&shown);
         let journal = Journal { counters, ..Journal::new(vec![stored.write()?], Vec::new()) };
@@ -181,7 +203,7 @@ impl Api {
     /// `rate_limited`, with the quota and when it may work.
     pub(crate) async fn counters_refused(&self, call: &Call, key: &DocumentKey) -> Result<(), ProtocolError> {
         let ports = self.parts().harness.engine().ports();
-        let judged = judged(self.records(), &*ports.store.commits, (key, call.now), ports.ids.fresh()).await;
+        let judged = judged(self.reads.records(), &*ports.store.commits, (key, call.now), ports.ids.fresh()).await;
         match judged {
             Ok(Verdict::TryAgain) => Ok(()),
             Ok(Verdict::UsedUp { id, limit, seconds }) => Err(refusal(&id, limit, seconds)),
@@ -189,22 +211,6 @@ impl Api {
             Err(CommitError::Store(error)) => Err(store(error)),
             Err(error) => Err(internal(&error)),
         }
-    }
-
-    /// Quotas that tasks of a session in `workspace` count against.
-    pub(crate) async fn quotas_of(
-        &self,
-        call: &Call,
-        workspace: &WorkspaceId,
-    ) -> Result<BTreeSet<QuotaId>, ProtocolError> {
-        let (workspace, of_tenant) =
-            try_join(self.see::<Workspace>(call, workspace), self.quota_of_tenant(call)).await?;
-        let of_tenant = of_tenant.and_then(|document| quota_in(&document));
-        Ok([workspace.kept.resource.quota_id, of_tenant].into_iter().flatten().collect())
-    }
-
-    async fn quota_of_tenant(&self, call: &Call) -> Result<Option<Document>, ProtocolError> {
-        self.records().document(&of_tenant(&call.actor.tenant), call.now).await.map_err(store)
     }
 }
 

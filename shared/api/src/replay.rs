@@ -53,16 +53,16 @@ impl Api {
             return Err(ProtocolError::not_implemented(Operation::ReplayTask));
         }
         let request: ReplayTaskRequest = call.body.clone().decode()?;
-        let task = self.named::<Task>(call, "task_id").await?;
+        let task = self.reads.named::<Task>(call, "task_id").await?;
         if !task.kept.resource.status.is_terminal() {
             return Err(transition("the task has not ended yet: replay it when it has"));
         }
-        let session = self.session_of(&task, call).await?;
+        let session = self.reads.session_of(&task, call).await?;
         if !session.kept.resource.state.is_open() {
             return Err(conflict("the session is closed, and takes no replay"));
         }
         let origin = match &task.kept.own.replay {
-            Some(note) => self.find::<Task>(&note.origin, call.now).await?,
+            Some(note) => self.reads.find::<Task>(&note.origin, call.now).await?,
             None => Some(task.clone()),
         };
         let origin = origin.ok_or_else(|| ProtocolError::not_found("task"))?;

@@ -75,7 +75,7 @@ impl Api {
     pub(crate) async fn list_tools(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let tools = self.tools().await?;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let shown = self.fixed_page(call, "tools", &names)?;
+        let shown = self.lists.fixed_page(call, "tools", &names)?;
         let page = tools.get(shown.range).unwrap_or_default();
         found(&List::page(page.iter().map(ToolInfo::tool).collect(), shown.next))
     }

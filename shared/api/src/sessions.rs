@@ -28,8 +28,10 @@ use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::deletion::place_write;
 use crate::documents::{Segment, SessionIndex, Stored};
+use crate::lists::Lists;
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
+use crate::reads::Reads;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Reading, Spot, clip};
 use crate::{Call, CallAnswer};
@@ -40,7 +42,7 @@ const UPDATED: &str = "vendor.dormouse.session_updated";
 /// The most vaults, memories and skills together that a session is created with.
 const MOST_GIVEN: usize = 20;
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, .. } = Filters::read(&call.query);
         let wanted = |session: &Stored<Session>| {
@@ -49,7 +51,7 @@ impl Api {
         };
         let session = async |document| match Stored::<Session>::seen(document, &call.actor).filter(wanted) {
             Some(session) => {
-                let tip = self.records().tip(session.kept.resource.envelope.id.as_str()).await.map_err(store)?;
+                let tip = self.reads.records().tip(session.kept.resource.envelope.id.as_str()).await.map_err(store)?;
                 Ok(session.with_end(tip).map_err(store)?.map(|session| session.kept.resource))
             }
             None => Ok(None),
@@ -58,14 +60,18 @@ impl Api {
         let narrowed = Narrowed::to(None, workspace_id.as_ref());
         self.page_of(call, &[PageSource::list::<Session>(&call.actor.tenant, narrowed)], all).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_session(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Session>(call, "session_id").await?.kept.resource)
     }
+}
 
+impl Api {
     pub(crate) async fn create_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateSessionRequest = call.body.clone().decode()?;
-        let quotas = self.quotas_of(call, &request.workspace_id).await?;
+        let quotas = self.reads.quotas_of(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
             self.chosen_persona(call, Some(persona)).await?;
         }
@@ -119,7 +125,7 @@ impl Api {
         }
         let is_here = |workspace: Option<&WorkspaceId>| workspace.is_none_or(|id| *id == request.workspace_id);
         for id in &request.vault_ids {
-            let vault = self.see::<Vault>(call, id).await?;
+            let vault = self.reads.see::<Vault>(call, id).await?;
             if !is_here(vault.kept.workspace.as_ref()) {
                 return Err(ProtocolError::not_found("vault"));
             }
@@ -129,7 +135,7 @@ impl Api {
         }
         let mut memories = Vec::new();
         for id in &request.memory_ids {
-            let memory = self.remembered(call, id).await?;
+            let memory = self.reads.remembered(call, id).await?;
             if !is_here(memory.kept.workspace.as_ref()) {
                 return Err(ProtocolError::not_found("memory"));
             }
@@ -140,7 +146,7 @@ impl Api {
 
     pub(crate) async fn update_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateSessionRequest = call.body.clone().decode()?;
-        let mut change = SessionChange::open(self.named(call, "session_id").await?, by(call), call.now);
+        let mut change = SessionChange::open(self.reads.named(call, "session_id").await?, by(call), call.now);
         let changed: Vec<&str> = [("summary", request.summary.is_some()), ("metadata", request.metadata.is_some())]
             .into_iter()
             .filter_map(|(field, is_given)| is_given.then_some(field))
@@ -161,7 +167,7 @@ impl Api {
 
     /// Closing what is closed changes nothing.
     pub(crate) async fn close_session(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let mut change = SessionChange::open(self.named(call, "session_id").await?, by(call), call.now);
+        let mut change = SessionChange::open(self.reads.named(call, "session_id").await?, by(call), call.now);
         if !change.session().state.is_open() {
             return Change::nothing(200, change.session());
         }
@@ -174,9 +180,9 @@ impl Api {
 
     pub(crate) async fn fork_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: ForkSessionRequest = call.body.clone().decode()?;
-        let parent = self.named::<Session>(call, "session_id").await?;
+        let parent = self.reads.named::<Session>(call, "session_id").await?;
         if let Some(branch) = &request.branch_id {
-            self.see::<Branch>(call, branch).await?;
+            self.reads.see::<Branch>(call, branch).await?;
         }
         let (mut transcript, messages) = self.past(&parent, request.at_event_id.as_ref()).await?;
         let id: SessionId = self.fresh(call.now);
@@ -232,13 +238,13 @@ impl Api {
             return Err(unknown());
         }
         let past = clip(&thread.transcript, (of, position)).ok_or_else(unknown)?;
-        let all = transcript::read(self.records(), &past, None, (usize::MAX, usize::MAX)).await?;
+        let all = transcript::read(self.reads.records(), &past, None, (usize::MAX, usize::MAX)).await?;
         Ok((past, all.messages.len() as u64))
     }
 
     pub(crate) async fn truncate_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: TruncateSessionRequest = call.body.clone().decode()?;
-        let stored = self.named::<Session>(call, "session_id").await?;
+        let stored = self.reads.named::<Session>(call, "session_id").await?;
         if !stored.kept.resource.state.is_open() {
             return Err(conflict("the session is closed"));
         }
@@ -290,7 +296,8 @@ impl Api {
             return Ok(Vec::new());
         }
         let transcript = &session.kept.own.transcript;
-        let Reading { messages, .. } = transcript::read(self.records(), transcript, None, (limit, usize::MAX)).await?;
+        let Reading { messages, .. } =
+            transcript::read(self.reads.records(), transcript, None, (limit, usize::MAX)).await?;
         Ok(messages)
     }
 

@@ -37,7 +37,7 @@ impl Api {
     pub(crate) async fn list_skills(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let specs = self.all_personas().await?;
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
-        let shown = self.fixed_page(call, "skills", &names)?;
+        let shown = self.lists.fixed_page(call, "skills", &names)?;
         let mut skills = Vec::new();
         for spec in specs.get(shown.range).unwrap_or_default() {
             skills.push(spec.skill(&*self.graph(spec).await?));

@@ -25,10 +25,12 @@ use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
 use crate::documents::{HEARD_AT_ONCE, Kept, Segment, Stored, TaskIndex, TaskStanding};
 use crate::ending::{TaskEnd, end};
+use crate::lists::Lists;
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
 use crate::personas::ChosenPersona;
 use crate::quotas;
+use crate::reads::Reads;
 use crate::receipts::{ReceiptNotes, Recorded, Tally};
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, PersonaSpec, queue, transcript};
@@ -36,12 +38,12 @@ use crate::{Call, CallAnswer, PersonaSpec, queue, transcript};
 /// Positions of a stream that are so near to each other are read at once.
 const NEAR: u64 = 100;
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_tasks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
         let of_path = Some(call.params.get("session_id")).filter(|id| !id.is_empty()).map(SessionId::from);
         if let Some(session) = &of_path {
-            self.see::<Session>(call, session).await?;
+            self.reads.see::<Session>(call, session).await?;
         }
         let session_id = of_path.or(session_id);
         let narrowed = Narrowed::to(session_id.as_ref().map(AsRef::as_ref), workspace_id.as_ref());
@@ -54,7 +56,7 @@ impl Api {
             let (places, tasks): (Vec<bool>, Vec<_>) = seen.map(|task| (task.is_some(), task)).unzip();
             let tasks = tasks.into_iter().flatten().collect();
             async move {
-                let mut present = self.present(tasks, call).await?.into_iter();
+                let mut present = self.reads.present(tasks, call).await?.into_iter();
                 let at = |is_there: bool| if is_there { present.next() } else { None };
                 Ok(places.into_iter().map(at).map(|task| task.map(|task| task.kept.resource)).collect())
             }
@@ -62,7 +64,9 @@ impl Api {
         };
         self.page_of(call, &[PageSource::list::<Task>(&call.actor.tenant, narrowed)], tasks).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_task(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let task = self.named::<Task>(call, "task_id").await?;
         let task = self.present(vec![task], call).await?.pop();
@@ -96,6 +100,14 @@ impl Api {
         Ok(present)
     }
 
+    /// The session of `task`.
+    pub(crate) async fn session_of(&self, task: &Stored<Task>, call: &Call) -> Result<Stored<Session>, ProtocolError> {
+        let found = self.find::<Session>(&task.kept.resource.session_id, call.now).await?;
+        found.ok_or_else(|| internal(&"a task without a session"))
+    }
+}
+
+impl Api {
     pub(crate) async fn submit(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
@@ -103,10 +115,10 @@ impl Api {
         let ChosenPersona { id: persona_id, spec, quota } = self.chosen_persona(call, persona).await?;
         let graph = self.graph(&spec).await?;
         if let Some(branch) = &request.branch_id {
-            self.see::<Branch>(call, branch).await?;
+            self.reads.see::<Branch>(call, branch).await?;
         }
         if let Some(parent) = &request.parent_task_id {
-            self.see::<Task>(call, parent).await?;
+            self.reads.see::<Task>(call, parent).await?;
         }
         let undelivered = if converses(&graph) { self.undelivered(&session).await? } else { Vec::new() };
         let state = first_state(&graph, &request.input, &undelivered)?;
@@ -173,7 +185,7 @@ impl Api {
             (None, Some(body)) => body.clone(),
             (None, None) => return Err(ProtocolError::invalid("session_id", "missing required field")),
         };
-        let session = self.see::<Session>(call, &id).await?;
+        let session = self.reads.see::<Session>(call, &id).await?;
         if request.workspace_id.as_ref().is_some_and(|given| *given != session.kept.resource.workspace_id) {
             return Err(ProtocolError::invalid("workspace_id", "the session is in another workspace"));
         }
@@ -189,7 +201,7 @@ impl Api {
             Some(0) => thread.transcript.clone(),
             Some(first) => vec![Segment { stream, first, last: None }],
         };
-        let read = transcript::read(self.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
+        let read = transcript::read(self.reads.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
         let is_missed = |position: &u64| thread.undelivered_from.is_some() || thread.undelivered.contains(position);
         let mut messages: Vec<_> = read.messages;
         messages.retain(|((_, position), _)| is_missed(position));
@@ -200,7 +212,7 @@ impl Api {
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.
     pub(crate) async fn cancel(&self, call: &Call) -> Result<Change, ProtocolError> {
         let CancelTaskRequest { reason } = call.body.clone().decode()?;
-        let task = self.named::<Task>(call, "task_id").await?;
+        let task = self.reads.named::<Task>(call, "task_id").await?;
         self.call_off(call, task, reason).await
     }
 
@@ -226,11 +238,11 @@ impl Api {
             record => record.map_err(store)?.map(|record| record.paused),
         };
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
-        let session = self.session_of(&task, call).await?;
+        let session = self.reads.session_of(&task, call).await?;
         // It has ended in the meantime.
         let id_of_task = task.kept.resource.envelope.id.clone();
         let Some(mut task) = task.known_to(&session) else {
-            let task = self.see::<Task>(call, &id_of_task).await?;
+            let task = self.reads.see::<Task>(call, &id_of_task).await?;
             return Box::pin(self.call_off(call, task, reason)).await;
         };
         let tally = self.tally_of(&task).await?;
@@ -262,7 +274,7 @@ impl Api {
         }
         let stream = resource.session_id.as_str();
         let task = &resource.envelope.id;
-        Tally::read(Recorded { records: self.records(), stream, first: own.first, task }).await.map_err(store)
+        Tally::read(Recorded { records: self.reads.records(), stream, first: own.first, task }).await.map_err(store)
     }
 
     /// What receipts of the tasks of `spec` need to know.
@@ -282,12 +294,6 @@ impl Api {
                 Ok(ReceiptNotes { owed, tier: Some(spec.autonomy_tier), ..ReceiptNotes::default() })
             }
         }
-    }
-
-    /// The session of `task`.
-    pub(crate) async fn session_of(&self, task: &Stored<Task>, call: &Call) -> Result<Stored<Session>, ProtocolError> {
-        let found = self.find::<Session>(&task.kept.resource.session_id, call.now).await?;
-        found.ok_or_else(|| internal(&"a task without a session"))
     }
 
     /// The write that accepts `task` in `graph` with its first state, and the metadata of its invocation.

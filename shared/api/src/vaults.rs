@@ -11,28 +11,34 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use crate::api::{Api, Change, found};
 use crate::deletion::place_write;
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::Narrowed;
+use crate::reads::Reads;
 use crate::{Call, CallAnswer};
 
 /// The most capabilities of one vault, and the longest of their names and of that of a provider, in bytes.
 const MOST_CAPABILITIES: usize = 64;
 const LONGEST_WORD: usize = 128;
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_vaults(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, .. } = Filters::read(&call.query);
         let wanted = |vault: &Vault| workspace_id.is_none() || vault.workspace_id == workspace_id;
         self.page::<Vault>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_vault(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Vault>(call, "vault_id").await?.kept.resource)
     }
+}
 
+impl Api {
     pub(crate) async fn create_vault(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateVaultRequest = call.body.clone().decode()?;
         check_words(&request)?;
-        self.check_place(call, request.workspace_id.as_ref()).await?;
+        self.reads.check_place(call, request.workspace_id.as_ref()).await?;
         let id: VaultId = self.fresh(call.now);
         let vault = Vault {
             // A secret that a client puts beside the vault by mistake is not published.

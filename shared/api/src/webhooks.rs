@@ -30,6 +30,7 @@ pub use form::a2a_state;
 use crate::api::{Api, Change, NO_CONTENT, by, json};
 use crate::change::SessionChange;
 use crate::documents::Stored;
+use crate::reads::Reads;
 use crate::refusal::conflict;
 use crate::{Call, CallAnswer};
 
@@ -117,22 +118,24 @@ pub(crate) fn deliveries(session: &Stored<Session>, events: &[Event], now: Times
     wanted.take(MOST_AT_ONCE).map(|(event, id, _)| delivery::accepted((stream, id), event, now)).collect()
 }
 
-impl Api {
+impl Reads {
     pub(crate) async fn list_webhooks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let session = self.known_session(call).await?;
+        let session = self.named::<Session>(call, "session_id").await?;
         let id = &session.kept.resource.envelope.id;
         let all = session.kept.own.webhooks.iter().map(|(webhook, kept)| kept.shown(webhook, id));
         Ok(CallAnswer::Json(200, json(&List::page(all.collect::<Vec<_>>(), None))?))
     }
+}
 
+impl Api {
     pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
         let keys = self.parts().webhooks.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))?;
         let request: CreateWebhookRequest = call.body.clone().decode()?;
         keys.check_url(&request.url)?;
-        let session = self.known_session(call).await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         let session_id = session.kept.resource.envelope.id.clone();
         if let Some(task) = &request.task_id
-            && self.see::<Task>(call, task).await?.kept.resource.session_id != session_id
+            && self.reads.see::<Task>(call, task).await?.kept.resource.session_id != session_id
         {
             return Err(ProtocolError::not_found("task"));
         }
@@ -149,7 +152,7 @@ impl Api {
     }
 
     pub(crate) async fn delete_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let session = self.known_session(call).await?;
+        let session = self.reads.named::<Session>(call, "session_id").await?;
         let id = WebhookId::from(call.params.get("webhook_id"));
         let mut change = SessionChange::open(session, by(call), call.now);
         if change.thread_mut().webhooks.remove(&id).is_none() {
@@ -157,10 +160,6 @@ impl Api {
         }
         told(&mut change, "vendor.dormouse.webhook_deleted", &id);
         Change::new(change.close()?.1, NO_CONTENT, &json!({}))
-    }
-
-    async fn known_session(&self, call: &Call) -> Result<Stored<Session>, ProtocolError> {
-        self.named::<Session>(call, "session_id").await
     }
 }
 

@@ -12,18 +12,24 @@ use serde_json::json;
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
 use crate::files::first_files;
+use crate::lists::Lists;
 use crate::page::Narrowed;
+use crate::reads::Reads;
 use crate::{Call, CallAnswer};
 
-impl Api {
+impl Lists {
     pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         self.page::<Workspace>(call, Narrowed::Nothing, |_| true).await
     }
+}
 
+impl Reads {
     pub(crate) async fn get_workspace(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Workspace>(call, "workspace_id").await?.kept.resource)
     }
+}
 
+impl Api {
     /// Creates a workspace, with the files of a template and of the request in the same commit. What a sandbox would need
     /// is kept in the metadata: there is none here.
     pub(crate) async fn create_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
@@ -81,9 +87,9 @@ impl Api {
 
     pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateWorkspaceRequest = call.body.clone().decode()?;
-        let mut stored = self.named::<Workspace>(call, "workspace_id").await?;
+        let mut stored = self.reads.named::<Workspace>(call, "workspace_id").await?;
         if let Some(Some(quota)) = &request.quota_id {
-            self.see::<Quota>(call, quota).await?;
+            self.reads.see::<Quota>(call, quota).await?;
         }
         let workspace = &mut stored.kept.resource;
         workspace.quota_id = request.quota_id.unwrap_or_else(|| workspace.quota_id.take());

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
@@ -121,18 +122,10 @@ impl AwsAccess {
     /// longer than everything else that happens before the first answer. Where another server may answer, at another
     /// `https` endpoint or in the partition of China, they trust the roots that the system trusts.
     pub fn clients(self) -> Clients {
-        let http = trust::client(trust::Roots::of(&self.region, self.endpoints.given()));
+        let http = self.http();
         let attempt = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT);
         let timeouts = attempt.clone().build();
-        let dynamodb = client!(
-            aws_sdk_dynamodb,
-            "dynamodb",
-            self,
-            self.endpoints.dynamodb,
-            http.clone(),
-            retry(),
-            timeouts.clone()
-        );
+        let dynamodb = self.dynamodb_over(http.clone());
         let access = self.clone();
         let shared = http.clone();
         let within = timeouts.clone();
@@ -149,6 +142,20 @@ impl AwsAccess {
             client!(aws_sdk_ssm, "ssm", self, self.endpoints.ssm, http, retry().with_max_attempts(10), within)
         });
         Clients { dynamodb, eventbridge, scheduler, parameters: Parameters::new(ssm) }
+    }
+
+    /// The client of DynamoDB alone, for a program that speaks with no other service: it holds no code of theirs.
+    pub fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
+        self.dynamodb_over(self.http())
+    }
+
+    fn http(&self) -> SharedHttpClient {
+        trust::client(trust::Roots::of(&self.region, self.endpoints.given()))
+    }
+
+    fn dynamodb_over(&self, http: SharedHttpClient) -> aws_sdk_dynamodb::Client {
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).build();
+        client!(aws_sdk_dynamodb, "dynamodb", self, self.endpoints.dynamodb, http, retry(), timeouts)
     }
 }
 

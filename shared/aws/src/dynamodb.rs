@@ -49,11 +49,11 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
-    Counters, Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair,
-    InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation,
-    LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records, RuleEntries, RuleEntry,
-    RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
-    Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings, limits,
+    Counters, Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, FeedPage, FeedRequest, FeedRow,
+    Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest,
+    ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside,
+    Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
+    ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry, StreamTip, Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -229,6 +229,13 @@ impl Commits for DynamoDbStateStore {
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         self.write_commit(commit).await
+    }
+}
+
+#[async_trait]
+impl DocumentWrites for DynamoDbStateStore {
+    async fn write_document(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError> {
+        self.put_document(write, name, now).await
     }
 }
 

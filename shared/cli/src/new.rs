@@ -14,17 +14,18 @@ use crate::templates::templates;
 use crate::terminal::plain;
 
 /// A file with blanks to fill in, by its place in the package.
-const PACKAGE: [(&str, &str); 6] = [
+const PACKAGE: [(&str, &str); 7] = [
     ("Cargo.toml", include_str!("new/package/Cargo.toml.in")),
     ("Makefile", include_str!("new/package/Makefile.in")),
     ("README.md", include_str!("new/package/README.md.in")),
     (".gitignore", include_str!("new/package/gitignore.in")),
     ("src/lib.rs", include_str!("new/package/src/lib.rs.in")),
     ("src/main.rs", include_str!("new/package/src/main.rs.in")),
+    ("src/bin/stream.rs", include_str!("new/package/src/bin/stream.rs.in")),
 ];
-/// The same for each function.
+/// The same for each function that knows agents.
 const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
-const FUNCTIONS: [&str; 5] = ["Inbound", "Signal", "Socket", "Stream", "Wakeup"];
+const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Socket", "Wakeup"];
 
 /// Files that deploy the functions. The scripts can be run.
 const INFRA: [(&str, &str); 9] = [

@@ -55,7 +55,7 @@
 //! | give models a function to call | [`tools::RustTool`] |
 //! | test | [`testing::TestBed`] |
 //! | run on this machine | [`dev`], or [`cli`] with all its commands |
-//! | run on AWS Lambda | [`lambda::serve`] |
+//! | run on AWS Lambda | [`lambda::serve`], [`lambda::serve_streams`] |
 
 #![warn(missing_docs)]
 
@@ -105,7 +105,7 @@ pub fn dev(agents: &Agents) -> std::process::ExitCode {
 /// The functions on AWS Lambda.
 #[cfg(feature = "lambda")]
 pub mod lambda {
-    pub use dormouse_lambda::{Function, serve};
+    pub use dormouse_lambda::{Function, serve, serve_streams};
 }
 
 /// The code of the guide for authors is compiled and run.

@@ -23,7 +23,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::protocol::{Beside, Protocol};
+use crate::protocol::{Admission, Beside};
 use crate::{App, Request, Response};
 
 /// Serves the extensions.
@@ -139,7 +139,7 @@ impl Extensions {
     /// The first objection: method (405), version (426), key (401), scope (403), then those of the operation.
     pub(crate) async fn answer(
         &self,
-        protocol: &Protocol,
+        admission: &Admission,
         route: ExtensionRoute,
         request: &Request,
     ) -> Result<Response, ProtocolError> {
@@ -150,14 +150,14 @@ impl Extensions {
         }
         let now = self.app.engine().ports().clock.now();
         request.findings.note_action(route.id());
-        let actor = protocol.admit_actor(request, now).await?;
+        let actor = admission.admit_actor(request, now).await?;
         let scope = route.scope();
         if !actor.scopes.contains(&scope) {
             let refusal = ProtocolError::new(ErrorCode::PermissionDenied, "the key does not have the scope for this");
             return Err(refusal.with_detail("scope", scope.as_str()));
         }
         if route.method() != "GET" {
-            protocol.begin(request, now).await?;
+            admission.begin(request, now).await?;
         }
         let admitted = AdmittedRequest { request, query: Query::parse(&request.query)?, actor, now };
         let value = match route {

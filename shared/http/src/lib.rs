@@ -1,6 +1,7 @@
 //! The application behind HTTP: routes, bodies, answers and the tokens in addresses, as plain values in and out.
 //!
-//! [`Server`] is everything that is served over HTTP: a [`Request`] in, a response out. Its [`App`] serves turns, and
+//! [`Server`] is everything that is served over HTTP: a [`Request`] in, a response out. [`StreamServer`] is the streams of
+//! events and nothing else, for a process that writes nothing and knows no agents. The server's [`App`] serves turns, and
 //! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor
 //! and no runtime: a function on Lambda and local mode serve the very same routes.
 //!
@@ -30,6 +31,7 @@ mod log;
 mod message;
 mod notifications;
 mod origins;
+mod passage;
 pub mod percent;
 mod principal;
 mod protocol;
@@ -43,6 +45,7 @@ mod server;
 mod settings;
 mod socket;
 mod status;
+mod streams;
 mod surface;
 mod tokens;
 mod trigger;
@@ -59,5 +62,6 @@ pub use settings::{ConfigError, Variables};
 pub use socket::{
     CommandsElsewhere, FOLLOW, FollowCall, Frame, Frames, HeldParts, HeldSockets, LARGEST_FRAME, Said, Socket,
 };
+pub use streams::{StreamParts, StreamServer};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};
 pub use trigger::TriggerError;

@@ -1,9 +1,8 @@
-//! The one way through the application: a request is matched (`routes.rs`; of `/v1` by `shared/protocol`), judged, served and
-//! answered, and leaves one line in the log.
+//! The whole server: a request is matched (`routes.rs`; of `/v1` by `shared/protocol`), judged, served and answered, on the
+//! one way through (`passage.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
@@ -11,25 +10,18 @@ use dormouse_api::{
     Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, StreamSeats, Streams,
     WebhookKeys, WorkspaceTemplates,
 };
-use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Secrets, Timers};
+use dormouse_protocol::ProtocolError;
 use dormouse_protocol::cursor::Cursors;
-use dormouse_protocol::request::VERSION_HEADER;
-use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
-use futures::FutureExt;
 use futures::stream::BoxStream;
-use tracing::{Instrument, field};
 
-use crate::conditional::ConditionalRead;
 use crate::console::Console;
-use crate::deadline::in_time;
 use crate::extensions::{ExtensionRoute, Extensions};
-use crate::protocol::{CardSignatures, Describe, DescribedServer, Protocol, ServerInfo};
+use crate::passage::{Answers, Passage};
+use crate::protocol::{Admission, CardSignatures, Describe, DescribedServer, Protocol, ServerInfo, Streaming};
 use crate::surface::{Surface, SurfaceRefusal};
-use crate::{App, CommandsElsewhere, Origins, Request, Response, log};
+use crate::{App, CommandsElsewhere, Origins, Request, Response};
 
-/// The longest id of a request that is taken over from the gateway.
-const LONGEST_REQUEST_ID: usize = 200;
 /// Prefix of addresses where none is configured.
 const SOMEWHERE: &str = "http://localhost";
 
@@ -118,7 +110,7 @@ struct ServerShared {
     app: App,
     protocol: Protocol,
     extensions: Extensions,
-    origins: Origins,
+    passage: Passage,
     reads_only: bool,
     commands: Option<CommandsElsewhere>,
 }
@@ -150,6 +142,7 @@ impl Server {
     /// The same, but `operations` serve the protocol.
     pub fn over(app: App, wire: ProtocolConfig, operations: Arc<dyn Operations>) -> Self {
         let clock = app.engine().ports().clock.clone();
+        let keys = app.doorkeeper().keys.clone();
         let origins = wire.origins.and_those_at(wire.base_url.as_deref());
         let about = ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -177,22 +170,23 @@ impl Server {
             cursors: wire.cursors.clone(),
             may_repair: wire.may_repair,
         };
+        let ids = app.engine().ports().ids.clone();
+        let passage = Passage { clock: clock.clone(), ids, keys: keys.clone(), origins };
+        let streams = Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams, wire.seats);
+        let admission = Admission { keys, clock, base_url: about.base_url.clone() };
         let protocol = Protocol {
-            operations,
+            streaming: Streaming { admission, operations, streams },
             personas: app.personas().clone(),
             receipts: app.receipts().cloned(),
-            keys: app.doorkeeper().keys.clone(),
-            streams: Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams, wire.seats),
             card_signatures: CardSignatures::default(),
             about,
-            clock,
             described: LazyLock::new(describe),
         };
         Self(Arc::new(ServerShared {
             app,
             protocol,
             extensions,
-            origins,
+            passage,
             reads_only: wire.reads_only,
             commands: wire.commands,
         }))
@@ -206,34 +200,8 @@ impl Server {
     /// Serves one HTTP request of any path. Unknown paths are refused as the protocol refuses. A panic is an answer
     /// too.
     pub async fn http(&self, request: Request) -> Response {
-        let mut request = request;
-        let conditional = ConditionalRead::of(&mut request);
         let surface = self.surface(&request.path);
-        let ports = self.0.app.engine().ports();
-        let given = request.header("x-request-id").filter(|id| is_request_id(id)).map(str::to_owned);
-        let request_id = given.unwrap_or_else(|| surface.request_id(ports.ids.fresh()));
-        request.findings.note_request_id(&request_id);
-        let method = request.method.clone();
-        let began = ports.clock.monotonic();
-        let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
-        let traceparent = match surface {
-            Surface::Turns => request.header("traceparent").map(Arc::from),
-            Surface::Protocol | Surface::Console => None,
-        };
-        let answering = async {
-            let answered = self.guarded(surface, &request, &request_id).await;
-            let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
-            request.findings.end(&self.0.protocol.keys, &request, response.status, ports.clock.now()).await;
-            let response = request.findings.tell(self.dressed(surface, &request, response));
-            let response = conditional.answer(response.header("x-request-id", &request_id));
-            log::answered(response.status, ports.clock.monotonic().saturating_sub(began));
-            response
-        };
-        let answering = Box::pin(answering.instrument(span));
-        match traceparent {
-            Some(traceparent) => in_trace(traceparent, answering).await,
-            None => answering.await,
-        }
+        self.0.passage.pass(surface, request, &*self.0).await
     }
 
     /// Who asks by `request` for a stream, and the stream before it is encoded for a transport.
@@ -241,8 +209,8 @@ impl Server {
     /// # Errors
     /// The response that refuses it.
     pub(crate) async fn follow(&self, request: &Request) -> Result<(Actor, BoxStream<'static, StreamItem>), Response> {
-        let request_id = format!("req_{}", self.0.app.engine().ports().ids.fresh());
-        let followed = self.0.protocol.follow(request, &request_id).await;
+        let request_id = self.0.passage.request_id();
+        let followed = self.0.protocol.streaming.follow(request, &request_id).await;
         followed.map_err(|error| SurfaceRefusal::Protocol(error).into_response(&request_id))
     }
 
@@ -258,65 +226,31 @@ impl Server {
     fn surface(&self, path: &str) -> Surface {
         if self.0.reads_only { Surface::Protocol } else { Surface::of(path) }
     }
+}
 
-    /// Answers `request` within its time. A waiting caller shall get an answer before the worker is stopped; to a
-    /// write, its outcome.
-    async fn guarded(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, SurfaceRefusal> {
-        let work = AssertUnwindSafe(self.answer(surface, request, request_id)).catch_unwind();
-        match in_time(&self.0.app.engine().ports().clock, request.time_left, work).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_panic)) => {
-                tracing::error!("serving a request ended in a panic");
-                Err(surface.panicked())
-            }
-            Err(cut) => Err(surface.late(cut)),
-        }
-    }
-
+#[async_trait]
+impl Answers for ServerShared {
     async fn answer(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, SurfaceRefusal> {
         match surface {
-            Surface::Turns => Ok(self.0.app.answer(request).await?.into()),
-            Surface::Protocol => match self.0.origins.preflight(request) {
-                Some(response) => Ok(response),
-                None => Ok(self.answer_protocol(request, request_id).await?),
-            },
+            Surface::Turns => Ok(self.app.answer(request).await?.into()),
+            Surface::Protocol => Ok(self.answer_protocol(request, request_id).await?),
             Surface::Console => {
-                let protocol = &self.0.protocol;
-                let served =
-                    Console { stream_url: protocol.about.stream_url.as_deref(), issuers: protocol.keys.issuers() };
-                Ok(served.answer(request)?)
+                let protocol = &self.protocol;
+                let issuers = protocol.streaming.admission.keys.issuers();
+                Ok(Console { stream_url: protocol.about.stream_url.as_deref(), issuers }.answer(request)?)
             }
         }
-    }
-
-    async fn answer_protocol(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
-        let ServerShared { protocol, extensions, reads_only, .. } = &*self.0;
-        match ExtensionRoute::at(&request.method, &request.path).filter(|_| !reads_only) {
-            Some(route) => extensions.answer(protocol, route, request).await,
-            None => protocol.answer(request, request_id).await,
-        }
-    }
-
-    /// `response` with the headers that every response of the API has. Addresses hold tokens: no other site learns
-    /// where a visitor came from. Pages of browsers may ask the protocol, and not for turns.
-    fn dressed(&self, surface: Surface, request: &Request, response: Response) -> Response {
-        let response = match surface {
-            Surface::Turns | Surface::Console => response,
-            Surface::Protocol => {
-                self.0.origins.admit(request, response).header(&VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
-            }
-        };
-        // Files hold no data of users: a browser keeps them, and asks whether they are still good.
-        let caching = if surface == Surface::Console { "no-cache" } else { "no-store" };
-        response
-            .header("cache-control", caching)
-            .header("x-content-type-options", "nosniff")
-            .header("referrer-policy", "no-referrer")
     }
 }
 
-fn is_request_id(id: &str) -> bool {
-    (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+impl ServerShared {
+    async fn answer_protocol(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
+        let Self { protocol, extensions, reads_only, .. } = self;
+        match ExtensionRoute::at(&request.method, &request.path).filter(|_| !reads_only) {
+            Some(route) => extensions.answer(&protocol.streaming.admission, route, request).await,
+            None => protocol.answer(request, request_id).await,
+        }
+    }
 }
 
 /// Offers no operation that changes something: for a function with a role that may only read.

@@ -32,8 +32,6 @@ use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
 use crate::workspaces::published;
 
-/// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
-const STREAM_LIFE: Duration = Duration::from_secs(300);
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
 /// Life of a stream that is followed for a socket: longer than API Gateway keeps any open. Its follower ends before.
@@ -130,7 +128,7 @@ fn shape(function: Function, config: &Config) -> ServerShape {
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
-    let reads_only = matches!(function, Function::Stream | Function::Socket);
+    let reads_only = function == Function::Socket;
     ServerShape { streams: streams(function), reads_only, bus, fetch }
 }
 
@@ -261,7 +259,8 @@ pub(crate) async fn joined(
     // Who sends whole answers has no stream open for longer than a request.
     let seats = config.quotas.streams_of_tenant.filter(|_| streams.whole.is_none()).map(|of_tenant| StreamSeats {
         records: store.clone(),
-        writes: Arc::new(Writes { commits: store.clone(), ids: ids.clone() }),
+        documents: store.clone(),
+        ids: ids.clone(),
         clock: clock.clone(),
         spawner: spawner.clone(),
         of_tenant,
@@ -321,7 +320,7 @@ fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) 
 }
 
 /// Issuers of the keys and tokens that are accepted.
-fn callers(keys: Keys, issuers: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Keys {
+pub(crate) fn callers(keys: Keys, issuers: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Keys {
     if issuers.is_empty() { keys } else { keys.trusting(Issuers::new(issuers, fetch)) }
 }
 
@@ -341,7 +340,6 @@ fn signers(secret: CallbackSecret, second: Option<CallbackSecret>) -> (CallbackS
 /// Limits of streams. Behind API Gateway a stream yields what there is and ends; its clients come back for more.
 fn streams(function: Function) -> StreamLimits {
     match function {
-        Function::Stream => StreamLimits { life: STREAM_LIFE, ..StreamLimits::default() },
         Function::Socket => StreamLimits { life: SOCKET_LIFE, ..StreamLimits::default() },
         Function::Inbound | Function::Signal | Function::Wakeup => {
             StreamLimits { life: WHOLE_STREAM_LIFE, whole: Some(WHOLE_STREAM), ..StreamLimits::default() }

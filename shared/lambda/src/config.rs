@@ -1,5 +1,6 @@
 mod secrets;
 mod sockets;
+mod streams;
 mod workspaces;
 
 use std::time::Duration;
@@ -11,6 +12,7 @@ use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
 pub use sockets::SocketConfig;
+pub use streams::StreamConfig;
 pub use workspaces::WorkspaceConfig;
 
 use crate::Function;

@@ -1,7 +1,7 @@
 //! The functions on AWS Lambda: decode what AWS delivers, let the application serve it, encode the answer.
 //!
-//! This crate joins ports and adapters ([`boot`]), reads the environment ([`Config`]) and speaks with the runtime
-//! ([`serve`]). Serving requests, from every source, belongs to `dormouse-http`.
+//! This crate joins ports and adapters ([`boot`], and [`compose_streams`] for the function that streams), reads the
+//! environment ([`Config`], [`StreamConfig`]) and speaks with the runtime ([`serve`], [`serve_streams`]). Serving requests, from every source, belongs to `dormouse-http`.
 //!
 //! # Invariants
 //! - Decoding and encoding are pure.
@@ -17,11 +17,13 @@ mod machine;
 mod serve;
 mod sockets;
 mod streaming;
+mod streams;
 pub mod telemetry;
 mod workers;
 mod workspaces;
 
 pub use boot::{BootError, boot, compose, compose_sockets};
-pub use config::{Config, SecretSources, Secrets, SecretsError, SocketConfig, WorkspaceConfig};
+pub use config::{Config, SecretSources, Secrets, SecretsError, SocketConfig, StreamConfig, WorkspaceConfig};
 pub use machine::{Machine, WorkQueue, machine};
 pub use serve::{Function, serve};
+pub use streams::{compose_streams, serve_streams};

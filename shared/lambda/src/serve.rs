@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::Agents;
-use dormouse_http::{App, Content, Response, Server, TriggerError};
+use dormouse_http::{App, Server, TriggerError};
 use dormouse_otel::Telemetry;
-use futures::StreamExt;
-use futures::future::ready;
-use futures::stream::{self, BoxStream};
+use dormouse_ports::Clock;
+use futures::stream::BoxStream;
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::Value;
 
 use crate::boot::{BootError, boot, boot_sockets};
-use crate::streaming::{self, PiecewiseResponse};
 use crate::{gateway, sockets, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
@@ -25,7 +23,7 @@ const GATEWAY: Duration = Duration::from_secs(25);
 /// Kept back for the observers of a turn.
 const TO_DRAIN: Duration = Duration::from_secs(1);
 
-/// The functions, by what triggers them.
+/// The functions that know agents, by what triggers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// HTTP requests.
@@ -34,8 +32,6 @@ pub enum Function {
     Signal,
     /// The scheduler.
     Wakeup,
-    /// HTTP requests with streamed responses.
-    Stream,
     /// What comes over WebSockets, and its own calls for what is sent over them.
     Socket,
 }
@@ -45,8 +41,13 @@ pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Serves `agents` as `function`: boots once, then serves events until Lambda ends the process.
 pub fn serve(function: Function, agents: &Agents) -> ExitCode {
+    on_runtime(serve_events(function, agents))
+}
+
+/// Runs `served` to its end.
+pub(crate) fn on_runtime(served: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(serve_events(function, agents)),
+        Ok(runtime) => runtime.block_on(served),
         Err(error) => {
             // There is no log yet. Without an error stream there is no reader.
             let _ = writeln!(io::stderr(), "no runtime: {error}");
@@ -64,10 +65,13 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
     });
     let served = match function {
         Function::Socket => serve_sockets(agents, exporter).await,
-        Function::Inbound | Function::Signal | Function::Wakeup | Function::Stream => {
-            serve_requests(function, agents, exporter).await
-        }
+        Function::Inbound | Function::Signal | Function::Wakeup => serve_requests(function, agents, exporter).await,
     };
+    ended(served)
+}
+
+/// Tells the log why a function ended.
+pub(crate) fn ended(served: Result<(), ServeError>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(ServeError::Start(error)) => {
@@ -82,7 +86,7 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
 }
 
 /// Reason for which a function ends.
-enum ServeError {
+pub(crate) enum ServeError {
     Start(BootError),
     Runtime(lambda_runtime::Error),
 }
@@ -92,7 +96,7 @@ async fn serve_sockets(agents: &Agents, exporter: Option<Telemetry>) -> Result<(
     let handler = service_fn(|event: LambdaEvent<Value>| {
         let sockets = sockets.clone();
         async move {
-            let left = time_left(sockets.server().app(), event.context.deadline);
+            let left = time_left(clock(sockets.server().app()), event.context.deadline);
             sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
         }
     });
@@ -101,36 +105,24 @@ async fn serve_sockets(agents: &Agents, exporter: Option<Telemetry>) -> Result<(
 
 async fn serve_requests(function: Function, agents: &Agents, exporter: Option<Telemetry>) -> Result<(), ServeError> {
     let server = boot(function, agents, exporter).await.map_err(ServeError::Start)?;
-    let served = match function {
-        Function::Stream => {
-            let handler = |event, deadline| {
-                let server = server.clone();
-                async move { stream(&server, event, deadline).await.map_err(diagnostic) }
-            };
-            streaming::serve(handler).await
-        }
-        Function::Inbound | Function::Signal | Function::Wakeup | Function::Socket => {
-            let handler = service_fn(|event: LambdaEvent<Value>| {
-                let server = server.clone();
-                async move { handle(&server, function, event).await.map_err(diagnostic) }
-            });
-            lambda_runtime::run(handler).await
-        }
-    };
-    served.map_err(ServeError::Runtime)
+    let handler = service_fn(|event: LambdaEvent<Value>| {
+        let server = server.clone();
+        async move { handle(&server, function, event).await.map_err(diagnostic) }
+    });
+    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
 }
 
 async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
     let app = server.app();
     let deadline = event.context.deadline;
-    let left = time_left(app, deadline).saturating_sub(TO_DRAIN);
+    let left = time_left(clock(app), deadline).saturating_sub(TO_DRAIN);
     let answer = match function {
-        Function::Inbound | Function::Stream | Function::Socket => http(server, event.payload, left).await,
+        Function::Inbound | Function::Socket => http(server, event.payload, left).await,
         Function::Signal if gateway::is_http(&event.payload) => http(server, event.payload, left).await,
         Function::Signal => app.event(event.payload, Some(left)).await,
         Function::Wakeup => app.wakeup(event.payload, Some(left)).await,
     };
-    let drained = app.drain(Some(time_left(app, deadline))).await;
+    let drained = app.drain(Some(time_left(clock(app), deadline))).await;
     if drained.timeout_reached {
         tracing::warn!(
             undelivered = drained.undelivered_count,
@@ -145,26 +137,17 @@ async fn http(server: &Server, event: Value, left: Duration) -> Result<Value, Tr
     Ok(gateway::encode(server.http(gateway::decode(event, Some(left))?).await).await)
 }
 
-/// Answers piece by piece. Nothing is drained: what streams run no turns.
-async fn stream(server: &Server, event: Value, deadline: u64) -> Result<PiecewiseResponse, TriggerError> {
-    let left = time_left(server.app(), deadline);
-    let response = server.http(gateway::decode(event, Some(left))?).await;
-    let prelude = gateway::prelude(&response);
-    let Response { content, .. } = response;
-    let pieces = match content {
-        Content::Whole(bytes) => stream::once(ready(bytes)).boxed(),
-        Content::Live(pieces) => pieces,
-    };
-    Ok(PiecewiseResponse { prelude, pieces: pieces.map(Ok).boxed() })
-}
-
-/// Time left until `deadline`, which is in milliseconds since the epoch.
-fn time_left(app: &App, deadline: u64) -> Duration {
-    let now = u64::try_from(app.harness().engine().ports().clock.now().as_millisecond()).unwrap_or_default();
+/// Time left by `clock` until `deadline`, which is in milliseconds since the epoch.
+pub(crate) fn time_left(clock: &dyn Clock, deadline: u64) -> Duration {
+    let now = u64::try_from(clock.now().as_millisecond()).unwrap_or_default();
     Duration::from_millis(deadline.saturating_sub(now)).saturating_sub(TO_ANSWER)
 }
 
-fn diagnostic(error: TriggerError) -> Diagnostic {
+fn clock(app: &App) -> &dyn Clock {
+    &*app.harness().engine().ports().clock
+}
+
+pub(crate) fn diagnostic(error: TriggerError) -> Diagnostic {
     let error_type = match &error {
         TriggerError::Unreadable(_) => "unreadable_event".to_owned(),
         TriggerError::Turn(error) => error.category.as_str().to_owned(),

@@ -431,6 +431,18 @@ pub trait Records: Send + Sync {
     fn settled(&self, now: Timestamp) -> Timestamp;
 }
 
+/// Writes single documents and nothing else: what a process keeps that may change nothing of what it reads.
+#[async_trait]
+pub trait DocumentWrites: Send + Sync {
+    /// Writes the body of one document that stands in no list, in place of the version that `write` expects; `name` is
+    /// that of no other write. False when another writer was faster.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a removal, a place in a list, or a body that is too large for one item; others when
+    /// the store did not answer, and then it may be written.
+    async fn write_document(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError>;
+}
+
 /// Request for a page of a list of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {

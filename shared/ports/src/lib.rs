@@ -123,8 +123,8 @@ pub use invocation::{
     Resolution, SHORTFALL, Shortfall, SignalDescriptor,
 };
 pub use journal::{
-    Append, Breadth, Document, DocumentKey, DocumentWrite, EndOfStream, Fed, FedAppend, FeedPage, FeedRequest, FeedRow,
-    Journal, JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry, StreamTip,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, DocumentWrites, EndOfStream, Fed, FedAppend, FeedPage,
+    FeedRequest, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry, StreamTip,
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;

@@ -13,11 +13,11 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Counters,
-    Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
-    InvocationRecord, InvocationStatus, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation,
-    RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState,
-    Signals, Sleepers, StoreError, StreamEntry, StreamTip,
+    Diagnostics, Document, DocumentKey, DocumentWrite, DocumentWrites, FeedPage, FeedRequest, FeedRow, Garbage,
+    GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, Invocations, Journal,
+    LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, PutAside, Records,
+    RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId,
+    SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry, StreamTip,
 };
 use jiff::Timestamp;
 
@@ -116,6 +116,22 @@ impl Signals for MemoryStore {
             tables.parked.insert(upkeep::parked_key(&row), row);
         }
         Ok(outcome)
+    }
+}
+
+#[async_trait]
+impl DocumentWrites for MemoryStore {
+    async fn write_document(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError> {
+        if write.body.is_none() || !write.listed.is_empty() {
+            return Err(StoreError::Invalid(format!("{}: expected a body and no places in lists", write.key)));
+        }
+        let journal = Journal::new(vec![write.clone()], Vec::new());
+        match self.commit(&Commit { journal, ..Commit::new(name, now) }).await {
+            Ok(()) => Ok(true),
+            Err(CommitError::Journal(_)) => Ok(false),
+            Err(CommitError::Store(error)) => Err(error),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
     }
 }
 

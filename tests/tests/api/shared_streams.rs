@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_api::keys::Writes;
 use dormouse_api::{Actor, Call, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams};
 use dormouse_ports::{
     Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, ListRequest, Page, Records, StoreError,
@@ -255,7 +254,8 @@ fn process(scene: &Scene) -> Streams {
     let store = scene.world.memory.clone().unwrap();
     let seats = StreamSeats {
         records: store.clone(),
-        writes: Arc::new(Writes { commits: store, ids: Arc::new(dormouse_system::RandomIds) }),
+        documents: store,
+        ids: Arc::new(dormouse_system::RandomIds),
         clock: scene.world.clock.clone(),
         spawner: Arc::new(TokioSpawner),
         of_tenant: 2,

@@ -8,8 +8,8 @@ use dormouse_engine::{
     Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, record, state,
 };
 use dormouse_harness::HarnessChildren;
-use dormouse_http::{App, Content, HeldSockets, Request, Server};
-use dormouse_lambda::{Config, Function as Trigger, compose, compose_sockets};
+use dormouse_http::{App, Content, HeldSockets, Request, Response, Server, StreamServer};
+use dormouse_lambda::{Config, Function as Trigger, StreamConfig, compose, compose_sockets, compose_streams};
 use dormouse_ports::{
     ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, JournalEntry, Map, ParentLink, StateArtifact,
 };
@@ -26,6 +26,63 @@ use sha2::{Digest, Sha256};
 use crate::gate::{Gate, HOOK};
 use crate::template::{STACK, Template};
 
+/// The variables of a function as the template, whoever deploys it, and Lambda set them.
+struct Deployed {
+    environment: Map,
+    by_lambda: Value,
+    /// What a deployment may ask for beyond what it does by itself.
+    chosen: Value,
+    /// Where connections are; the gate stands for them too.
+    stage: String,
+}
+
+impl Deployed {
+    /// Those of the function `{name}Function`, and the gate of its role.
+    async fn start(template: &Template, name: &str, store: String) -> (Gate, Self) {
+        let (gate, address) = Gate::open(&template.statements(&format!("{name}Role")), store).await;
+        let environment = template.environment(&format!("{name}Function"));
+        let named = format!("{STACK}-{}", name.to_lowercase());
+        let by_lambda = json!({
+            "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": named,
+            "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
+        });
+        let chosen = json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30",
+                "DORMOUSE_STREAMS_OF_TENANT": "50", "DORMOUSE_SIGNALS_OF_TENANTS": "enabled" });
+        let stage = format!("{}/live", address.replacen("http", "ws", 1));
+        (gate, Self { environment, by_lambda, chosen, stage })
+    }
+
+    fn value(&self, variable: &str) -> Option<String> {
+        if variable == "DORMOUSE_SOCKET_URL" && self.environment.contains_key(variable) {
+            return Some(self.stage.clone());
+        }
+        let told = self.environment.get(variable).map(|value| self.chosen.get(variable).unwrap_or(value));
+        let value = told.or_else(|| self.by_lambda.get(variable))?;
+        Some(value.as_str().expect("text").to_owned())
+    }
+}
+
+/// The function that streams, behind the gate of its role.
+pub(crate) struct StreamFunction {
+    server: StreamServer,
+    pub(crate) gate: Gate,
+}
+
+impl StreamFunction {
+    pub(crate) async fn start(template: &Template, store: String) -> Self {
+        let (gate, deployed) = Deployed::start(template, "Stream", store).await;
+        let config = StreamConfig::from_variables(|variable| deployed.value(variable));
+        let config = config.expect("the environment of the template is complete");
+        Self { server: compose_streams(config), gate }
+    }
+
+    /// What is answered to whoever holds `key`: status and body, of a stream its first piece.
+    pub(crate) async fn speak(&self, key: &str, method: &str, target: &str, body: &Value) -> (u16, Value) {
+        heard(self.server.http(spoken(key, method, target, body)).await).await
+    }
+}
+
 /// A function behind the gate of its role.
 pub(crate) struct Function {
     pub(crate) app: App,
@@ -39,35 +96,15 @@ pub(crate) struct Function {
 impl Function {
     /// The function with the logical name `{name}Function`, with the role `{name}Role`.
     pub(crate) async fn start(template: &Template, name: &str, store: String) -> Self {
-        let (gate, address) = Gate::open(&template.statements(&format!("{name}Role")), store).await;
-        let environment = template.environment(&format!("{name}Function"));
-        let named = format!("{STACK}-{}", name.to_lowercase());
-        let by_lambda = json!({
-            "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-            "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": named,
-            "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
-        });
-        // What a deployment may ask for beyond what it does by itself.
-        let chosen = json!({ "DORMOUSE_KEY_RATE": "100000", "DORMOUSE_TENANT_RATE": "100000", "DORMOUSE_AUDIT_DAYS": "30",
-                "DORMOUSE_STREAMS_OF_TENANT": "50", "DORMOUSE_SIGNALS_OF_TENANTS": "enabled" });
-        let stage = format!("{}/live", address.replacen("http", "ws", 1));
+        let (gate, deployed) = Deployed::start(template, name, store).await;
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,
             "Wakeup" => Trigger::Wakeup,
-            "Stream" => Trigger::Stream,
             "Socket" => Trigger::Socket,
             other => panic!("there is no function {other}"),
         };
-        let config = Config::from_variables(function, |variable| {
-            if variable == "DORMOUSE_SOCKET_URL" && environment.contains_key(variable) {
-                // Where the connections are; the gate stands for them too.
-                return Some(stage.clone());
-            }
-            let told = environment.get(variable).map(|value| chosen.get(variable).unwrap_or(value));
-            let value = told.or_else(|| by_lambda.get(variable))?;
-            Some(value.as_str().expect("text").to_owned())
-        });
+        let config = Config::from_variables(function, |variable| deployed.value(variable));
         let config = config.expect("the environment of the template is complete");
         let (config, agents) = served(config);
         if function == Trigger::Socket {
@@ -96,28 +133,7 @@ impl Function {
 
     /// What the protocol answers to whoever holds `key`: status and body, of a stream its first piece.
     pub(crate) async fn speak(&self, key: &str, method: &str, target: &str, body: &Value) -> (u16, Value) {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let headers = [
-            ("content-type", "application/json".to_owned()),
-            ("authorization", format!("Bearer {key}")),
-            ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
-        ];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        let method = method.to_owned();
-        let path = path.to_owned();
-        let query = query.to_owned();
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let response = self.server.http(Request { method, path, query, headers, body, ..Request::default() }).await;
-        match response.content {
-            Content::Whole(bytes) => {
-                let text = || String::from_utf8_lossy(&bytes).into();
-                (response.status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
-            }
-            Content::Live(mut pieces) => {
-                let first = pieces.next().await.expect("a stream says something");
-                (response.status, String::from_utf8(first).expect("text").into())
-            }
-        }
+        heard(self.server.http(spoken(key, method, target, body)).await).await
     }
 
     /// What is answered to whoever holds the signal key, or the token in the path.
@@ -161,6 +177,36 @@ impl Function {
         let query = query.to_owned();
         let request = Request { method: "GET".to_owned(), path, query, ..Request::default() };
         HttpAnswer::of(self.server.http(request).await).await
+    }
+}
+
+/// The request of the protocol that whoever holds `key` sends.
+fn spoken(key: &str, method: &str, target: &str, body: &Value) -> Request {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let headers = [
+        ("content-type", "application/json".to_owned()),
+        ("authorization", format!("Bearer {key}")),
+        ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
+    ];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let method = method.to_owned();
+    let path = path.to_owned();
+    let query = query.to_owned();
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    Request { method, path, query, headers, body, ..Request::default() }
+}
+
+/// Status and body of `response`, of a stream its first piece.
+async fn heard(response: Response) -> (u16, Value) {
+    match response.content {
+        Content::Whole(bytes) => {
+            let text = || String::from_utf8_lossy(&bytes).into();
+            (response.status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+        }
+        Content::Live(mut pieces) => {
+            let first = pieces.next().await.expect("a stream says something");
+            (response.status, String::from_utf8(first).expect("text").into())
+        }
     }
 }
 

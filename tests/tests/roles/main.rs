@@ -27,7 +27,8 @@ use dormouse_tests::{HttpAnswer, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::functions::Function;
+use crate::functions::{Function, StreamFunction};
+use crate::gate::Gate;
 use crate::template::Template;
 
 /// What the roles grant to services that act for a function: no line of ours asks for it.
@@ -52,7 +53,7 @@ struct Scene {
     inbound: Function,
     signal: Function,
     wakeup: Function,
-    stream: Function,
+    stream: StreamFunction,
     socket: Function,
     /// An API key for everything.
     key: String,
@@ -64,15 +65,16 @@ impl Scene {
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
-        let functions = ["Inbound", "Signal", "Wakeup", "Stream", "Socket"];
-        let [inbound, signal, wakeup, stream, socket] = functions.map(|name| {
+        let functions = ["Inbound", "Signal", "Wakeup", "Socket"];
+        let stream = StreamFunction::start(&template, door.clone()).await;
+        let [inbound, signal, wakeup, socket] = functions.map(|name| {
             let template = &template;
             let endpoint = door.clone();
             async move { Function::start(template, name, endpoint).await }
         });
         let key = key(&store).await;
         let (inbound, signal, wakeup) = (inbound.await, signal.await, wakeup.await);
-        Self { inbound, signal, wakeup, stream: stream.await, socket: socket.await, store, key }
+        Self { inbound, signal, wakeup, stream, socket: socket.await, store, key }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -98,9 +100,11 @@ impl Scene {
         answer.body
     }
 
-    fn functions(&self) -> [(&'static str, &Function); 5] {
+    fn gates(&self) -> [(&'static str, &Gate); 5] {
         let Self { inbound, signal, wakeup, stream, socket, .. } = self;
-        [("inbound", inbound), ("signal", signal), ("wakeup", wakeup), ("stream", stream), ("socket", socket)]
+        let with_agents = [("inbound", inbound), ("signal", signal), ("wakeup", wakeup), ("socket", socket)];
+        let [inbound, signal, wakeup, socket] = with_agents.map(|(name, function)| (name, &function.gate));
+        [inbound, signal, wakeup, ("stream", &stream.gate), socket]
     }
 }
 
@@ -156,9 +160,9 @@ async fn everything_is_granted_and_used() {
     tasks(&scene).await;
     sockets(&scene).await;
     let mut unused = Vec::new();
-    for (name, function) in scene.functions() {
-        assert_eq!(function.gate.denied(), [], "{name} asks for what its role does not grant");
-        let grants = function.gate.unused();
+    for (name, gate) in scene.gates() {
+        assert_eq!(gate.denied(), [], "{name} asks for what its role does not grant");
+        let grants = gate.unused();
         let grants = grants.iter().filter(|grant| !FOR_SERVICES.iter().any(|(action, _)| *action == grant.action()));
         unused.extend(grants.map(|grant| format!("{name}: {grant}")));
     }
@@ -422,17 +426,25 @@ async fn tasks(scene: &Scene) {
         assert_eq!(status, 200, "{target}: {answer}");
     }
     post(&format!("/v1/tasks/{sleeping}/cancel"), json!({})).await;
-    for function in [&scene.inbound, &scene.stream] {
-        let (_, events) = function.speak(key, "GET", &format!("{session}/events"), &Value::Null).await;
-        let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));
-        for target in ["/v1/sessions", "/v1/events/stream", &after] {
-            let (status, answer) = function.speak(key, "GET", target, &Value::Null).await;
-            assert_eq!(status, 200, "{target}: {answer}");
-        }
+    let (_, events) = scene.inbound.speak(key, "GET", &format!("{session}/events"), &Value::Null).await;
+    let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));
+    for target in ["/v1/sessions", "/v1/events/stream", &after] {
+        let (status, answer) = scene.inbound.speak(key, "GET", target, &Value::Null).await;
+        assert_eq!(status, 200, "{target}: {answer}");
     }
-    let (status, refusal) =
-        scene.stream.speak(key, "POST", "/v1/workspaces", &json!({ "name": "w", "root": "/" })).await;
-    assert_eq!(status, 501, "{refusal}");
+    let of_task = format!("/v1/tasks/{sleeping}/stream");
+    for target in ["/v1/events/stream", &after, &of_task, "/health"] {
+        let (status, answer) = scene.stream.speak(key, "GET", target, &Value::Null).await;
+        assert_eq!(status, 200, "{target}: {answer} {:?}", scene.stream.gate.denied());
+    }
+    let workspace = json!({ "name": "w", "root": "/" });
+    for (method, target, body) in
+        [("POST", "/v1/workspaces", &workspace), ("GET", "/v1/sessions", &Value::Null), ("GET", &session, &Value::Null)]
+    {
+        let (status, refusal) = scene.stream.speak(key, method, target, body).await;
+        let told = &refusal["error"]["details"]["base_url"];
+        assert_eq!((status, told), (501, &json!("https://agents.example.com")), "{target}: {refusal}");
+    }
     let (status, refusal) = scene.stream.speak(key, "POST", "/graphs/errand/turns", &json!({ "state": {} })).await;
     assert_eq!(status, 404, "{refusal}");
 }
@@ -685,7 +697,7 @@ fn everybody_calls_the_version_that_is_live() {
         assert!(called.ends_with("Live"), "{rule}: {called}");
     }
     assert_eq!(template.resource("Sweep")["Properties"]["Target"]["Arn"], json!({ "Ref": "WakeupLive" }));
-    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Socket"] {
         let environment = template.environment(&format!("{function}Function"));
         for name in ["DORMOUSE_SIGNAL_ARN", "DORMOUSE_WAKEUP_ARN"] {
             assert!(text(&Value::Object(environment.clone()), name).ends_with(":live"), "{function}: {name}");
@@ -762,6 +774,24 @@ fn no_function_may_write_a_key() {
         let writes = !["StreamRole", "SocketRole"].contains(&role);
         assert_eq!(may("dynamodb:PutItem", "DOCUMENT#task#1"), writes, "{role}");
     }
+}
+
+/// It reads what streams are made of, and writes who has how many open.
+#[test]
+fn the_function_that_streams_may_put_seats_and_write_nothing_else() {
+    let template = Template::read();
+    let statements = template.statements("StreamRole");
+    let mut granted: Vec<_> = policy::grants(&statements).iter().map(|grant| grant.action().to_owned()).collect();
+    granted.retain(|action| !FOR_SERVICES.iter().any(|(of_services, _)| action == of_services));
+    granted.sort_unstable();
+    granted.dedup();
+    assert_eq!(granted, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"]);
+    let put = statements.iter().find(|statement| statement["Action"] == "dynamodb:PutItem").unwrap();
+    let keys = &put["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"];
+    assert_eq!(*keys, json!(["DOCUMENT#stream_seats#*"]));
+    let environment = template.environment("StreamFunction");
+    let names: Vec<&str> = environment.keys().map(String::as_str).collect();
+    assert!(!names.iter().any(|name| name.contains("SECRET") || name.ends_with("_ARN")), "{names:?}");
 }
 
 /// Commands that a model wrote run in it: neither its role nor its environment is of any use to them.

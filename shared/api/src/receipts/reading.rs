@@ -17,6 +17,7 @@ use crate::api::{Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::Stored;
 use crate::page::{fitting, scope};
+use crate::reads::Reads;
 use crate::refusal::{internal, store};
 use crate::transcript::event_of;
 use crate::{Call, CallAnswer, Receipts};
@@ -29,35 +30,45 @@ struct Issued {
     previous: Option<ReceiptId>,
 }
 
+impl Reads {
+    /// The receipt called `id`, which its id leads to.
+    async fn issued(&self, id: &ReceiptId) -> Result<Option<Issued>, ProtocolError> {
+        let Some((stream, position)) = id.place().filter(|(_, position)| *position > 0) else { return Ok(None) };
+        let entries = self.records().entries(stream, position - 1, 1).await.map_err(store)?;
+        let Some(entry) = entries.into_iter().next() else { return Ok(None) };
+        Ok(issued_by(event_of(entry.entry)?).filter(|_| id.is_well_formed()))
+    }
+}
+
 impl Api {
     /// The receipts of a task, the newest first: of its end, and of the answers to its questions for a permission.
     pub(crate) async fn list_receipts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         self.issuer(call)?;
-        let task = self.named::<Task>(call, "task_id").await?;
-        let session = self.session_of(&task, call).await?;
+        let task = self.reads.named::<Task>(call, "task_id").await?;
+        let session = self.reads.session_of(&task, call).await?;
         let task = match task.clone().known_to(&session) {
             Some(open) if !task.kept.resource.status.is_terminal() => open,
             // It has ended in the meantime.
-            None if !task.kept.resource.status.is_terminal() => self.named::<Task>(call, "task_id").await?,
+            None if !task.kept.resource.status.is_terminal() => self.reads.named::<Task>(call, "task_id").await?,
             Some(_) | None => task,
         };
         let stream = session.kept.resource.envelope.id.as_str();
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, task.kept.resource.envelope.id.as_str());
-        let before = self.position(call, &scope, query.cursor.as_deref())?;
+        let before = self.lists.position(call, &scope, query.cursor.as_deref())?;
         let before = before.first().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX);
         let places = task.kept.own.receipts.at.iter().rev().copied().filter(|place| *place < before);
         let mut shown = Vec::new();
         for place in places.clone().take(query.limit) {
             let id = ReceiptId::at(stream, place);
-            let issued = self.issued(&id).await?.ok_or_else(|| internal(&"a receipt that is listed"))?;
+            let issued = self.reads.issued(&id).await?.ok_or_else(|| internal(&"a receipt that is listed"))?;
             shown.push((place, resource(&id, issued.body)?));
         }
         let count = fitting(shown.iter().map(|(_, receipt)| receipt), query.limit)?;
         shown.truncate(count);
         let last = shown.last().map(|(place, _)| *place);
         let goes_on = last.filter(|last| places.into_iter().any(|place| place < *last));
-        let next = goes_on.map(|last| self.cursor(call, &scope, &[last.to_string()])).transpose()?;
+        let next = goes_on.map(|last| self.lists.cursor(call, &scope, &[last.to_string()])).transpose()?;
         found(&List::page(shown.into_iter().map(|(_, receipt)| receipt).collect::<Vec<_>>(), next))
     }
 
@@ -108,7 +119,7 @@ impl Api {
         }
         let before = match &issued.previous {
             Some(previous) => {
-                self.issued(previous).await?.and_then(|before| dormouse_receipts::Receipt::new(before.body).ok())
+                self.reads.issued(previous).await?.and_then(|before| dormouse_receipts::Receipt::new(before.body).ok())
             }
             None => None,
         };
@@ -135,18 +146,10 @@ impl Api {
         let id = ReceiptId::from(call.params.get("receipt_id"));
         let not_found = || ProtocolError::not_found(ReceiptId::OBJECT);
         let (stream, _) = id.place().ok_or_else(not_found)?;
-        let owner = self.find::<Session>(&stream.into(), call.now).await?;
+        let owner = self.reads.find::<Session>(&stream.into(), call.now).await?;
         let session = owner.filter(|session| session.is_seen_by(&call.actor)).ok_or_else(not_found)?;
-        let issued = self.issued(&id).await?.ok_or_else(not_found)?;
+        let issued = self.reads.issued(&id).await?.ok_or_else(not_found)?;
         Ok((id, issued, session))
-    }
-
-    /// The receipt called `id`, which its id leads to.
-    async fn issued(&self, id: &ReceiptId) -> Result<Option<Issued>, ProtocolError> {
-        let Some((stream, position)) = id.place().filter(|(_, position)| *position > 0) else { return Ok(None) };
-        let entries = self.records().entries(stream, position - 1, 1).await.map_err(store)?;
-        let Some(entry) = entries.into_iter().next() else { return Ok(None) };
-        Ok(issued_by(event_of(entry.entry)?).filter(|_| id.is_well_formed()))
     }
 }
 

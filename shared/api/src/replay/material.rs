@@ -71,7 +71,7 @@ impl Api {
         let stream = of.session_id.as_str();
         let mut after = task.kept.own.first.saturating_sub(1);
         loop {
-            let entries = self.records().entries(stream, after, PAGE).await.map_err(store)?;
+            let entries = self.reads.records().entries(stream, after, PAGE).await.map_err(store)?;
             let count = entries.len();
             for one in entries {
                 after = one.position;

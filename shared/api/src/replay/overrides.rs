@@ -93,7 +93,7 @@ impl Api {
             return Err(ProtocolError::invalid(param(".artifact_id"), "give a value or an artifact, and not both"));
         }
         let id: &ArtifactId = id;
-        let artifact = self.see::<Artifact>(call, id).await?.kept.resource;
+        let artifact = self.reads.see::<Artifact>(call, id).await?.kept.resource;
         let public = artifact.visibility == PartVisibility::Public;
         let content = artifact.uri.as_deref().filter(|_| public).and_then(crate::artifacts::data);
         let content = content.and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -5,18 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Commit, CommitError, DocumentKey, DocumentWrite, Journal, Records, Spawner, StoreError};
+use dormouse_ports::{Clock, DocumentKey, DocumentWrite, DocumentWrites, IdSource, Records, Spawner, StoreError};
 use dormouse_protocol::{ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::source::unavailable;
 use crate::Actor;
-use crate::keys::Writes;
 use crate::seats::{SeatLimits, Seats};
 
 /// The kind of the documents.
 const KIND: &str = "stream_seats";
+/// Time for which the document of a tenant without streams is kept.
+const EMPTY: Duration = Duration::from_secs(60);
 /// Number of times that a seat is asked for while others are faster.
 const RACES: u32 = 8;
 /// Number of seconds after which a stream that found no seat may be asked for again.
@@ -25,10 +26,12 @@ const LATER: u32 = 5;
 /// Counts the streams that a tenant has open, in the store: two requests as a stream opens and two as it ends.
 #[derive(Clone)]
 pub struct StreamSeats {
-    /// Reads what `writes` write.
+    /// Reads what `documents` write.
     pub records: Arc<dyn Records>,
-    /// The way to the store.
-    pub writes: Arc<Writes>,
+    /// Writes the documents of tenants, each whole in its item.
+    pub documents: Arc<dyn DocumentWrites>,
+    /// Names seats and writes.
+    pub ids: Arc<dyn IdSource>,
     /// Tells when leases end.
     pub clock: Arc<dyn Clock>,
     /// Gives seats back when streams end.
@@ -57,7 +60,7 @@ impl StreamSeats {
     /// # Errors
     /// `rate_limited` when there is none left, `service_unavailable` when the store did not answer.
     pub(super) async fn take(&self, actor: &Actor, life: Duration) -> Result<TakenSeat, ProtocolError> {
-        let id = self.writes.ids.fresh();
+        let id = self.ids.fresh();
         let limits = SeatLimits { each: self.of_tenant, of_tenant: self.of_tenant };
         let take = |seats: &mut Seats, now: Timestamp| seats.take(&id, &actor.name, now + life, now, limits);
         match self.change(&actor.tenant, take).await {
@@ -90,26 +93,17 @@ impl StreamSeats {
             if !change(&mut seats, now) {
                 return Ok(Some(false));
             }
-            let write = match (seats.until(), serde_json::to_value(&seats)) {
-                (Some(until), Ok(Value::Object(body))) => DocumentWrite {
-                    key: key.clone(),
-                    expect: version,
-                    body: Some(body),
-                    listed: Vec::new(),
-                    expires_at: Some(until),
-                },
-                (None, _) => DocumentWrite::remove(key.clone(), version),
-                (Some(_), _) => return Err(StoreError::Invalid(format!("{key} is no object"))),
+            let Ok(Value::Object(body)) = serde_json::to_value(&seats) else {
+                return Err(StoreError::Invalid(format!("{key} is no object")));
             };
-            let journal = Journal::new(vec![write], Vec::new());
-            match self.writes.commits.commit(&Commit { journal, ..Commit::new(self.writes.ids.fresh(), now) }).await {
-                Ok(()) => return Ok(Some(true)),
-                Err(CommitError::Journal(_)) => {}
-                Err(CommitError::Store(error)) => return Err(error),
-                Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+            let until = seats.until().unwrap_or(now + EMPTY);
+            let (listed, expires_at) = (Vec::new(), Some(until));
+            let write = DocumentWrite { key: key.clone(), expect: version, body: Some(body), listed, expires_at };
+            if self.documents.write_document(&write, &self.ids.fresh(), now).await? {
+                return Ok(Some(true));
             }
             // By chance longer than others.
-            let chance: u64 = self.writes.ids.fresh().bytes().map(u64::from).sum();
+            let chance: u64 = self.ids.fresh().bytes().map(u64::from).sum();
             self.clock.sleep(Duration::from_millis(u64::from(race + 1) * (5 + chance % 20))).await;
         }
         Ok(None)

@@ -20,17 +20,18 @@ use dormouse_ports::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::DynamoDbStateStore;
 use super::batch::KeyRange;
+use super::blobs::{BlobOrigin, CHUNK_BYTES};
 use super::encode::Encoder;
 use super::item::{
-    Item, number, number_value, optional_number, optional_time, text, text_value, time_value, ttl_value,
+    Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time_value, ttl_value,
 };
 use super::keys::{
     self, BODY, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key, LABEL,
     LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
-use super::write::Write;
+use super::write::{Write, Written};
+use super::{DynamoDbStateStore, StoreConfig};
 
 /// Makes, changes or removes a document, or only demands that there is none.
 pub(super) fn document_write(
@@ -198,6 +199,29 @@ fn last_of(append: &Append) -> u64 {
 }
 
 impl DynamoDbStateStore {
+    pub(super) async fn put_document(
+        &self,
+        write: &DocumentWrite,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let invalid = |reason: &str| Err(StoreError::Invalid(format!("{}: {reason}", write.key)));
+        if write.body.is_none() || !write.listed.is_empty() {
+            return invalid("expected a document with a body and without places in lists");
+        }
+        let whole = StoreConfig { inline_limit: CHUNK_BYTES, ..self.config.clone() };
+        let mut encoder = Encoder::new(&whole, BlobOrigin { owners: Vec::new(), now });
+        let put = document_write(&mut encoder, write, now, text_value(name))?;
+        if !encoder.blobs.is_empty() {
+            return invalid("it is too large for one item");
+        }
+        match self.put_alone(&put).await? {
+            Written::Done(_) => Ok(true),
+            // Our own, whose answer was lost.
+            Written::Refused(found) => Ok(found.is_some_and(|item| optional_text(&item, COMMIT_ID) == Some(name))),
+        }
+    }
+
     pub(super) async fn read_document(
         &self,
         key: &DocumentKey,

@@ -183,6 +183,14 @@ impl DynamoDbStateStore {
         self.config.retry.run(|| self.attempt(write)).await
     }
 
+    /// Does `write`, which is a put, alone: a program that writes by nothing else has no other request in it.
+    pub(super) async fn put_alone(&self, write: &Write) -> Result<Written, StoreError> {
+        let ItemChange::Put(item) = &write.change else {
+            return Err(StoreError::Invalid("expected a write that puts an item".to_owned()));
+        };
+        self.config.retry.run(|| self.attempt_put(write, item)).await
+    }
+
     /// Does `write` alone, whether or not its condition holds.
     pub(super) async fn put_plainly(&self, write: Write) -> Result<(), StoreError> {
         self.write_alone(&write).await.map(|_| ())

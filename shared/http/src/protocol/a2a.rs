@@ -122,8 +122,8 @@ impl Protocol {
         if request.method != "POST" {
             return Err(ProtocolError::method_not_allowed(&METHODS));
         }
-        let now = self.clock.now();
-        let actor = self.authenticate(request, now).await?;
+        let now = self.streaming.admission.clock.now();
+        let actor = self.streaming.admission.authenticate(request, now).await?;
         if request.body.len() > MAX_BODY_BYTES {
             return Err(ProtocolError::too_large(MAX_BODY_BYTES));
         }
@@ -143,7 +143,7 @@ impl Protocol {
         let params = body.get("params").cloned().unwrap_or_else(|| json!({}));
         if let Some(action) = writes(method) {
             request.findings.note_action(action);
-            self.begin(request, now).await?;
+            self.streaming.admission.begin(request, now).await?;
         }
         match method {
             "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, &caller).await),
@@ -186,11 +186,11 @@ impl Protocol {
                     }
                 }
             };
-            match select(Box::pin(settles), self.clock.sleep(left)).await {
+            match select(Box::pin(settles), self.streaming.admission.clock.sleep(left)).await {
                 Either::Left(_) | Either::Right(_) => {}
             }
         }
-        let caller = Caller { now: self.clock.now(), ..caller.clone() };
+        let caller = Caller { now: self.streaming.admission.clock.now(), ..caller.clone() };
         Ok(self.snapshot(&caller, &before.id, before.history).await?.task)
     }
 

@@ -1,22 +1,33 @@
+use std::sync::Arc;
+
+use dormouse_api::{Actor, Call, Delivery, Keys, SignedBody, Taken};
+use dormouse_ports::Clock;
 use dormouse_protocol::id::ConnectorId;
 use dormouse_protocol::operation::{Access, Operation};
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query, VERSION_HEADER, check_version};
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 
-use super::Protocol;
 use super::public::RESOURCE;
-use dormouse_api::{Actor, Call, Delivery, SignedBody, Taken};
 
 use crate::Request;
 use crate::findings::{holder, too_many};
 
-impl Protocol {
+/// Knows who may ask for what.
+pub(crate) struct Admission {
+    pub(crate) keys: Keys,
+    /// Clock of the server.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Prefix of the addresses of the whole API, without a slash at the end.
+    pub(crate) base_url: String,
+}
+
+impl Admission {
     /// The call that `request` makes, once nothing speaks against it any more.
     ///
     /// # Errors
     /// The first objection, in the order that the module names.
-    pub(super) async fn admit(&self, request: &Request) -> Result<Call, ProtocolError> {
+    pub(crate) async fn admit(&self, request: &Request) -> Result<Call, ProtocolError> {
         let found = Operation::find(&request.method, &request.path)?;
         let operation = found.operation;
         let now = self.clock.now();
@@ -94,7 +105,7 @@ impl Protocol {
         })?;
         holder.ok_or_else(|| match self.keys.issuers() {
             // The metadata names the issuers of accepted tokens (RFC 9728 §5.1).
-            Some(_) => ProtocolError::unauthenticated_at(&format!("{}{RESOURCE}", self.about.base_url)),
+            Some(_) => ProtocolError::unauthenticated_at(&format!("{}{RESOURCE}", self.base_url)),
             None => ProtocolError::unauthenticated(),
         })
     }

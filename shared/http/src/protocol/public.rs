@@ -29,8 +29,13 @@ pub(super) const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 const READ_ONLY: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
 /// The answer to who asks what can be done.
-fn options(methods: &[&str]) -> Response {
+pub(crate) fn options(methods: &[&str]) -> Response {
     Response::empty().header("allow", methods.join(", "))
+}
+
+/// What a server of this version says of its health.
+pub(crate) fn health(version: &str) -> Value {
+    json!(Health { ok: true, status: "ok".to_owned(), version: version.to_owned() })
 }
 
 /// The OpenAPI document of a server that serves routes `beside` the protocol.
@@ -188,7 +193,7 @@ impl Protocol {
 
     /// Issuers of accepted tokens, and how tokens are sent (RFC 9728 §2).
     fn protected_resource(&self) -> Value {
-        let issuers: Vec<&str> = self.keys.issuers().into_iter().flat_map(Issuers::names).collect();
+        let issuers: Vec<&str> = self.streaming.admission.keys.issuers().into_iter().flat_map(Issuers::names).collect();
         json!({
             "resource": self.about.base_url,
             "authorization_servers": issuers,
@@ -237,12 +242,11 @@ impl Protocol {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
     async fn describe(&self, operation: Operation) -> Result<Value, ProtocolError> {
         let about = &self.about;
-        let version = || about.version.clone();
         match operation {
-            Operation::GetHealth => Ok(json!(Health { ok: true, status: "ok".to_owned(), version: version() })),
+            Operation::GetHealth => Ok(health(&about.version)),
             Operation::GetVersion => Ok(json!(RuntimeVersion {
                 object: Object::new(),
-                version: version(),
+                version: about.version.clone(),
                 protocol_version: PROTOCOL_VERSION.to_owned(),
             })),
             Operation::GetOpenApiDocument => Ok(self.described.document.clone()),

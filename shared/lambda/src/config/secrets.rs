@@ -39,7 +39,7 @@ const CALLBACK_SECRET: NamedSecret = NamedSecret {
     second_variable: "DORMOUSE_CALLBACK_SECRET_SECOND",
     second_parameter: "callback-secret-second",
     least: SECRET,
-    needed_by: &[Function::Inbound, Function::Signal, Function::Stream, Function::Socket],
+    needed_by: &[Function::Inbound, Function::Signal, Function::Socket],
     // A run of a workspace that goes on there may give a tool an address at which to report.
     wanted_by: &[Function::Wakeup],
 };
@@ -117,7 +117,7 @@ impl SourcePair {
 ///
 /// | parameter | instead of | at least | needed by |
 /// |---|---|---|---|
-/// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `stream`; `wakeup` where it serves workspaces |
+/// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `socket`; `wakeup` where it serves workspaces |
 /// | `signal-key` | `DORMOUSE_SIGNAL_KEY` | 16 bytes | `signal` |
 ///
 /// Each may have a second one, `callback-secret-second` (`DORMOUSE_CALLBACK_SECRET_SECOND`) and `signal-key-second`
@@ -353,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Function; 4] = [Function::Inbound, Function::Signal, Function::Stream, Function::Wakeup];
+    const ALL: [Function; 4] = [Function::Inbound, Function::Signal, Function::Socket, Function::Wakeup];
 
     /// Sources that `function` makes of these variables, and the faults that it finds in them.
     fn sources(function: Function, variables: &[(&str, &str)]) -> (SecretSources, Vec<String>) {

@@ -209,11 +209,11 @@ impl Protocol {
         let query = after.map(|id| format!("after_event_id={id}")).unwrap_or_default();
         let call = call_of(caller, &Ask::get(&format!("/v1/tasks/{id}/stream"), &query))?;
         let resume = StreamOptions { last_event_id: None, request_id: &caller.request_id, time_left: caller.time_left };
-        self.streams.open(&self.operations, call, resume).await
+        self.streaming.streams.open(&self.streaming.operations, call, resume).await
     }
 
     pub(super) async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
-        match self.operations.serve(call_of(caller, &ask)?).await? {
+        match self.streaming.operations.serve(call_of(caller, &ask)?).await? {
             CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => Ok(value),
             CallAnswer::Bytes { bytes, .. } => Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null)),
             CallAnswer::Empty => Ok(Value::Null),

@@ -1,9 +1,9 @@
-//! The function `stream` on AWS Lambda.
+//! The function `stream` on AWS Lambda: it streams events, and needs no agents for that.
 
 use std::process::ExitCode;
 
-use dormouse::lambda::{Function, serve};
+use dormouse::lambda::serve_streams;
 
 fn main() -> ExitCode {
-    serve(Function::Stream, &own_agent::agents())
+    serve_streams()
 }

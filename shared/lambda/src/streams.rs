@@ -1,0 +1,83 @@
+//! The function that streams: it reads, and writes nothing but who has how many streams open. It knows no agents, and needs
+//! no secrets.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_api::{Keys, StreamLimits, StreamSeats};
+use dormouse_aws::{DynamoDbStateStore, StoreConfig};
+use dormouse_fetch::NetworkFetch;
+use dormouse_http::{Content, Response, StreamParts, StreamServer, TriggerError};
+use dormouse_ports::{Clock, Fetch};
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream;
+use serde_json::Value;
+
+use crate::boot::{BootError, callers};
+use crate::config::StreamConfig;
+use crate::serve::{ServeError, diagnostic, ended, on_runtime, time_left};
+use crate::streaming::{self, PiecewiseResponse};
+use crate::{gateway, telemetry};
+
+/// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
+const LIFE: Duration = Duration::from_secs(300);
+
+/// Serves streams as the function `stream`: boots once, then serves events until Lambda ends the process.
+pub fn serve_streams() -> ExitCode {
+    on_runtime(async {
+        telemetry::init_without_exporter();
+        ended(serve().await)
+    })
+}
+
+async fn serve() -> Result<(), ServeError> {
+    let config = StreamConfig::from_env().map_err(|error| ServeError::Start(BootError::Config(error)))?;
+    let server = compose_streams(config);
+    let handler = |event, deadline| {
+        let server = server.clone();
+        async move { stream(&server, event, deadline).await.map_err(diagnostic) }
+    };
+    streaming::serve(handler).await.map_err(ServeError::Runtime)
+}
+
+/// Answers piece by piece.
+async fn stream(server: &StreamServer, event: Value, deadline: u64) -> Result<PiecewiseResponse, TriggerError> {
+    let left = time_left(&SystemClock::default(), deadline);
+    let response = server.http(gateway::decode(event, Some(left))?).await;
+    let prelude = gateway::prelude(&response);
+    let Response { content, .. } = response;
+    let pieces = match content {
+        Content::Whole(bytes) => stream::once(ready(bytes)).boxed(),
+        Content::Live(pieces) => pieces,
+    };
+    Ok(PiecewiseResponse { prelude, pieces: pieces.map(Ok).boxed() })
+}
+
+/// The server of streams with `config`. Nothing is asked of AWS before the first request.
+pub fn compose_streams(config: StreamConfig) -> StreamServer {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let ids = Arc::new(RandomIds);
+    let store = Arc::new(DynamoDbStateStore::new(&config.access.dynamodb(), config.table, StoreConfig::default()));
+    let seats = config.quotas.streams_of_tenant.map(|of_tenant| StreamSeats {
+        records: store.clone(),
+        documents: store.clone(),
+        ids: ids.clone(),
+        clock: clock.clone(),
+        spawner: Arc::new(TokioSpawner),
+        of_tenant,
+    });
+    let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
+    StreamServer::new(StreamParts {
+        keys: callers(Keys::new(store.clone()), config.issuers, &fetch).under(config.quotas.access, true),
+        records: store,
+        clock,
+        ids,
+        base_url: config.base_url,
+        origins: config.origins,
+        limits: StreamLimits { life: LIFE, ..StreamLimits::default() },
+        seats,
+    })
+}
