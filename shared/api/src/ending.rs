@@ -206,7 +206,7 @@ fn failure_of(record: &FailureRecord) -> Failure {
 }
 
 /// What `state` says of a graph that reached END without having come to what it was asked for.
-fn shortfall_of(state: &Map) -> Option<Failure> {
+pub(crate) fn shortfall_of(state: &Map) -> Option<Failure> {
     let Shortfall { code, message } = Shortfall::deserialize(state.get(SHORTFALL)?).ok()?;
     Some(failure(&code, &message))
 }

@@ -15,6 +15,7 @@ use crate::api::Api;
 use crate::change::{ANSWER, MATERIAL, STATE};
 use crate::conversation::first_state;
 use crate::documents::Stored;
+use crate::ending::shortfall_of;
 use crate::refusal::store;
 
 /// Number of entries of a stream that are read at once.
@@ -127,6 +128,11 @@ fn object(value: Option<Value>) -> Map {
 /// since.
 fn ended(record: Option<&InvocationRecord>, task: &Task) -> (Map, PastEnd) {
     let status = record.map(|record| &record.status);
+    if let (Some(InvocationStatus::Completed { state }), Some(failure)) = (status, &task.failure)
+        && shortfall_of(state).is_some_and(|shortfall| shortfall.code == failure.code)
+    {
+        return (state.clone(), PastEnd::Completed);
+    }
     match task.status {
         TaskStatus::Failed => {
             let end = match (status, &task.failure) {
