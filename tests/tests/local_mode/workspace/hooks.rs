@@ -90,7 +90,8 @@ async fn a_hook_ends_the_run_before_its_model_is_asked() {
     .await;
     let dormouse = project.serve();
     let task = project.say(&dormouse, &[]);
-    Wire::of(&dormouse).task(&task, &DONE).await;
+    let ended = Wire::of(&dormouse).task(&task, &[TaskStatus::Failed]).await;
+    assert_eq!(ended.failure.map(|failure| failure.code).as_deref(), Some("hook"));
     assert_eq!(project.model.requests().len(), 0, "the model was not asked");
     let runs = hook_runs(&Wire::of(&dormouse), &task).await;
     assert!(runs.contains(&("before_model_call".to_owned(), "stopped".to_owned())), "{runs:?}");
@@ -104,7 +105,8 @@ async fn a_hook_that_ends_the_run_at_a_call_leaves_a_record_of_the_call() {
     ))
     .await;
     let dormouse = project.serve();
-    let task = done(&project, &dormouse, &touch("ran")).await;
+    let task = project.say(&dormouse, &touch("ran"));
+    Wire::of(&dormouse).task(&task, &[TaskStatus::Failed]).await;
     assert!(!project.exists("ran"));
     let events = Wire::of(&dormouse).events(&task).await;
     let of = |kind: &str| {
