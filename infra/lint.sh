@@ -19,5 +19,9 @@ done
 modules=$(./node.sh "$PWD/terraform/check/package.json")
 NODE_PATH=$modules node terraform/check/check.cjs terraform
 modules=$(./node.sh "$PWD/cdk/package.json")
-"$modules/.bin/tsc" --noEmit --project cdk --typeRoots "$modules/@types" --baseUrl "$modules" --ignoreDeprecations 5.0
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
+cp template.yaml "$built"
+"$modules/.bin/tsc" --outDir "$built/cdk" --project cdk --typeRoots "$modules/@types" --baseUrl "$modules" --ignoreDeprecations 5.0
+NODE_PATH=$modules node cdk/check.cjs "$built/cdk"
 echo "template, scripts, module and construct: nothing to object to"

@@ -19,7 +19,7 @@ export { DormouseParameters } from "./parameters";
 export interface DormouseProps extends DormouseParameters {
   /**
    * The folder with inbound.zip, signal.zip, stream.zip and wakeup.zip, as functions/build.sh makes them; with socket.zip
-   * where sockets are enabled.
+   * where sockets are enabled, and with tools.zip where tools are.
    */
   readonly zips: string;
 
@@ -28,6 +28,7 @@ export interface DormouseProps extends DormouseParameters {
 }
 
 const SOCKET = { socket: "SocketFunction" };
+const TOOLS = { tools: "ToolsFunction" };
 const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream: "StreamFunction", wakeup: "WakeupFunction" };
 
 /** One Dormouse. Everything in it is named after its stack, so that a stack has one. */
@@ -37,7 +38,11 @@ export class Dormouse extends Construct {
 
   constructor(scope: Construct, id: string, props: DormouseProps) {
     super(scope, id);
-    const functions = { ...FUNCTIONS, ...(props.sockets === "enabled" ? SOCKET : {}) };
+    const functions = {
+      ...FUNCTIONS,
+      ...(props.sockets === "enabled" ? SOCKET : {}),
+      ...(props.tools === "enabled" ? TOOLS : {}),
+    };
     const zips = Object.keys(functions).map(
       (name) => new assets.Asset(this, name, { path: path.join(props.zips, `${name}.zip`) }),
     );

@@ -233,8 +233,13 @@ impl<R: Resource> Stored<R> {
 
     /// True if `actor` may know that it is there.
     pub(crate) fn is_seen_by(&self, actor: &Actor) -> bool {
+        self.is_deleted_to(actor) == Some(false)
+    }
+
+    /// Whether it is deleted; `None` where `actor` may not know that it is or was there.
+    pub(crate) fn is_deleted_to(&self, actor: &Actor) -> Option<bool> {
         let is_theirs = actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref());
-        is_theirs && self.kept.deleted.is_none()
+        is_theirs.then_some(self.kept.deleted.is_some())
     }
 }
 

@@ -108,7 +108,7 @@ impl Reads {
         }
         let expired = || ProtocolError::cursor_expired("after_event_id");
         if let Some(after) = &query.after
-            && !self.may_see_stream_of(call, after).await?
+            && self.stream_is_deleted(call, after).await?.is_none()
         {
             return Err(expired());
         }
@@ -162,23 +162,24 @@ impl Reads {
         let id = EventId::from(call.params.get("event_id"));
         let not_found = || ProtocolError::not_found("event");
         let (stream, position) = id.place().filter(|(_, position)| *position > 0).ok_or_else(not_found)?;
-        if !self.may_see_stream_of(call, &id).await? {
+        if self.stream_is_deleted(call, &id).await? != Some(false) {
             return Err(not_found());
         }
         let entries = self.records().entries(stream, position - 1, 1).await.map_err(store)?;
         found(&event_of(entries.into_iter().next().ok_or_else(not_found)?.entry)?)
     }
 
-    /// True if the caller may read the stream that `event` is in.
-    async fn may_see_stream_of(&self, call: &Call, event: &EventId) -> Result<bool, ProtocolError> {
-        let Some((stream, _)) = event.place() else { return Ok(false) };
+    /// Whether that is deleted to which the stream of `event` belongs; `None` where the caller may not know of it. The feed
+    /// tells on of what was deleted, so those who read it go on behind each event of it.
+    async fn stream_is_deleted(&self, call: &Call, event: &EventId) -> Result<Option<bool>, ProtocolError> {
+        let Some((stream, _)) = event.place() else { return Ok(None) };
         let is = |word: &str| stream.strip_prefix(word).is_some_and(|rest| rest.starts_with('_'));
         Ok(if is(SessionId::OBJECT) {
-            self.find::<Session>(&stream.into(), call.now).await?.is_some_and(|one| one.is_seen_by(&call.actor))
+            self.find::<Session>(&stream.into(), call.now).await?.and_then(|one| one.is_deleted_to(&call.actor))
         } else if is(ArtifactId::OBJECT) {
-            self.find::<Artifact>(&stream.into(), call.now).await?.is_some_and(|one| one.is_seen_by(&call.actor))
+            self.find::<Artifact>(&stream.into(), call.now).await?.and_then(|one| one.is_deleted_to(&call.actor))
         } else {
-            false
+            None
         })
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dormouse_protocol::List;
+use dormouse_protocol::{ErrorCode, List};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -29,14 +29,18 @@ const EVERY: Duration = Duration::from_secs(1);
 /// For how long the feed is listened to before it is read again in any case.
 const LISTENED: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// What is said where the event that was read last is gone at the server.
+const ANEW: &str = "the event that was read last is gone at the server: all that is left there is read again, and what the mirror \
+                    has stays; what came in between and was removed is in neither";
 
 /// Keeps what a server tells of a workspace in a SQLite database.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  dormouse mirror --url https://agents.example.com --workspace workspace_01J… --into support.db\n  \
     dormouse mirror --into .openharness/data/history.db --status\n\n\
-    The mirror goes on where it was. A missing or damaged one is made anew from the beginning; one of a newer version and a \
-    database of something else are left as they are."
+    The mirror goes on where it was. A missing or damaged one is made anew from the beginning. Where the event that it read \
+    last is gone at the server, it reads all that is left there and keeps what it has (begun_again_at in --status). One of a \
+    newer version and a database of something else are left as they are."
 )]
 pub(crate) struct MirrorArgs {
     /// Workspace that is followed, by its id; all that the key may see without it.
@@ -85,7 +89,9 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
     let client = Client::open(&asked.server)?;
     let mirror = Mirror::open(&asked.into, workspace.unwrap_or(EVERYTHING))?;
     if asked.once {
-        while batch(&client, &mirror, workspace).await? {}
+        if catch_up(&client, &mirror, workspace).await? {
+            writeln!(io::stdout(), "{}: {ANEW}", asked.into.display())?;
+        }
         return Ok(());
     }
     drop(mirror);
@@ -141,7 +147,7 @@ async fn round(
         *open = Some(Mirror::open(into, workspace.unwrap_or(EVERYTHING))?);
     }
     if let Some(mirror) = open {
-        while batch(client, mirror, workspace).await? {}
+        catch_up(client, mirror, workspace).await?;
     }
     Ok(())
 }
@@ -171,11 +177,38 @@ async fn listen(client: &Client, mirror: &Mirror, workspace: Option<&str>) {
     }
 }
 
-/// One batch; false where there is nothing behind it.
-async fn batch(client: &Client, mirror: &Mirror, workspace: Option<&str>) -> Result<bool, MirrorFailure> {
-    let cursor = mirror.cursor()?;
+/// Reads to the end of what the server has; true if that began again because the event that was read last is gone there.
+async fn catch_up(client: &Client, mirror: &Mirror, workspace: Option<&str>) -> Result<bool, MirrorFailure> {
+    let mut begun_again = false;
+    loop {
+        let cursor = mirror.cursor()?;
+        let read = batch(client, mirror, cursor.as_deref(), workspace).await;
+        match (read, cursor) {
+            (Ok(true), _) => {}
+            (Ok(false), _) => return Ok(begun_again),
+            // Once: a server that does not take the cursors that it gives would be read for ever.
+            (Err(MirrorFailure::Talk(TalkError::Refused { code: ErrorCode::CursorExpired, .. })), Some(gone))
+                if !begun_again =>
+            {
+                begun_again = mirror.begin_again(&gone, Timestamp::now())?;
+                if begun_again {
+                    tracing::warn!(last_event_id = gone, "{ANEW}");
+                }
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+}
+
+/// One batch behind `cursor`; false where there is nothing behind it.
+async fn batch(
+    client: &Client,
+    mirror: &Mirror,
+    cursor: Option<&str>,
+    workspace: Option<&str>,
+) -> Result<bool, MirrorFailure> {
     let mut path = format!("/v1/events?limit={BATCH}");
-    for (name, value) in [("workspace_id", workspace), ("after_event_id", cursor.as_deref())] {
+    for (name, value) in [("workspace_id", workspace), ("after_event_id", cursor)] {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={value}"));
         }
@@ -188,6 +221,6 @@ async fn batch(client: &Client, mirror: &Mirror, workspace: Option<&str>) -> Res
     }
     // A page of one workspace may be empty and go on.
     let last = page.page.next_cursor.as_deref().or_else(|| page.data.last().and_then(|event| event["id"].as_str()));
-    mirror.apply((cursor.as_deref(), last), &page.data, Timestamp::now())?;
+    mirror.apply((cursor, last), &page.data, Timestamp::now())?;
     Ok(page.page.has_more)
 }

@@ -19,7 +19,7 @@ pub(crate) enum VaultCommand {
     /// Seal what comes in at standard input as TENANT.NAME, in place of what was there.
     #[command(
         after_help = "Example:\n  export DORMOUSE_VAULT_FILE=vaults.sealed DORMOUSE_VAULT_KEY_FILE=vault-key\n  \
-        openssl rand -hex 32 > vault-key\n  pass show hook | dormouse vault set default.HOOK\n\n\
+        openssl rand -hex 32 > vault-key && chmod 600 vault-key\n  pass show hook | dormouse vault set default.HOOK\n\n\
         A line end at the end is left out.\nJSON: {\"sealed\"}"
     )]
     Set(SealedName),

@@ -98,6 +98,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::GraphUnknown
         | C::RequestInvalid
         | C::InvocationIdInUse
+        | C::SignalIdInUse
         | C::IdempotencyKeyReused
         | C::RequestTooLarge
         | C::NotFound

@@ -201,7 +201,9 @@ fn meaning(status: u16) -> &'static str {
         401 => "The key is missing or wrong.",
         403 => "The key is not for this.",
         404 => "There is no such thing, or the token is not for it.",
-        409 => "The invocation is not asleep or was answered otherwise, or the id or key belongs to another request.",
+        409 => {
+            "The invocation is not asleep or was answered otherwise, the id or key belongs to another request, or another invocation waits for the signal."
+        }
         410 => "It is over: the pause, its time, the address or the invocation.",
         413 => "The body, or the state that it makes, is too large.",
         415 => "The body is not said to be JSON.",

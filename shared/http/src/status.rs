@@ -8,7 +8,7 @@
 //! | 400 | the request cannot be read, or is ambiguous |
 //! | 401 | the key is missing or wrong |
 //! | 404 | no such graph, invocation, checkpoint or signal; a wrong token |
-//! | 409 | the invocation is not asleep; its id, or the idempotency key, belongs to another request |
+//! | 409 | the invocation is not asleep; its id, or the idempotency key, belongs to another request; its signal id to another wait |
 //! | 410 | the pause ended by its own deadline, or the invocation was canceled |
 //! | 413 | the body, or the state that it makes, is too large |
 //! | 422 | well-formed, but it breaks a schema or names no session; anything else that the sender can correct |
@@ -46,7 +46,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         C::RequestInvalid | C::HarnessPathClassificationAmbiguous => 400,
         C::Unauthorized => 401,
         C::NotFound | C::GraphUnknown | C::CheckpointNotFound | C::HarnessSignalCorrelationFailed => 404,
-        C::SuspensionRecordInvalid | C::InvocationIdInUse | C::IdempotencyKeyReused => 409,
+        C::SuspensionRecordInvalid | C::InvocationIdInUse | C::SignalIdInUse | C::IdempotencyKeyReused => 409,
         C::SuspensionTimedOut | C::InvocationCanceled => 410,
         C::RequestTooLarge => 413,
         C::SuspensionResumePayloadInvalid | C::HarnessSessionIdUnresolved | C::ChatMessageShapeInvalid => 422,

@@ -26,6 +26,9 @@ const KEY_FILE: &str = "DORMOUSE_VAULT_KEY_FILE";
 const DOMAIN: &[u8] = b"dormouse vault file 1\0";
 /// Number of hexadecimal digits of a key.
 const DIGITS: usize = 64;
+/// The rights of others than the owner of a file.
+#[cfg(unix)]
+const OTHERS: u32 = 0o077;
 /// The form of the file.
 const FORM: u32 = 1;
 
@@ -56,6 +59,9 @@ pub enum VaultError {
         "{FILE} names a file of sealed secrets: give its key as {KEY}, or a file with it as {KEY_FILE}, and not both"
     )]
     KeyMissing,
+    /// Others than its owner can read the file with the key.
+    #[error("{0} holds the key of the vault file, and others than its owner can read it: chmod 600 {0}")]
+    KeyIsOpen(String),
     /// No file is named.
     #[error("name the file of sealed secrets: {FILE}=vaults.sealed")]
     FileMissing,
@@ -104,12 +110,12 @@ impl SealedVault {
     /// The file that variables name, read through `look_up`; `None` where they name none.
     ///
     /// # Errors
-    /// [`VaultError`] when it is named without a key, or its key cannot be had.
+    /// [`VaultError`] when it is named without a key, or its key cannot be had or is no secret.
     pub fn from_variables(look_up: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, VaultError> {
         let Some(file) = look_up(FILE) else { return Ok(None) };
         let key = match (look_up(KEY), look_up(KEY_FILE)) {
             (Some(key), None) => key,
-            (None, Some(path)) => read(Path::new(&path))?.ok_or(VaultError::KeyMissing)?,
+            (None, Some(path)) => key_in(Path::new(&path))?,
             (Some(_), Some(_)) | (None, None) => return Err(VaultError::KeyMissing),
         };
         Self::new(file, &Secret::new(key)).map(Some)
@@ -212,6 +218,22 @@ fn is_name(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(tenant, name)| dormouse_api::keys::is_name(tenant) && is_secret(name))
 }
 
+/// The key in the file at `path`, which has to be its owner's alone.
+fn key_in(path: &Path) -> Result<String, VaultError> {
+    let key = read(path)?.ok_or(VaultError::KeyMissing)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let told = || path.display().to_string();
+        let mode =
+            std::fs::metadata(path).map_err(|error| VaultError::Io { path: told(), error })?.permissions().mode();
+        if mode & OTHERS != 0 {
+            return Err(VaultError::KeyIsOpen(told()));
+        }
+    }
+    Ok(key)
+}
+
 /// The text of the file at `path`, if it is there.
 fn read(path: &Path) -> Result<Option<String>, VaultError> {
     match std::fs::read_to_string(path) {
@@ -311,6 +333,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let key_file = folder.path().join("key");
         std::fs::write(&key_file, format!("{}\n", key('3').expose())).expect("a file");
+        allow(&key_file, 0o600);
         let key_file = key_file.to_str().expect("a path");
         let read = |variables: &[(&str, &str)]| {
             let of =
@@ -328,6 +351,41 @@ mod tests {
         {
             let refused = read(wrong).expect_err("it is refused");
             assert!(matches!(refused, VaultError::Key | VaultError::KeyMissing), "{refused}");
+        }
+    }
+
+    #[cfg(unix)]
+    fn allow(path: &Path, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is our file");
+    }
+
+    #[cfg(not(unix))]
+    fn allow(_: &Path, _: u32) {}
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key_file = folder.path().join("key");
+        std::fs::write(&key_file, key('3').expose()).expect("a file");
+        let read = || {
+            let path = key_file.display().to_string();
+            SealedVault::from_variables(|name| match name {
+                FILE => Some("f".to_owned()),
+                KEY_FILE => Some(path.clone()),
+                _ => None,
+            })
+        };
+        for open in [0o640, 0o604, 0o622, 0o611] {
+            allow(&key_file, open);
+            let refused = read().expect_err("it is no secret").to_string();
+            assert!(refused.ends_with(&format!("chmod 600 {}", key_file.display())), "{open:o}: {refused}");
+            assert!(!refused.contains("333"), "{refused}");
+        }
+        for closed in [0o600, 0o400] {
+            allow(&key_file, closed);
+            assert!(read().expect("a key").is_some(), "{closed:o}");
         }
     }
 }

@@ -179,6 +179,8 @@ categories! {
     RequestInvalid = "request_invalid",
     /// The invocation id belongs to another request.
     InvocationIdInUse = "invocation_id_in_use",
+    /// Another invocation waits for the signal id that a pause names.
+    SignalIdInUse = "signal_id_in_use",
     /// The idempotency key came with another request before.
     IdempotencyKeyReused = "idempotency_key_reused",
     /// The request is larger than the limit.

@@ -386,7 +386,8 @@ impl fmt::Display for CommitError {
             // The caller that reads this may not know of the other invocation.
             Self::SignalTaken { signal_id, .. } => write!(
                 f,
-                "another invocation already waits for signal `{signal_id}`: an id belongs to one wait, so it needs a part that is the turn's own"
+                "another invocation, of whichever tenant, already waits for signal `{signal_id}`: an id belongs to one wait, so it \
+                 needs a part that is the turn's own, its invocation id for example"
             ),
             Self::Journal(conflict) => conflict.fmt(f),
             Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),

@@ -152,6 +152,25 @@ async fn a_workspace_goes_with_everything_in_it_and_nothing_beside() {
     gone_with_everything(&World::new()).await;
 }
 
+/// Who keeps a copy of the feed stands on an event of it, maybe the last one of all.
+#[tokio::test]
+async fn the_feed_goes_on_behind_each_event_of_what_was_deleted() {
+    let world = World::new();
+    let doomed = furnished(&world).await;
+    world.delete(&format!("/v1/workspaces/{}", doomed.workspace)).await;
+    let all = ids(&world.get("/v1/events?limit=200").await);
+    let last = all.last().expect("there are events");
+    assert!(doomed.paths.iter().all(|path| *path != format!("/v1/events/{last}")), "it tells of the deletion");
+    for (place, event) in all.iter().enumerate() {
+        let rest = world.get(&format!("/v1/events?limit=200&after_event_id={event}")).await;
+        assert_eq!(ids(&rest), all[place + 1..], "{event}");
+    }
+    let behind = format!("/v1/events?after_event_id={last}");
+    for stranger in [actor("eve", "evil", None), actor("bob", "acme", Some(&["workspace_other"]))] {
+        assert_eq!(world.refusal(stranger, "GET", &behind, Value::Null).await.code(), ErrorCode::CursorExpired);
+    }
+}
+
 #[tokio::test]
 async fn nobody_else_deletes_a_workspace() {
     let world = World::new();

@@ -341,3 +341,28 @@ async fn a_key_sends_signals_with_the_scope_for_it_only_and_under_no_borrowed_na
     refused(&borrowed, 400, &Category::RequestInvalid);
     assert_eq!(world.continuations(), 0);
 }
+
+#[tokio::test]
+async fn an_id_that_another_tenants_wait_has_is_a_mistake_of_the_graph_that_names_it() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202);
+    // Without an id, and with one of its own that may be sent again.
+    let theirs = json!({ "state": { "order": "o1", "amount": 8 }, "invocation_id": "theirs" });
+    let before = world.written();
+    for body in [&json!({ "state": theirs["state"] }), &theirs, &theirs] {
+        let answer = post(&world, TURNS, &globex, body).await;
+        let message = refused(&answer, 409, &Category::SignalIdInUse);
+        assert!(message.contains("`approval-o1`") && message.contains("invocation id"), "{message}");
+        assert!(!message.contains("acme"), "{message}");
+        assert_eq!(
+            (&answer.body["error"]["bucket"], header(&answer, "retry-after")),
+            (&json!("user_correctable"), None)
+        );
+    }
+    assert!(world.is_unknown("theirs").await && world.written() == before, "nothing of it is written");
+    let answered = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "yes" })).await;
+    assert_eq!((answered.status, world.continuations()), (200, 1), "{}", answered.body);
+    assert_eq!(post(&world, TURNS, &globex, &theirs).await.status, 202, "the id is free again");
+}

@@ -18,6 +18,7 @@ mod sockets;
 mod storm;
 mod streams;
 mod tour;
+mod vault;
 mod workspace;
 
 use std::collections::BTreeMap;

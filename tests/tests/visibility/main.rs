@@ -743,7 +743,7 @@ async fn an_address_shows_what_it_is_for_and_no_other_way_leads_there() {
     let same = r#"{"state": {"signal": "one"}}"#;
     let waits: Value = serde_json::from_str(&world.ask(&ada, "POST", "/graphs/quiet/turns", same).await.body).unwrap();
     let refused = world.ask(&eve, "POST", "/graphs/quiet/turns", same).await;
-    assert_eq!((refused.status, refused.holds([&*text(&waits["invocation_id"])])), (500, None), "{refused:?}");
+    assert_eq!((refused.status, refused.holds([&*text(&waits["invocation_id"])])), (409, None), "{refused:?}");
     let answered = world.ask(&eve, "POST", &callback, r#"{"decision": "yes"}"#).await;
     assert_eq!((answered.status, answered.holds(["marker-native"])), (200, None), "{answered:?}");
 }

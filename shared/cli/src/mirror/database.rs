@@ -56,6 +56,8 @@ pub(crate) struct MirrorState {
     pub(crate) error_message: Option<String>,
     /// Number of events in it.
     pub(crate) events: u64,
+    /// Instant at which it last [began again](Mirror::begin_again); none if it never had to.
+    pub(crate) begun_again_at: Option<String>,
 }
 
 /// An open mirror.
@@ -167,9 +169,30 @@ impl Mirror {
                 status: row.get(3)?,
                 error_message: row.get(4)?,
                 events: row.get(5)?,
+                begun_again_at: None,
             })
         });
-        read.map_err(|error| told(&self.path, error))
+        let state = read.map_err(|error| told(&self.path, error))?;
+        let has_gaps: bool = self.ask("SELECT count(*) FROM sqlite_master WHERE name = 'gaps'")?;
+        let begun_again_at = if has_gaps { self.ask("SELECT max(found_at) FROM gaps")? } else { None };
+        Ok(MirrorState { begun_again_at, ..state })
+    }
+
+    /// Begins again with the first event that the server still has, because `cursor` is gone there: what the mirror has
+    /// stays, and what it has is not applied twice. False where another process went on from there meanwhile.
+    pub(crate) fn begin_again(&self, cursor: &str, now: Timestamp) -> Result<bool, MirrorError> {
+        let begun = (|| {
+            let mut connection = self.connection();
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let sql = "UPDATE mirror_state SET last_event_id = NULL WHERE last_event_id = ?1";
+            if change.execute(sql, [cursor])? == 0 {
+                return Ok(false);
+            }
+            change.execute_batch(tables::GAPS)?;
+            change.execute("INSERT INTO gaps VALUES (?1)", [now.to_string()])?;
+            change.commit().map(|()| true)
+        })();
+        begun.map_err(|error| told(&self.path, error))
     }
 
     /// Applies `events`, which come behind `cursor` and lead to `last`, all of them or none. False where another
@@ -283,7 +306,7 @@ mod tests {
     fn event(n: u64, kind: &str, payload: Value) -> Value {
         json!({
             "id": format!("event_{n}"), "object": "event", "event": kind, "created_at": "2027-01-15T08:00:00Z",
-            "resource": { "type": "task", "id": "task_1" }, "sequence": n, "payload": payload,
+            "resource": { "object": "task", "id": "task_1" }, "sequence": n, "payload": payload,
             "session_id": "session_1", "task_id": "task_1", "workspace_id": "w",
         })
     }
@@ -293,6 +316,49 @@ mod tests {
         asked.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a number")
     }
 
+    /// An event that holds a message.
+    fn message(n: u64, kind: &str, role: &str) -> Value {
+        let id = format!("message_{n}");
+        let parts = json!([{ "type": "text", "text": "hello" }]);
+        let mut event = event(n, kind, json!({ "message_id": id, "role": role, "parts": parts }));
+        event["resource"] = json!({ "object": "message", "id": id });
+        event
+    }
+
+    #[test]
+    fn messages_are_kept_whoever_said_them_and_runs_of_hooks_with_their_names() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("history.db");
+        let mirror = Mirror::open(&path, "w").expect("a mirror");
+        let mut repeated = message(4, "agent.message", "assistant");
+        repeated["replayed"] = json!(true);
+        let hook = json!({ "hook": "guard", "event": "before_tool_dispatch", "status": "blocked" });
+        let events = [
+            message(1, "user.message", "user"),
+            message(2, "agent.message", "assistant"),
+            message(3, "session.message_appended", "tool"),
+            repeated,
+            event(5, "vendor.dormouse.hook_run", hook),
+            event(6, "vendor.dormouse.run_ended", json!({ "reason": "done" })),
+        ];
+        assert!(mirror.apply((None, Some("event_6")), &events, Timestamp::UNIX_EPOCH).expect("applied"));
+        let rows = |sql: &str| -> Vec<String> {
+            let asked = Connection::open(&path).expect("a database");
+            let mut asked = asked.prepare(sql).expect("a question");
+            asked.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("texts")
+        };
+        let messages = "SELECT id || ' ' || session_id || ' ' || task_id || ' ' || role || ' ' || (content ->> '$[0].text') \
+                        FROM messages ORDER BY id";
+        let told = [(1, "user"), (2, "assistant"), (3, "tool")];
+        let told = told.map(|(n, role)| format!("message_{n} session_1 task_1 {role} hello"));
+        assert_eq!(rows(messages), told);
+        let hooks =
+            "SELECT run_id || ' ' || hook_name || ' ' || status || ' ' || (detail ->> '$.event') FROM hook_runs";
+        assert_eq!(rows(hooks), ["task_1 guard blocked before_tool_dispatch"]);
+        let kinds = "SELECT DISTINCT resource_type FROM events ORDER BY resource_type";
+        assert_eq!(rows(kinds), ["message", "task"]);
+    }
+
     #[test]
     fn a_batch_is_applied_whole_and_once() {
         let place = tempfile::tempdir().expect("a folder");
@@ -300,7 +366,7 @@ mod tests {
         let mirror = Mirror::open(&path, "w").expect("a mirror");
         let events = [
             event(1, "task.submitted", json!({})),
-            event(2, "user.message", json!({ "message": { "id": "message_1", "role": "user", "parts": [] } })),
+            message(2, "user.message", "user"),
             event(3, "task.completed", json!({})),
         ];
         assert!(mirror.apply((None, Some("event_3")), &events, Timestamp::UNIX_EPOCH).expect("applied"));
@@ -315,6 +381,27 @@ mod tests {
         assert_eq!((mirror.state().expect("a state").events, count(&path, "events")), (3, 3), "all or nothing");
         mirror.rebuild().expect("emptied");
         assert_eq!((mirror.cursor().expect("a cursor"), count(&path, "events")), (None, 0));
+    }
+
+    #[test]
+    fn one_whose_last_event_is_gone_at_the_server_keeps_what_it_has_and_reads_what_is_left() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("history.db");
+        let mirror = Mirror::open(&path, "w").expect("a mirror");
+        let [one, two] = [1, 2].map(|n| event(n, "task.submitted", json!({})));
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(mirror.apply((None, Some("event_2")), &[one.clone(), two], now).expect("applied"));
+        assert_eq!(mirror.state().expect("a state").begun_again_at, None);
+        assert!(!mirror.begin_again("event_1", now).expect("looked at"), "somebody went on meanwhile");
+        assert!(mirror.begin_again("event_2", now).expect("begun"));
+        assert_eq!((mirror.cursor().expect("a cursor"), count(&path, "events")), (None, 2));
+        let three = event(3, "task.submitted", json!({}));
+        assert!(mirror.apply((None, Some("event_3")), &[one, three], now).expect("applied"));
+        let state = mirror.state().expect("a state");
+        assert_eq!((state.events, state.status.as_str(), state.last_event_id.as_deref()), (3, "idle", Some("event_3")));
+        assert_eq!(state.begun_again_at, Some(now.to_string()), "it says so from then on");
+        mirror.rebuild().expect("emptied");
+        assert_eq!(mirror.state().expect("a state").begun_again_at, None);
     }
 
     #[test]

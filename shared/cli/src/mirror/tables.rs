@@ -1,7 +1,12 @@
 //! The tables of a mirror, and what an event changes in them. Everything is made of events, so everything can be made anew.
 
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::MessageId;
 use rusqlite::{Transaction, params};
 use serde_json::Value;
+
+/// What is behind `vendor.` in the kind of the event of a run of a hook.
+const HOOK_RUN: &str = "dormouse.hook_run";
 
 /// Makes them.
 pub(super) const CREATE: &str = "
@@ -39,9 +44,12 @@ pub(super) const CREATE: &str = "
 /// Empties them.
 pub(super) const EMPTY: &str = "
     DELETE FROM events; DELETE FROM sessions; DELETE FROM messages; DELETE FROM runs; DELETE FROM run_steps;
-    DELETE FROM tool_calls; DELETE FROM hook_runs; DELETE FROM artifacts;
+    DELETE FROM tool_calls; DELETE FROM hook_runs; DELETE FROM artifacts; DROP TABLE IF EXISTS gaps;
     UPDATE mirror_state SET last_event_id = NULL, last_synced_at = NULL, status = 'idle', error_message = NULL;
 ";
+
+/// Makes the table of the instants at which it began again. A mirror that never had to does not have it.
+pub(super) const GAPS: &str = "CREATE TABLE IF NOT EXISTS gaps (found_at TEXT NOT NULL)";
 
 /// The ids of what is forgotten, while it is.
 pub(super) const GONE: &str = "CREATE TEMP TABLE gone (id TEXT PRIMARY KEY) WITHOUT ROWID";
@@ -92,7 +100,7 @@ pub(super) fn apply(change: &Transaction<'_>, event: &Value) -> rusqlite::Result
         params![
             fact.id,
             fact.kind,
-            event["resource"]["type"].as_str(),
+            event["resource"]["object"].as_str(),
             fact.resource,
             fact.session,
             fact.task,
@@ -105,22 +113,23 @@ pub(super) fn apply(change: &Transaction<'_>, event: &Value) -> rusqlite::Result
     if added == 0 {
         return Ok(());
     }
+    // What a replay repeats was said once.
+    if event["resource"]["object"] == MessageId::OBJECT && event["replayed"] != true {
+        message(change, &fact)?;
+    }
     let (family, what) = fact.kind.split_once('.').unwrap_or((fact.kind, ""));
     match family {
         "session" => session(change, event, &fact, what),
-        "user" | "agent" if fact.payload["message"].is_object() => message(change, &fact),
         "task" => run(change, &fact, what),
-        "span" => span(change, &fact, what),
+        "span" => step(change, &fact, what),
         "tool" => tool(change, &fact, what),
         "artifact" => artifact(change, &fact),
+        "vendor" if what == HOOK_RUN => hook(change, &fact),
         _ => Ok(()),
     }
 }
 
 fn session(change: &Transaction<'_>, event: &Value, fact: &Fact<'_>, what: &str) -> rusqlite::Result<()> {
-    if fact.payload["message"].is_object() {
-        message(change, fact)?;
-    }
     let status = if what == "closed" { "closed" } else { "open" };
     let sql = "INSERT INTO sessions (id, workspace_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4) \
                ON CONFLICT (id) DO UPDATE SET status = CASE WHEN status = 'closed' THEN status ELSE ?3 END, updated_at = ?4";
@@ -129,12 +138,10 @@ fn session(change: &Transaction<'_>, event: &Value, fact: &Fact<'_>, what: &str)
 }
 
 fn message(change: &Transaction<'_>, fact: &Fact<'_>) -> rusqlite::Result<()> {
-    let message = &fact.payload["message"];
-    let id = message["id"].as_str().or(fact.id);
     let sql = "INSERT INTO messages (id, session_id, task_id, role, content, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
                ON CONFLICT (id) DO UPDATE SET content = ?5";
-    let content = message["parts"].to_string();
-    change.execute(sql, params![id, fact.session, fact.task, message["role"].as_str(), content, fact.at]).map(drop)
+    let (role, content) = (fact.payload["role"].as_str(), fact.payload["parts"].to_string());
+    change.execute(sql, params![fact.resource, fact.session, fact.task, role, content, fact.at]).map(drop)
 }
 
 fn run(change: &Transaction<'_>, fact: &Fact<'_>, what: &str) -> rusqlite::Result<()> {
@@ -144,19 +151,17 @@ fn run(change: &Transaction<'_>, fact: &Fact<'_>, what: &str) -> rusqlite::Resul
     change.execute(sql, params![fact.task.or(fact.resource), fact.session, status, fact.at]).map(drop)
 }
 
-/// A step of a run; a hook's has a table of its own.
-fn span(change: &Transaction<'_>, fact: &Fact<'_>, what: &str) -> rusqlite::Result<()> {
-    let name = fact.payload["hook"].as_str();
-    let sql = match name {
-        Some(_) => {
-            "INSERT INTO hook_runs (event_id, run_id, hook_name, status, detail, occurred_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-        }
-        None => {
-            "INSERT INTO run_steps (event_id, run_id, name, status, detail, occurred_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-        }
-    };
-    let name = name.or_else(|| fact.payload["name"].as_str());
+fn step(change: &Transaction<'_>, fact: &Fact<'_>, what: &str) -> rusqlite::Result<()> {
+    let sql =
+        "INSERT INTO run_steps (event_id, run_id, name, status, detail, occurred_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let name = fact.payload["name"].as_str();
     change.execute(sql, params![fact.id, fact.task, name, what, fact.text, fact.at]).map(drop)
+}
+
+fn hook(change: &Transaction<'_>, fact: &Fact<'_>) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO hook_runs (event_id, run_id, hook_name, status, detail, occurred_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let (name, status) = (fact.payload["hook"].as_str(), fact.payload["status"].as_str());
+    change.execute(sql, params![fact.id, fact.task, name, status, fact.text, fact.at]).map(drop)
 }
 
 fn tool(change: &Transaction<'_>, fact: &Fact<'_>, what: &str) -> rusqlite::Result<()> {

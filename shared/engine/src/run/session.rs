@@ -342,9 +342,9 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
         CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
         CommitError::Store(StoreError::TooLarge { .. } | StoreError::TooComplex { .. }) => Category::RequestTooLarge,
         CommitError::Unknown(_) => Category::OutcomeUnknown,
+        CommitError::SignalTaken { .. } => Category::SignalIdInUse,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
-        | CommitError::SignalTaken { .. }
         | CommitError::Journal(_)
         | CommitError::Store(_) => otherwise,
     };

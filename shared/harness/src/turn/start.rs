@@ -148,6 +148,7 @@ async fn earlier_answer(
 /// True if a record may hold the outcome of a turn that failed: the same request, delivered twice, may have ended or
 /// been suspended on another worker meanwhile, or this one may have unnoticed.
 fn may_be_stored(error: &TurnError, given: bool) -> bool {
-    let refused = [Category::SuspensionPersistenceFailed, Category::SessionSaveFailed].contains(&error.category);
+    let refused = [Category::SuspensionPersistenceFailed, Category::SignalIdInUse, Category::SessionSaveFailed];
+    let refused = refused.contains(&error.category);
     error.category == Category::OutcomeUnknown || (given && refused)
 }

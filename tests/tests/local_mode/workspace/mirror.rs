@@ -4,12 +4,14 @@
 use std::fs;
 use std::time::Duration;
 
+use reqwest::Method;
+use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use super::DONE;
 use super::world::Project;
+use super::{DONE, WORKER};
 use crate::assistant::world::Wire;
-use crate::process::{Dormouse, PATIENCE, program};
+use crate::process::{Dormouse, PATIENCE, program, text};
 
 const MIRROR: &str = ".openharness/data/history.db";
 
@@ -72,6 +74,103 @@ async fn the_history_of_a_workspace_is_kept_beside_it() {
     work(&project, &dormouse).await;
     let last = whole(&project, &dormouse, "and goes on").await;
     assert!(events(&last) > events(&first), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_tables_have_the_messages_the_tool_calls_and_the_runs_of_hooks() {
+    let project = Project::of(&[WORKER]).await;
+    let hook = "name: guard\nevents: [before_tool_dispatch]\nhandler:\n  type: command\n  command: 'cat > /dev/null'\n";
+    project.write(".openharness/hooks/10-guard.yaml", hook);
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[("Bash", json!({ "command": "echo one" }))]);
+    let session = wire.task(&task, &DONE).await.session_id;
+    whole(&project, &dormouse, "it follows").await;
+    let listed = wire.get(&format!("/v1/sessions/{session}/messages")).await;
+    let said = listed["data"].as_array().expect("messages").iter();
+    let said: Vec<String> = said
+        .map(|one| format!("{} {session} {} {}", text(one, "id"), text(one, "role"), text(&one["parts"][0], "type")))
+        .collect();
+    assert!(said.len() > 1, "{said:?}");
+    let messages = "SELECT id || ' ' || session_id || ' ' || role || ' ' || (content ->> '$[0].type') FROM messages \
+                    ORDER BY rowid";
+    assert_eq!(rows(&project, messages), said);
+    let hooks = "SELECT run_id || ' ' || hook_name || ' ' || (detail ->> '$.event') FROM hook_runs WHERE status != ''";
+    assert_eq!(rows(&project, hooks), [format!("{task} guard before_tool_dispatch")]);
+    let tools = "SELECT DISTINCT run_id || ' ' || tool_name FROM tool_calls";
+    assert_eq!(rows(&project, tools), [format!("{task} Bash")]);
+    assert_eq!(rows(&project, "SELECT id FROM events WHERE resource_type IS NULL"), [""; 0]);
+}
+
+/// What `sql` finds in the mirror.
+fn rows(project: &Project, sql: &str) -> Vec<String> {
+    let mirror = Connection::open_with_flags(project.path(MIRROR), OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let mirror = mirror.expect("a database");
+    let mut asked = mirror.prepare(sql).expect("a question");
+    asked.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("texts")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_its_last_event_is_of_what_was_deleted_it_goes_on() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let before = whole(&project, &dormouse, "it follows").await;
+    let wire = Wire::of(&dormouse);
+    let made = async |key: &str, path: &str, body: Value| {
+        let (status, made) = wire.post(path, key, &body).await;
+        assert_eq!(status, 201, "{made}");
+        text(&made, "id").to_owned()
+    };
+    let workspace = made("w1", "/v1/workspaces", json!({ "name": "desk", "root": "/desk" })).await;
+    made("s1", "/v1/sessions", json!({ "workspace_id": workspace })).await;
+    let gone = format!("/v1/workspaces/{workspace}");
+    let (status, deleted) = wire.send((Method::DELETE, &gone), "d1", &json!({})).await;
+    assert_eq!((status, &deleted["sessions"]), (200, &json!(1)), "{deleted}");
+    let last = whole(&project, &dormouse, "it tells of the deletion").await;
+    assert!(events(&last) > events(&before), "{last}");
+    let workspace = made("w2", "/v1/workspaces", json!({ "name": "desk", "root": "/desk" })).await;
+    made("s2", "/v1/sessions", json!({ "workspace_id": workspace })).await;
+    let after = whole(&project, &dormouse, "it goes on").await;
+    assert!(events(&after) > events(&last), "{after}");
+    assert_eq!((&after["status"], &after["begun_again_at"]), (&json!("idle"), &json!(null)), "{after}");
+}
+
+/// A server whose data were lost has none of the events that the mirror knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_its_last_event_is_gone_it_keeps_what_it_has_and_reads_what_is_left() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let before = whole(&project, &dormouse, "it follows").await;
+    assert_eq!(before["begun_again_at"], json!(null));
+    let other = project.path("../elsewhere.db").display().to_string();
+    let once = |dormouse: &Dormouse| {
+        let done = dormouse.command(&["mirror", "--once", "--into", &other]).output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    };
+    assert_eq!(once(&dormouse), "");
+    let data = dormouse.data().to_owned();
+    drop(dormouse);
+    fs::remove_dir_all(data).expect("it is there");
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let seen = async {
+        loop {
+            let (last, count) = told(&dormouse).await;
+            let has_both =
+                |state: &Value| state["last_event_id"] == json!(last) && events(state) == events(&before) + count;
+            if let Some(state) = state(&project).filter(has_both) {
+                return state;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let after = tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{:?}", state(&project)));
+    assert!(after["status"] == "idle" && after["begun_again_at"].is_string(), "{after}");
+    assert!(once(&dormouse).contains("is gone at the server"));
+    assert_eq!(once(&dormouse), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
