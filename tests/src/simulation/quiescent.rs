@@ -153,9 +153,8 @@ fn payloads_were_sent(rest: &Quiescent<'_>) -> Result<(), String> {
     rest.history.consumed.iter().try_for_each(|((id, generation), payload)| {
         let Some(payload) = payload else { return Ok(()) };
         let pause = rest.history.pauses.get(&(id.clone(), *generation));
-        if let Some(fan_in) = pause.and_then(|pause| pause.fan_in.as_ref()) {
-            let by_signal = |id: &SignalId| pause.into_iter().flat_map(|pause| signals_for(rest, pause, id)).collect();
-            return answers_were_sent(rest, (id, *generation), (fan_in, &by_signal), payload);
+        if let Some((pause, fan_in)) = pause.and_then(|pause| Some((pause, pause.fan_in.as_ref()?))) {
+            return answers_were_sent(rest, (id, *generation), (pause, fan_in), payload);
         }
         let by_address = rest.clients.sent_to.get(&(id.clone(), *generation));
         let by_signal = pause.into_iter().flat_map(|pause| signals_for(rest, pause, &pause.descriptor.signal_id));
@@ -185,10 +184,10 @@ fn signals_for<'r>(
 }
 
 /// Every answer with which a pause for several signals went on was sent for its part, and the decision follows from them.
-fn answers_were_sent<'r>(
-    rest: &Quiescent<'r>,
+fn answers_were_sent(
+    rest: &Quiescent<'_>,
     (id, generation): (&InvocationId, u64),
-    (fan_in, by_signal): (&FanIn, &dyn Fn(&SignalId) -> Vec<&'r Map>),
+    (pause, fan_in): (&Pause, &FanIn),
     payload: &Map,
 ) -> Result<(), String> {
     let votes = payload.get(&fan_in.into).unwrap_or(&Value::Null);
@@ -196,9 +195,9 @@ fn answers_were_sent<'r>(
     for (part, answer) in votes["answers"].as_object().into_iter().flatten() {
         let answer = answer.as_object().cloned().unwrap_or_default();
         let signal_id = fan_in.expected.iter().find(|one| one.part == *part).map(|one| &one.signal_id);
-        let by_signal = signal_id.map(by_signal).unwrap_or_default();
+        let by_signal = signal_id.into_iter().flat_map(|id| signals_for(rest, pause, id));
         let by_address = rest.clients.sent_for.get(&(id.clone(), generation, part.clone())).into_iter().flatten();
-        if !by_signal.into_iter().chain(by_address).any(|sent| *sent == answer) {
+        if !by_signal.chain(by_address).any(|sent| *sent == answer) {
             return Err(format!("{id}#{generation} went on with {answer:?} of {part}, who never sent it"));
         }
         heard = heard.with(PartAnswer { part: part.clone(), payload: answer, at: Timestamp::UNIX_EPOCH });
