@@ -237,7 +237,7 @@ impl Api {
             (Some(spec), _) => Ok(ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None }),
             (None, None) => Err(ProtocolError::not_found("persona")),
             (None, Some(id)) => {
-                let stored = self.reads.see::<Persona>(call, id).await?.kept.resource;
+                let stored = self.reads.see::<Persona>(call, id).await.map_err(none_so_called)?.kept.resource;
                 let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
                     let message = "the workflow of the persona is not offered any more";
                     ProtocolError::new(ErrorCode::PolicyViolation, message)
@@ -295,4 +295,14 @@ fn freedom(tier: AutonomyTier) -> u8 {
         AutonomyTier::ActWithApproval => 2,
         AutonomyTier::ActAuto => 3,
     }
+}
+
+/// Tells whoever names a persona that is not there which there are.
+fn none_so_called(refusal: ProtocolError) -> ProtocolError {
+    if refusal.code() != ErrorCode::ResourceNotFound {
+        return refusal;
+    }
+    let message = "there is no such persona: `GET /v1/personas` lists those that there are. Files of a workspace add none: \
+                   agents are those of the folder that is served, or that was published";
+    ProtocolError::new(ErrorCode::ResourceNotFound, message)
 }

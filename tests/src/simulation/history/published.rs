@@ -76,7 +76,7 @@ struct OwnOfSession {
 #[serde(untagged)]
 enum OpenTask {
     Standing(String),
-    Progress { status: TaskStatus, updated_at: Timestamp },
+    Progress { status: TaskStatus, updated_at: Timestamp, started_at: Option<Timestamp> },
 }
 
 impl OpenTask {
@@ -171,10 +171,11 @@ impl Published {
 
     /// An open task is at the end of the stream of its session as it is.
     fn goes_on(&mut self, id: &TaskId, open: &OpenTask) {
-        let OpenTask::Progress { status, updated_at } = open else { return };
+        let OpenTask::Progress { status, updated_at, started_at } = open else { return };
         let Some(versions) = self.tasks.get_mut(id.as_str()) else { return };
         if let Some(mut task) = versions.last().cloned() {
             (task.status, task.envelope.updated_at) = (*status, *updated_at);
+            task.started_at = task.started_at.or(*started_at);
             if versions.last() != Some(&task) {
                 versions.push(task);
             }
