@@ -519,3 +519,16 @@ fn a_session_keeps_the_conversation() {
     let first = bed.start("helper", message("one"));
     assert_eq!(contents(&bed.status(&first).completed(), "assistant"), ["2 messages"]);
 }
+
+#[test]
+fn an_empty_answer_ends_the_run_and_is_paid_once() {
+    let model = ScriptedModel::new(|request| {
+        Ok(if results(request).is_empty() { calls(&[("c1", "look", json!({ "to": "x" }))]) } else { says("") })
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "completed");
+    assert_eq!(state["messages"].as_array().unwrap().last().unwrap()["role"], "assistant");
+    assert_eq!(model.calls(), 2);
+}

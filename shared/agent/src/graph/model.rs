@@ -301,8 +301,10 @@ fn usable(response: Response) -> Result<Response, ModelError> {
     if response.finish_reason == FinishReason::Error {
         return broken("the provider failed in the middle of its answer");
     }
-    if response.message.content.is_empty() && response.message.tool_calls.is_empty() {
-        return broken("the answer of the model is empty");
+    let is_empty = response.message.content.is_empty() && response.message.tool_calls.is_empty();
+    // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
+    if is_empty && response.finish_reason == FinishReason::ToolCalls {
+        return broken("the model stopped to call tools, and calls none");
     }
     Ok(response)
 }
