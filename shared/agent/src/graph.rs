@@ -33,6 +33,7 @@ mod parts;
 mod plan;
 mod recorded;
 mod run;
+mod time;
 mod tools;
 mod toolset;
 mod waits;

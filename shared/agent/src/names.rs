@@ -1,5 +1,7 @@
 //! Names of tools of our own, and names that were meant by names that do not exist.
 
+use dormouse_ports::tool::NATIVE_TOOLS;
+
 /// Reads a skill, or a file beside it.
 pub(crate) const SKILL: &str = "Skill";
 /// One name for all actions.
@@ -12,6 +14,20 @@ pub(crate) const ASK: &str = "SubAgent";
 pub(crate) const REMEMBER: &str = "Remember";
 /// The tools beside the native ones that no source but ours has.
 pub(crate) const OWN_TOOLS: [&str; 5] = [SKILL, RUN_ACTION, SWITCH, ASK, REMEMBER];
+
+/// The longest name that providers take.
+const LONGEST_NAME: usize = 64;
+
+/// True for the name of a native tool or one beside them, in upper or lower case.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    NATIVE_TOOLS.iter().chain(&OWN_TOOLS).any(|native| native.eq_ignore_ascii_case(name))
+}
+
+/// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.
+pub(crate) fn wire_name(name: &str) -> String {
+    let sound = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().take(LONGEST_NAME).map(sound).collect()
+}
 
 /// The one of `names` that is most like `wanted`, if one is like it: in another case, or with a slip or two.
 pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {

@@ -4,8 +4,8 @@
 mod cast;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
@@ -17,7 +17,7 @@ use dormouse_harness::{
 };
 use dormouse_ports::model::{CompletionRequest, Message};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
-use dormouse_ports::{Commit, CommitError, InvocationWrite, Map, TurnStore};
+use dormouse_ports::{Category, Commit, CommitError, InvocationWrite, Map, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -35,6 +35,19 @@ struct World {
     commits: Arc<AtomicUsize>,
 }
 
+/// Two tools, of which one must not run twice. `each` happens at every call.
+fn mailer(each: impl Fn(&str) + Send + Sync + 'static) -> Arc<Toolbox> {
+    Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], move |call| {
+        each(&call.name);
+        Ok(ToolReply::Done(ToolOutput::text(format!("{} to {}", call.name, call.arguments["to"]))))
+    })
+}
+
+/// Turns of 25 seconds.
+fn brief() -> HarnessConfig {
+    HarnessConfig { turn_budget: Duration::from_secs(25), ..HarnessConfig::new(Mode::Sessioned) }
+}
+
 fn assistants(request: &CompletionRequest) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count()
 }
@@ -42,26 +55,34 @@ fn assistants(request: &CompletionRequest) -> usize {
 impl World {
     /// The agent sends two mails, looks something up, and is done. `each` happens at every model call.
     fn new(matter: &str, config: HarnessConfig, each: impl Fn(&ManualClock) + Send + Sync + 'static) -> Self {
+        Self::of(matter, config, |time, known| {
+            let model = ScriptedModel::new(move |request| {
+                let answered = assistants(request);
+                let recorded = known.load(Ordering::Relaxed);
+                assert!(answered >= recorded, "model call {answered} was recorded and is repeated");
+                each(&time);
+                Ok(match results(request).len() {
+                    0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
+                    2 => calls(&[("c", "send", json!({ "to": "grace" })), ("d", "send", json!({ "to": "alan" }))]),
+                    _ => says("done"),
+                })
+            });
+            (model, mailer(|_| {}))
+        })
+    }
+
+    /// The agent and the tools that `cast` makes of the clock and the number of steps that are recorded.
+    fn of(
+        matter: &str,
+        config: HarnessConfig,
+        cast: impl FnOnce(Arc<ManualClock>, Arc<AtomicUsize>) -> (Arc<ScriptedModel>, Arc<Toolbox>),
+    ) -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let recorded = Arc::new(AtomicUsize::new(0));
         let commits = Arc::new(AtomicUsize::new(0));
-        let known = recorded.clone();
-        let time = clock.clone();
-        let model = ScriptedModel::new(move |request| {
-            let answered = assistants(request);
-            assert!(answered >= known.load(Ordering::Relaxed), "model call {answered} was recorded and is repeated");
-            each(&time);
-            Ok(match results(request).len() {
-                0 => calls(&[("a", "send", json!({ "to": "ada" })), ("b", "look", json!({ "to": "x" }))]),
-                2 => calls(&[("c", "send", json!({ "to": "grace" })), ("d", "send", json!({ "to": "alan" }))]),
-                _ => says("done"),
-            })
-        });
-        let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
-            Ok(ToolReply::Done(ToolOutput::text(format!("{} to {}", call.name, call.arguments["to"]))))
-        });
+        let (model, tools) = cast(clock.clone(), recorded.clone());
         let graph = graph::graph(parts(matter, model.clone(), tools.clone(), clock.clone())).expect("a graph");
         let counted = commits.clone();
         let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
@@ -98,11 +119,15 @@ impl World {
             }
             Ok(TurnOutcome::Suspended(pause)) => {
                 let taken = self.harness.take_up(&ID.into(), None).await;
-                match (&taken.outcome, self.answer(&pause.descriptor)) {
+                let part = pause.tally.as_ref().and_then(|tally| tally.missing.first().cloned());
+                match (&taken.outcome, self.answer(&pause.descriptor, part.as_deref())) {
                     (TurnOutcome::Stale { .. }, Some(answer)) => {
-                        let part = pause.tally.as_ref().and_then(|tally| tally.missing.first().cloned());
                         let answer = Callback::new(ID, Some(pause.generation), answer);
                         self.harness.turn(Transmission::from(Callback { part, ..answer })).await
+                    }
+                    (TurnOutcome::Stale { .. }, None) => {
+                        let due_at = pause.wake.due.as_ref().map(|due| due.at);
+                        self.harness.turn(Transmission::due(ID, pause.generation, due_at)).await
                     }
                     (_, _) => taken,
                 }
@@ -112,12 +137,13 @@ impl World {
     }
 
     /// What a person says who looked.
-    fn answer(&self, descriptor: &dormouse_ports::SignalDescriptor) -> Option<Map> {
+    fn answer(&self, descriptor: &dormouse_ports::SignalDescriptor, part: Option<&str>) -> Option<Map> {
         let metadata = descriptor.metadata.as_ref()?;
         let decision = match metadata["kind"].as_str()? {
             "approval" => "approve",
             "uncertain_effect" => {
-                let call = &metadata["calls"].as_object()?.values().next()?["arguments"];
+                let shown = metadata["calls"].as_object()?;
+                let call = &part.map_or_else(|| shown.values().next(), |part| shown.get(part))?["arguments"];
                 let happened = self.tools.made().iter().any(|(name, made)| name == "send" && made == call);
                 if happened { "happened" } else { "repeat" }
             }
@@ -185,8 +211,44 @@ async fn without_a_death_each_call_is_made_once() {
 }
 
 #[tokio::test]
+async fn calls_that_must_not_run_twice_run_side_by_side_where_the_agent_says_so() {
+    let world = world("policy: {parallel_tool_calls: true}");
+    let (state, _) = world.run(&[]).await;
+    check(&world, &state, &[]);
+    // The claim, model, tools, model, both mails; the last answer is in the commit of the end.
+    assert_eq!(world.commits.load(Ordering::Relaxed), 6);
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_in_the_midst_of_calls_side_by_side_leaves_each_of_them_in_doubt() {
+    let mut asked = 0;
+    for breaths in 0..60 {
+        let world = world("policy: {parallel_tool_calls: true}");
+        {
+            let mut work = pin!(world.step());
+            for _ in 0..breaths {
+                if (&mut work).now_or_never().is_some() {
+                    break;
+                }
+            }
+        }
+        world.clock.advance(LATER);
+        world.harness.take_up(&ID.into(), None).await;
+        let Ok(TurnOutcome::Suspended(pause)) = world.harness.look_up(&ID.into()).await else { continue };
+        let metadata = pause.descriptor.metadata.expect("what it waits for");
+        assert_eq!(metadata["kind"], "uncertain_effect");
+        let shown = metadata["calls"].as_object().expect("the calls").len();
+        assert_eq!(shown, usize::try_from(pause.state["steps"].as_u64().expect("a number")).expect("few"));
+        asked += usize::from(shown == 2);
+    }
+    assert!(asked > 2, "both mails of the second step were in doubt {asked} times");
+}
+
+#[tokio::test]
 async fn a_worker_may_die_at_every_await() {
-    for matter in ["description: sends", "policy: {approval: {external: [send]}}"] {
+    let matters =
+        ["description: sends", "policy: {approval: {external: [send]}}", "policy: {parallel_tool_calls: true}"];
+    for matter in matters {
         let mut breaths = 0;
         loop {
             let world = world(matter);
@@ -215,8 +277,7 @@ async fn two_workers_in_a_row_may_die() {
 
 #[tokio::test]
 async fn a_turn_whose_time_is_over_hands_the_rest_to_another_worker() {
-    let config = HarnessConfig { turn_budget: Duration::from_secs(25), ..HarnessConfig::new(Mode::Sessioned) };
-    let world = World::new("description: sends", config, |clock| clock.advance(Duration::from_secs(14)));
+    let world = World::new("description: sends", brief(), |clock| clock.advance(Duration::from_secs(14)));
     let mut turns = 0;
     let state = loop {
         turns += 1;
@@ -231,4 +292,112 @@ async fn a_turn_whose_time_is_over_hands_the_rest_to_another_worker() {
     assert_eq!(world.model.calls(), 3, "no step was repeated");
     assert_eq!(turns, 3, "each worker made a step, and none waited for a claim to end");
     assert_eq!(world.bus.events().len(), 2, "each called for the next");
+}
+
+/// Has turns made until the run ends.
+async fn ended(world: &World) -> TurnOutcome {
+    for _ in 0..30 {
+        world.step().await;
+        if let Ok(ended @ (TurnOutcome::Completed(_) | TurnOutcome::Errored(_))) =
+            world.harness.look_up(&ID.into()).await
+        {
+            return ended;
+        }
+        world.clock.advance(LATER);
+    }
+    panic!("it does not end");
+}
+
+#[tokio::test]
+async fn a_model_that_takes_longer_than_a_turn_is_paid_at_most_twice_and_the_failure_says_why() {
+    // The first step is quick, and the second begins late in the turn or early in it.
+    for (times, paid) in [(vec![10_000, 14_500, 24_500], 3), (vec![1000, 23_500], 2)] {
+        let world = World::of("description: sends", brief(), |clock, _| {
+            let times = Mutex::new(times.into_iter());
+            let model = ScriptedModel::new(move |request| {
+                let time = times.lock().expect("not poisoned").next().expect("it is asked so often");
+                clock.advance(Duration::from_millis(time));
+                Ok(if results(request).is_empty() {
+                    calls(&[("a", "look", json!({ "to": "x" }))])
+                } else {
+                    says("done")
+                })
+            });
+            (model, mailer(|_| {}))
+        });
+        let TurnOutcome::Errored(failure) = ended(&world).await else { panic!("it has no answer") };
+        assert_eq!(failure.category, Category::LimitExceeded);
+        let said = &failure.message;
+        assert!(said.contains("the 25 seconds that a turn has") && said.contains("background: true"), "{said}");
+        assert_eq!(world.model.calls(), paid, "of which one was answered");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_longer_than_a_turn_is_an_error_for_the_model_and_one_that_must_not_run_twice_is_asked_about()
+{
+    for (name, told) in [("look", "the tool did not answer within 24 seconds"), ("send", "happened")] {
+        let world = World::of("description: sends", brief(), |clock, _| {
+            let model = ScriptedModel::new(move |request| {
+                Ok(match results(request).last() {
+                    None => calls(&[("a", name, json!({ "to": "x" }))]),
+                    Some(result) => says(result),
+                })
+            });
+            (model, mailer(move |_| clock.advance(Duration::from_secs(40))))
+        });
+        let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
+        let said = contents(&turn.state, "assistant").pop().expect("an answer");
+        assert!(said.contains(told), "{said}");
+        assert_eq!(world.tools.made().len(), 1, "it is not begun again by itself");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_must_not_run_twice_has_more_than_half_of_a_turn() {
+    let world = World::of("description: sends", brief(), |clock, _| {
+        let time = clock.clone();
+        let model = ScriptedModel::new(move |request| {
+            time.advance(Duration::from_secs(20));
+            Ok(if results(request).is_empty() { calls(&[("a", "send", json!({ "to": "ada" }))]) } else { says("done") })
+        });
+        (model, mailer(move |_| clock.advance(Duration::from_secs(18))))
+    });
+    let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
+    assert_eq!(contents(&turn.state, "tool"), ["send to \"ada\""], "nobody had to be asked");
+    assert_eq!(world.model.calls(), 2);
+}
+
+#[tokio::test]
+async fn the_time_of_a_run_bounds_its_model_and_its_tools() {
+    let matter = "policy: {run_timeout_seconds: 4}";
+    for (slow, told) in [
+        ("model", None),
+        (
+            "look",
+            Some("error: the tool did not answer within 4 seconds, which was left of `policy.run_timeout_seconds`"),
+        ),
+        ("send", Some("it is not known whether the call happened: the tool did not answer within 4 seconds")),
+    ] {
+        let world = World::of(matter, brief(), |clock, _| {
+            let time = clock.clone();
+            let model = ScriptedModel::new(move |request| {
+                if slow == "model" {
+                    time.advance(Duration::from_secs(5));
+                }
+                let called = if slow == "model" { "look" } else { slow };
+                Ok(match results(request).len() {
+                    0 => calls(&[("a", called, json!({ "to": "x" }))]),
+                    _ => says("done"),
+                })
+            });
+            (model, mailer(move |_| clock.advance(Duration::from_secs(5))))
+        });
+        let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
+        assert_eq!(turn.state["reason"], "time", "{slow}");
+        assert_eq!(world.model.calls(), 1, "{slow}");
+        let said = contents(&turn.state, "tool");
+        assert_eq!(said.len(), usize::from(told.is_some()), "{said:?}");
+        assert!(told.is_none_or(|told| said[0].starts_with(told)), "{said:?}");
+    }
 }

@@ -521,3 +521,35 @@ fn a_session_keeps_the_conversation() {
     let first = bed.start("helper", message("one"));
     assert_eq!(contents(&bed.status(&first).completed(), "assistant"), ["2 messages"]);
 }
+
+#[test]
+fn an_empty_answer_ends_the_run_and_is_paid_once() {
+    let model = ScriptedModel::new(|request| {
+        Ok(if results(request).is_empty() { calls(&[("c1", "look", json!({ "to": "x" }))]) } else { says("") })
+    });
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "completed");
+    assert_eq!(state["messages"].as_array().unwrap().last().unwrap()["role"], "assistant");
+    assert_eq!(model.calls(), 2);
+}
+
+#[test]
+fn a_command_has_the_whole_time_that_the_agent_sets_and_a_moment_to_tell_what_came_of_it() {
+    use dormouse_agent::workspace::ToolOrigin;
+    use dormouse_ports::tool::TIME_TO_TELL;
+
+    for (origin, told) in [(ToolOrigin::Native, TIME_TO_TELL), (ToolOrigin::External, Duration::ZERO)] {
+        let tools = mailer();
+        let mut bed = bed_with("policy: {tool_timeout_seconds: 5}", &sender("send"), &tools, move |parts| {
+            parts.tools[0].origin = origin;
+            parts.agent.tools.native = vec!["send".to_owned()];
+        });
+        let now = bed.now();
+        let run = bed.start("helper", message("write to ada"));
+        bed.status(&run).completed();
+        let deadline = tools.made.lock().unwrap()[0].deadline.expect("a deadline");
+        assert_eq!(Duration::try_from(deadline.duration_since(now)).unwrap(), Duration::from_secs(5) + told);
+    }
+}

@@ -535,3 +535,33 @@ fn a_crowded_folder_takes_no_other_along() {
         assert_eq!(Bundle::of_readable(&files).is_err(), asks, "{folder}");
     }
 }
+
+#[test]
+fn an_action_with_the_name_of_a_tool_of_dormouse_is_disabled() {
+    for name in ["Bash", "subagent", "run_action"] {
+        let text = format!("name: {name}\ndescription: Does.\nentry: {{command: ./run.sh}}\n");
+        let workspace = declared(&[ACTION, (".openharness/actions/other/ACTION.yaml", &text)]);
+        let found: Vec<_> = workspace.problems.iter().filter(|problem| problem.severity == Severity::Error).collect();
+        let [problem] = found.as_slice() else { panic!("{found:#?}") };
+        assert!(problem.message.contains("has the name of a tool of Dormouse"), "{problem}");
+        assert!(
+            !workspace.is_enabled(DefinitionKind::Action, name)
+                && workspace.is_enabled(DefinitionKind::Action, "deploy")
+        );
+    }
+}
+
+#[test]
+fn an_address_of_a_model_that_is_none_is_an_error() {
+    for (url, is_sound) in [
+        ("not a url", false),
+        ("api.example.com/v1", false),
+        ("https://", false),
+        ("https://api.example.com/v1", true),
+        ("${env.URL}", true),
+    ] {
+        let text = format!("other: {{provider: openai-compatible, name: x, url: \"{url}\"}}\n");
+        let workspace = declared(&[(".openharness/models/other.yaml", &text)]);
+        assert_eq!(workspace.is_enabled(DefinitionKind::Model, "other"), is_sound, "{url}: {:#?}", workspace.problems);
+    }
+}

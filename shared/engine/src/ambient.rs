@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::thread::LocalKey;
+use std::time::Duration;
 
 use dormouse_ports::{InvocationId, JournalEntry, Map, SessionId};
 use futures::future::BoxFuture;
@@ -116,6 +117,43 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
     .await
 }
 
+/// The time of a turn, on the monotonic clock of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnTime {
+    /// All of it.
+    pub whole: Duration,
+    /// Instant at which it ends: what is under way then is dropped.
+    pub ends: Duration,
+}
+
+impl TurnTime {
+    /// What is left of it at `now`.
+    pub fn left(self, now: Duration) -> Duration {
+        self.ends.saturating_sub(now)
+    }
+
+    /// True from the instant on at which a durable step leaves the rest to another worker, or a little before.
+    pub fn is_half_over(self, now: Duration) -> bool {
+        self.left(now) <= self.whole / 2
+    }
+}
+
+/// The time of the turn around this place, as set by [`in_turn`]; `None` where nothing bounds it.
+pub fn turn_time() -> Option<TurnTime> {
+    TURN.with_borrow(|time| *time)
+}
+
+/// Runs `work` as a turn that has so much `time`. Who runs it drops it at its end; in here, it is only known.
+pub async fn in_turn<T>(time: TurnTime, work: impl Future<Output = T>) -> T {
+    let mut own = Some(time);
+    let mut work = pin!(work);
+    poll_fn(move |cx| {
+        let _entered = AmbientGuard::new(&TURN, &mut own);
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// Runs the whole of a call in the scope of `identity`, so that the work and its log lines know the invocation.
 pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
     let scope = CallScope::outside_nodes(InvocationView::new(identity.clone()));
@@ -152,6 +190,7 @@ impl CallScope {
 
 thread_local! {
     static TRACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+    static TURN: RefCell<Option<TurnTime>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<CallScope>> = const { RefCell::new(None) };
 }
 

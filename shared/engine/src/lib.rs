@@ -57,7 +57,9 @@ mod sending;
 mod state;
 mod wait;
 
-pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};
+pub use ambient::{
+    Identity, Position, TurnTime, current, in_trace, in_turn, origin, position, surrounding_trace, turn_time,
+};
 pub use error::{EngineError, NodeError};
 pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, Graph, GraphBuilder, GraphOutline, MakeTwin, Migrate,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_engine::middleware::jitter_from;
-use dormouse_engine::{CutShort, EngineError, LeaseTerms, Ports, cut_off};
+use dormouse_engine::{CutShort, EngineError, LeaseTerms, Ports, TurnTime, cut_off, in_turn};
 use dormouse_ports::Category;
 
 use crate::config::HarnessConfig;
@@ -18,19 +18,19 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Budget<'w> {
     ports: &'w Ports,
     lease_margin: Duration,
-    /// On the monotonic clock.
-    ends: Duration,
+    time: TurnTime,
 }
 
 impl<'w> Budget<'w> {
     /// As much as `config` gives to a turn, or what is left to its worker where that is less.
     pub(crate) fn new(ports: &'w Ports, config: &HarnessConfig, time_left: Option<Duration>) -> Self {
         let span = time_left.map_or(config.turn_budget, |left| left.min(config.turn_budget));
-        Self { ports, lease_margin: config.lease_margin, ends: ports.clock.monotonic() + span }
+        let time = TurnTime { whole: span, ends: ports.clock.monotonic() + span };
+        Self { ports, lease_margin: config.lease_margin, time }
     }
 
     pub(crate) fn left(self) -> Duration {
-        self.ends.saturating_sub(self.ports.clock.monotonic())
+        self.time.left(self.ports.clock.monotonic())
     }
 
     pub(crate) fn is_over(self) -> bool {
@@ -52,7 +52,7 @@ impl<'w> Budget<'w> {
     ) -> Result<T, TurnError> {
         let clock = &self.ports.clock;
         let left = self.left();
-        match cut_off(Box::pin(work), clock.sleep(left), || clock.sleep(GRACE)).await {
+        match cut_off(Box::pin(in_turn(self.time, work)), clock.sleep(left), || clock.sleep(GRACE)).await {
             Ok(result) => result.map_err(TurnError::from),
             Err(cut) => Err(cut_short(cut)),
         }

@@ -14,6 +14,8 @@ mod output;
 mod source;
 mod spec;
 
+use std::time::Duration;
+
 pub use action::{ActionDefinition, ActionEntry, ActionExposure};
 pub use addresses::CallbackAddresses;
 pub use call::{Callback, InputAnswer, ToolCall};
@@ -23,6 +25,9 @@ pub use error::{ToolError, ToolErrorKind};
 pub use output::{InputRequest, Pending, ToolContent, ToolOutput, ToolReply};
 pub use source::ToolSource;
 pub use spec::{Effect, ToolAnnotations, ToolSpec};
+
+/// Time that a command has behind its own to tell what came of it, before nobody waits for its call any more.
+pub const TIME_TO_TELL: Duration = Duration::from_secs(2);
 
 /// Names of the tools that Dormouse brings itself. No other tool may have one of them, in upper or lower case.
 pub const NATIVE_TOOLS: [&str; 8] = ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "TodoWrite"];

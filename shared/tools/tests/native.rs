@@ -231,7 +231,7 @@ async fn a_command_ends_in_time_to_tell_of_it() {
         .call("Bash", json!({ "command": "echo begun; sleep 60", "timeout_seconds": 1 }))
         .await
         .expect("it runs");
-    assert_eq!(timed, "the command was ended after 1 seconds\nbegun");
+    assert_eq!(timed, "the command was ended after 1 second\nbegun");
     use dormouse_ports::Clock;
     let mut call = ToolCall::new("1", "Bash", Map::from_iter([("command".to_owned(), json!("sleep 60"))]));
     call.deadline = Some(session.clock.now() + std::time::Duration::from_secs(1));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::gates::at_end;
 use super::model::{end, unwritable};
 use super::parts::{AgentParts, Markers};
-use super::plan::{give_up, plan, settle};
+use super::plan::{Begin, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
@@ -98,7 +98,7 @@ async fn begin(
             at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
-        None => settle(parts, markers, &mut run),
+        None => settle(parts, markers, &mut run, Begin::InTime),
     };
     let said = [asks, Message::Assistant(answer)].map(|message| serde_json::to_value(message).map_err(unwritable));
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -15,6 +15,7 @@ use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, PlannedCall, Thinking};
+use super::time::CallTime;
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
 
@@ -36,6 +37,12 @@ pub(crate) enum Asked {
         duration_ms: u64,
         /// Jobs that ended without an answer so far.
         jobs: u32,
+    },
+    /// The time of the run, or of the turn, was over before the answer came.
+    Cut {
+        /// The time that there was.
+        time: CallTime,
+        duration_ms: u64,
     },
 }
 

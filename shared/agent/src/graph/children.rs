@@ -6,13 +6,16 @@ use dormouse_ports::model::Message;
 use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId, JournalEntry, Map};
 
 use super::agents::output_of;
-use super::model::unwritable;
+use super::gates::at_end;
+use super::model::{end, millis, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
-use super::run::{AgentRun, CallStatus, PlannedCall};
+use super::run::{AgentRun, CallStatus, PlannedCall, TerminalReason};
+use super::time::is_over;
 use super::tools::text_of;
+use super::waits::until_look;
 use crate::names::{ASK, SWITCH};
-use crate::workspace::{AgentMode, ToolOrigin};
+use crate::workspace::{AgentMode, HookEvent, ToolOrigin};
 
 /// Kind of the entry of an agent that was asked.
 pub(super) const ASKED: &str = "dormouse.agent_asked";
@@ -106,6 +109,9 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
     let Some(at) = run.dormouse_children.iter().position(|child| child.background && !child.ended) else {
         return Ok(AgentRun::awaits_children.set(false).set(AgentRun::outcome, Map::new()));
     };
+    if run.dormouse_resolution == "timed_out" {
+        run.usage.active_ms += millis(until_look(parts, &run).length());
+    }
     let is_told = run.dormouse_resolution != "timed_out" && run.dormouse_resolution != "woken";
     let payload = match (is_told, &parts.colleagues.runs) {
         (true, _) => Some(std::mem::take(&mut run.outcome)),
@@ -113,10 +119,10 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
         (false, Some(runs)) => match runs.look(&run.dormouse_children[at].invocation_id).await {
             Ok(ChildStanding::Ended(payload) | ChildStanding::Canceled(payload)) => Some(payload),
             Ok(ChildStanding::Missing) => None,
-            Ok(ChildStanding::Open) => return Ok(AgentRun::outcome.set(Map::new())),
+            Ok(ChildStanding::Open) => return still_waiting(parts, run).await,
             Err(error) => {
                 tracing::warn!(%error, "an agent in the background could not be looked up; the run looks again");
-                return Ok(AgentRun::outcome.set(Map::new()));
+                return still_waiting(parts, run).await;
             }
         },
     };
@@ -129,8 +135,18 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
     Ok(AgentRun::messages
         .append(vec![message])
         .set(AgentRun::dormouse_children, run.dormouse_children)
+        .set(AgentRun::usage, run.usage)
         .set(AgentRun::outcome, Map::new())
         .set(AgentRun::awaits_children, false))
+}
+
+/// A run whose agents in the background still work: it ends where its time is over.
+async fn still_waiting(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
+    if is_over(parts, &run) {
+        end(&mut run, TerminalReason::Time)?;
+        at_end(parts, HookEvent::RunFailed, TerminalReason::Time.as_str(), &run).await?;
+    }
+    Ok(AgentRun::outcome.set(Map::new()).set(AgentRun::usage, run.usage).set(AgentRun::reason, run.reason))
 }
 
 /// Makes sure that the run works for a caller that is still there.

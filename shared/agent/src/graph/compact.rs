@@ -14,6 +14,7 @@ use super::hooks::fire;
 use super::model::{conversational, millis};
 use super::parts::AgentParts;
 use super::run::{AgentRun, as_shown};
+use super::time::CallTime;
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
 
@@ -127,7 +128,8 @@ async fn compact(
     let mut request = CompletionRequest::new([Message::system(instructions), Message::user(question)]);
     let short = RuntimeConfig { max_tokens: Some(SUMMARY_TOKENS), ..RuntimeConfig::default() };
     request.config = parts.model.config.overridden_by(&short);
-    let options = CallOptions { timeout: Some(parts.model.timeout), ..CallOptions::default() };
+    let time = CallTime::of(parts, &run.usage, parts.model.timeout);
+    let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));

@@ -13,9 +13,10 @@ use super::gates::at_end;
 use super::model::{end, unwritable};
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{edited, give_up, invocation, settle};
+use super::plan::{Begin, edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
-use super::tools::{Concluded, Time, answered, conclude, vendor};
+use super::time;
+use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, with};
 use crate::workspace::HookEvent;
@@ -31,6 +32,7 @@ pub(crate) async fn decide(
 ) -> Result<Update<AgentRun>, NodeError> {
     let tools = Toolset::of_run(parts, &run).await;
     let replies = Replies::of(&run);
+    let asked_since = time::asked_since(&run.calls);
     let mut calls = std::mem::take(&mut run.calls);
     let mut outputs = Outputs::of(&run, &parts.limits);
     let mut stops = false;
@@ -51,6 +53,10 @@ pub(crate) async fn decide(
     let invocation = invocation()?;
     calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
     run.calls = calls;
+    if let (Some(since), None) = (asked_since, time::asked_since(&run.calls)) {
+        let elapsed = parts.clock.now().duration_since(since).as_millis();
+        run.usage.active_ms += u64::try_from(elapsed).unwrap_or_default();
+    }
     let results = if stops {
         end(&mut run, TerminalReason::Denied)?;
         at_end(parts, HookEvent::RunFailed, TerminalReason::Denied.as_str(), &run).await?;
@@ -59,12 +65,15 @@ pub(crate) async fn decide(
         end(&mut run, TerminalReason::Hook)?;
         at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
         give_up(&mut run, &format!("the call was not made: {reason}"))?
+    } else if time::is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) {
+        out_of_time(parts, &mut run).await?
     } else {
-        settle(parts, markers, &mut run)
+        settle(parts, markers, &mut run, Begin::InTime)
     };
     Ok(AgentRun::messages
         .append(results)
         .set(AgentRun::calls, run.calls)
+        .set(AgentRun::usage, run.usage)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .set(AgentRun::reason, run.reason)

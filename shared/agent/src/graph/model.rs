@@ -1,5 +1,6 @@
 //! The node that asks the model: one call, and what follows from its answer, in one commit.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
     ModelErrorCategory, Response, RetryPolicy,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map};
+use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map};
+use futures::future::{Either, select};
 use serde_json::{Value, json};
 
 use super::action;
@@ -22,8 +24,9 @@ use super::entries::{ModelCall, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
-use super::plan::{give_up, invocation, plan, settle};
+use super::plan::{Begin, give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
+use super::time::{Bound, CallTime, is_over};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
@@ -40,11 +43,11 @@ pub(crate) async fn think(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     wanted(parts, &run).await?;
-    if let Some(reason) = worn_out(parts, &run) {
+    if is_over(parts, &run) {
         if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
             background::give_up(&**provider, &thinking).await;
         }
-        return ended(parts, &run, reason).await.map(|update| update.then(identity(parts)));
+        return ended(parts, &run, TerminalReason::Time).await.map(|update| update.then(identity(parts)));
     }
     if run.compact {
         return made_shorter(parts, run).await;
@@ -83,6 +86,10 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let (answer, request_digest, duration_ms, jobs) = match asked {
         Asked::Answered { answer, request_digest, duration_ms, jobs } => (answer, request_digest, duration_ms, jobs),
         Asked::Thinking(thinking) => return Ok(asleep(thinking).then(identity(parts))),
+        Asked::Cut { time, duration_ms } => {
+            run.usage.active_ms += duration_ms;
+            return cut(parts, &run, time).await.map(|update| update.then(identity(parts)));
+        }
     };
     let mut response = match answer.map(|response| *response).or_else(mendable).and_then(usable) {
         Ok(response) => response,
@@ -122,13 +129,52 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .then(identity(parts)))
 }
 
-/// Asks, and waits for the answer.
+/// Asks, and waits for the answer as long as the run and the turn have time.
 async fn at_once(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest) -> Result<Asked, NodeError> {
     let options = options(parts, &invocation()?, run.steps);
+    let time = CallTime::of(parts, &run.usage, Duration::MAX);
+    let over = async {
+        match time.bound {
+            Bound::Own => futures::future::pending().await,
+            Bound::Run | Bound::Turn { .. } => parts.clock.sleep(time.limit).await,
+        }
+    };
     let began = parts.clock.monotonic();
-    let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(request, &options)).await?;
+    let over = pin!(over);
+    let asking = select(parts.model.provider.complete(request, &options), over);
+    let asked = unless_canceled(&*parts.clock, asking).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
-    Ok(Asked::Answered { answer: answer.map(Box::new), request_digest: of_value(request), duration_ms, jobs: 0 })
+    Ok(match asked {
+        Either::Left((answer, _)) => {
+            let answer = answer.map(Box::new);
+            Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs: 0 }
+        }
+        Either::Right(_) => Asked::Cut { time, duration_ms },
+    })
+}
+
+/// What follows a model call for which there was no time: the end of a run whose own time is over. Where the turn began
+/// long before the call, it is made once more in one that has all its time; else the run fails.
+async fn cut(parts: &AgentParts, run: &AgentRun, time: CallTime) -> Result<Update<AgentRun>, NodeError> {
+    let message = format!("the model did not answer within {}", time.words());
+    match time.bound {
+        Bound::Own | Bound::Run => {
+            let update = ended(parts, run, TerminalReason::Time).await?;
+            Ok(update.then(AgentRun::usage.set(run.usage)).then(AgentRun::rest.set(None)))
+        }
+        Bound::Turn { fresh: false, .. } if run.rest.is_none() => {
+            tracing::warn!("{message}; it is asked once more, in another turn");
+            let rest = ModelRest { attempts: 1, seconds: 1, message, jobs: 0 };
+            Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage))
+        }
+        Bound::Turn { .. } => {
+            let category = Category::LimitExceeded;
+            at_end(parts, HookEvent::RunFailed, category.as_str(), run).await?;
+            let message =
+                format!("{message}. Give it more, or let the model work in the background (`background: true`)");
+            Err(NodeError::new(message).with_category(category))
+        }
+    }
 }
 
 /// The model works, and the run sleeps.
@@ -205,7 +251,7 @@ async fn follow(
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
         return give_up(run, &text);
     }
-    Ok(settle(parts, markers, run))
+    Ok(settle(parts, markers, run, Begin::InTime))
 }
 
 /// Ends the run, and says so.
@@ -228,15 +274,6 @@ async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Re
     Ok(AgentRun::reason.set(run.reason).set(AgentRun::dormouse_shortfall, run.dormouse_shortfall).then(awake()))
 }
 
-/// The reason for which no further model call may be made, before the call.
-fn worn_out(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
-    let longest = parts.agent.policy.run_timeout_seconds.map(|seconds| seconds.saturating_mul(1000));
-    if longest.is_some_and(|longest| run.usage.active_ms >= longest) {
-        return Some(TerminalReason::Time);
-    }
-    None
-}
-
 /// The reason for which the run does not go on behind a call.
 fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
     let policy = &parts.agent.policy;
@@ -246,7 +283,10 @@ fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
         return Some(TerminalReason::Budget);
     }
     let most = policy.max_steps.unwrap_or(parts.limits.max_steps);
-    (run.steps >= most).then_some(TerminalReason::MaxSteps)
+    if run.steps >= most {
+        return Some(TerminalReason::MaxSteps);
+    }
+    is_over(parts, run).then_some(TerminalReason::Time)
 }
 
 /// The answer in which a provider refused nothing but the calls: the model is told what is wrong with them.
@@ -263,8 +303,10 @@ fn usable(response: Response) -> Result<Response, ModelError> {
     if response.finish_reason == FinishReason::Error {
         return broken("the provider failed in the middle of its answer");
     }
-    if response.message.content.is_empty() && response.message.tool_calls.is_empty() {
-        return broken("the answer of the model is empty");
+    let is_empty = response.message.content.is_empty() && response.message.tool_calls.is_empty();
+    // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
+    if is_empty && response.finish_reason == FinishReason::ToolCalls {
+        return broken("the model stopped to call tools, and calls none");
     }
     Ok(response)
 }

@@ -13,6 +13,7 @@ use super::entries::{GIVEN_UP, about, shown_arguments};
 use super::gates::before_tools;
 use super::parts::{AgentParts, Markers};
 use super::run::{AgentRun, CallStatus, PlannedCall, result_message};
+use super::time::is_late;
 use super::toolset::{OfferedTool, Toolset, unwrapped};
 use crate::workspace::ToolOrigin;
 
@@ -107,21 +108,31 @@ pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatu
     }
 }
 
+/// When a call that must not run twice is marked as begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// At once.
+    Now,
+    /// In this turn where it has the time for it, else in the next one.
+    InTime,
+}
+
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
-/// marked as begun, before the commit that this node ends with.
-pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun) -> Vec<Value> {
+/// marked as begun, before the commit that this node ends with. Where calls run side by side that is each of them.
+pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: Begin) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
         return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
-    if waits_first {
+    if waits_first || (begin == Begin::InTime && is_late(parts)) {
         return Vec::new();
     }
     let is_next = |call: &&mut PlannedCall| call.must_run_once() && matches!(call.status, CallStatus::Ready { .. });
-    if let Some(call) = run.calls.iter_mut().find(is_next)
-        && let CallStatus::Ready { approved_digest, input } = call.status.clone()
-    {
+    let side_by_side = parts.agent.policy.parallel_tool_calls == Some(true);
+    let most = if side_by_side { usize::MAX } else { 1 };
+    for call in run.calls.iter_mut().filter(is_next).take(most) {
+        let CallStatus::Ready { approved_digest, input } = call.status.clone() else { continue };
         let marker = parts.ids.fresh();
         markers.put(marker.clone());
         call.attempts += 1;
@@ -159,6 +170,17 @@ pub(crate) fn invocation() -> Result<InvocationId, NodeError> {
 pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, NodeError> {
     for call in &mut run.calls {
         if !matches!(call.status, CallStatus::Answered { .. }) {
+            let text = match &call.status {
+                CallStatus::Uncertain { message } => {
+                    &format!("it is not known whether the call happened: {message}; the run ended")
+                }
+                CallStatus::Pending { .. } => "the run ended before the outcome of the call came",
+                CallStatus::NeedsApproval
+                | CallStatus::Ready { .. }
+                | CallStatus::Begun { .. }
+                | CallStatus::Asking { .. }
+                | CallStatus::Answered { .. } => text,
+            };
             let entry = about(EntryKind::ToolFailed, call).with("message", cut(text));
             record(entry.with("made", false).with(GIVEN_UP, true))?;
             call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };

@@ -402,12 +402,25 @@ pub(crate) fn result_message(id: &str, text: String, is_error: bool) -> Value {
     message
 }
 
-/// Messages of a conversation as a model is shown them. One that cannot be read is left out.
+/// Messages of a conversation as a model is shown them. One that cannot be read is left out, and an answer in which a
+/// model said nothing, which providers refuse.
 pub(crate) fn as_shown(messages: &[Value]) -> impl Iterator<Item = Message> {
-    messages.iter().filter_map(|message| match (message.get(IS_ERROR), &message["content"], &message["tool_call_id"]) {
-        (Some(_), Value::String(text), Value::String(id)) => Some(Message::tool(id, text)),
-        (_, _, _) => Message::deserialize(message).ok(),
+    messages.iter().filter(|message| !says_nothing(message)).filter_map(|message| {
+        match (message.get(IS_ERROR), &message["content"], &message["tool_call_id"]) {
+            (Some(_), Value::String(text), Value::String(id)) => Some(Message::tool(id, text)),
+            (_, _, _) => Message::deserialize(message).ok(),
+        }
     })
+}
+
+fn says_nothing(message: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    message["role"] == "assistant" && is_empty(&message["content"]) && is_empty(&message["tool_calls"])
 }
 
 impl AgentRun {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::tool::{
-    Callback, Effect, InputAnswer, NotedEffects, SideEffects, ToolCall, ToolContent, ToolError, ToolErrorKind,
-    ToolOutput, ToolReply,
+    Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
+    ToolErrorKind, ToolOutput, ToolReply,
 };
 use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
 use futures::future::{Either, join_all, select};
@@ -21,8 +21,9 @@ use super::model::{end, millis, unwritable};
 use super::notes::note;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{give_up, invocation, key, settle};
-use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, TerminalReason};
+use super::plan::{Begin, give_up, invocation, key, settle};
+use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
+use super::time::{Bound, CallTime, is_over};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::{HookEvent, ToolOrigin};
@@ -52,10 +53,18 @@ pub(crate) async fn act(
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
     let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
     let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
+    let idle = runnable.is_empty();
     let step = run.steps;
     let work = runnable.into_iter().map(|(at, call)| {
-        let making =
-            Making { parts, tools: &tools, invocation: &invocation, step, depth: run.depth(), notes: &run.notes };
+        let making = Making {
+            parts,
+            tools: &tools,
+            invocation: &invocation,
+            step,
+            depth: run.depth(),
+            notes: &run.notes,
+            usage: &run.usage,
+        };
         async move { making.make(at, call).await }
     });
     let began = parts.clock.monotonic();
@@ -84,7 +93,11 @@ pub(crate) async fn act(
             at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
-        None => settle(parts, markers, &mut run),
+        None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
+            out_of_time(parts, &mut run).await?
+        }
+        None if idle => settle(parts, markers, &mut run, Begin::Now),
+        None => settle(parts, markers, &mut run, Begin::InTime),
     };
     Ok(AgentRun::messages
         .append(results)
@@ -97,6 +110,13 @@ pub(crate) async fn act(
         .set(AgentRun::next_agent, run.next_agent)
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .then(if noted { AgentRun::notes.set(notes) } else { Update::none() }))
+}
+
+/// Ends a run whose time is over while its calls are open; gives what its conversation says of them.
+pub(crate) async fn out_of_time(parts: &AgentParts, run: &mut AgentRun) -> Result<Vec<Value>, NodeError> {
+    end(run, TerminalReason::Time)?;
+    at_end(parts, HookEvent::RunFailed, TerminalReason::Time.as_str(), run).await?;
+    give_up(run, "the call was not made: the time of the run was over")
 }
 
 /// Marks as uncertain what another worker, or an earlier attempt of this one, may have run.
@@ -132,6 +152,7 @@ struct Making<'m> {
     step: u64,
     depth: u32,
     notes: &'m Map,
+    usage: &'m RunUsage,
 }
 
 impl Making<'_> {
@@ -172,22 +193,36 @@ impl Making<'_> {
             let message = format!("the tool `{}` is not there any more", call.tool);
             return Err(ToolError::new(ToolErrorKind::NotFound, message));
         };
-        let limit = self.limit(tool);
-        let request = ToolCall { effects: effects.clone(), ..self.request(call, tool, input, limit) };
-        match select(tool.part.source.call(&request), pin!(self.parts.clock.sleep(limit))).await {
-            Either::Left((reply, _)) => reply,
+        let time = self.time(tool);
+        let request = ToolCall { effects: effects.clone(), ..self.request(call, tool, input, time.limit) };
+        let clock = &self.parts.clock;
+        let began = clock.monotonic();
+        match select(tool.part.source.call(&request), pin!(clock.sleep(time.limit))).await {
+            Either::Left((reply, _)) => {
+                let took = clock.monotonic().saturating_sub(began);
+                let is_cut = time.bound != Bound::Own && took + TIME_TO_TELL >= time.limit;
+                reply.map(|reply| if is_cut { explained(reply, time) } else { reply })
+            }
             Either::Right(_) => {
-                let message = format!("the tool did not answer within {} seconds", limit.as_secs());
+                let message = format!("the tool did not answer within {}", time.words());
                 Err(ToolError::new(ToolErrorKind::TimedOut, message).maybe_done())
             }
         }
     }
 
-    /// Time that one call may take.
-    fn limit(self, tool: &OfferedTool<'_>) -> Duration {
-        let own = self.parts.agent.policy.tool_timeout_seconds.map(Duration::from_secs);
-        let limit = own.unwrap_or(self.parts.limits.tool_timeout);
-        tool.spec.timeout.map_or(limit, |timeout| timeout.min(limit))
+    /// Time that one call may take. A command is ended when its own is over, and then has to tell what came of it.
+    fn time(self, tool: &OfferedTool<'_>) -> CallTime {
+        let telling = match tool.origin() {
+            ToolOrigin::Native | ToolOrigin::Action => TIME_TO_TELL,
+            ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => Duration::ZERO,
+        };
+        let policy = self.parts.agent.policy.tool_timeout_seconds.map(|seconds| Duration::from_secs(seconds) + telling);
+        let own = match (policy, tool.spec.timeout) {
+            (Some(policy), Some(own)) => policy.min(own),
+            (Some(time), None) | (None, Some(time)) => time,
+            (None, None) => self.parts.limits.tool_timeout + telling,
+        };
+        CallTime::of(self.parts, self.usage, own)
     }
 
     fn request(
@@ -238,6 +273,16 @@ impl Making<'_> {
             ToolReply::InputRequired(request) => (CallStatus::Asking { request }, None),
         }
     }
+}
+
+/// The reply of a call that failed when its `time` was over, with what bounded that.
+fn explained(mut reply: ToolReply, time: CallTime) -> ToolReply {
+    if let ToolReply::Done(output) = &mut reply
+        && output.is_error
+    {
+        output.content.push(ToolContent::text(format!("[the call had {}]", time.words())));
+    }
+    reply
 }
 
 /// The result of a call that ended, and its whole text where that is cut.

@@ -2,7 +2,7 @@
 
 use dormouse_ports::Map;
 use dormouse_ports::model::{Tool, ToolCall};
-use dormouse_ports::tool::{Effect, NATIVE_TOOLS, ToolSpec};
+use dormouse_ports::tool::{Effect, ToolSpec};
 use futures::future::join_all;
 use indexmap::IndexMap;
 use jsonschema::Validator;
@@ -11,11 +11,9 @@ use wildmatch::WildMatch;
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::names::{OWN_TOOLS, RUN_ACTION, nearest};
+use crate::names::{RUN_ACTION, is_reserved, nearest, wire_name};
 use crate::workspace::ToolOrigin;
 
-/// The longest name that providers take.
-const LONGEST_NAME: usize = 64;
 /// Mistakes in arguments that a model is shown.
 const MOST_MISTAKES: usize = 5;
 
@@ -232,15 +230,4 @@ fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> b
     };
     let included = part.expose.include.is_empty() || matches(&part.expose.include);
     chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
-}
-
-/// True for the name of a native tool or one beside them, in upper or lower case.
-fn is_reserved(name: &str) -> bool {
-    NATIVE_TOOLS.iter().chain(&OWN_TOOLS).any(|native| native.eq_ignore_ascii_case(name))
-}
-
-/// The name under which a model calls the tool `name`: providers take letters, digits, `_` and `-`.
-fn wire_name(name: &str) -> String {
-    let sound = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    name.chars().take(LONGEST_NAME).map(sound).collect()
 }

@@ -13,14 +13,15 @@ use super::entries::shown_arguments;
 use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus, Choice, PlannedCall, Reply};
+use super::time::{asked_since, waiting};
 use crate::workspace::ApprovalPolicy;
 
 /// Characters of a reason or a result that a person gives.
 const LONGEST: usize = 16 * 1024;
 /// How long an outcome is waited for where its tool says nothing of it.
 const LONGEST_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
-/// Seconds after which a run looks whether an agent in the background has ended without its being told.
-const LOOKS: u32 = 15 * 60;
+/// Time after which a run looks whether an agent in the background has ended without its being told.
+const LOOKS: Duration = Duration::from_secs(15 * 60);
 
 /// Waits for the approval of calls.
 pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Reply>, NodeError> {
@@ -145,9 +146,11 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
 pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let now = parts.clock.now();
     let waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, now)).collect();
-    let first = waits.iter().map(|(_, _, left)| left.as_secs() + u64::from(left.subsec_nanos() > 0)).min();
-    let seconds = u32::try_from(first.unwrap_or_default()).unwrap_or(u32::MAX);
-    let time = Delay::seconds(seconds.max(1));
+    let first = waits.iter().map(|(_, _, left)| *left).min().unwrap_or_default();
+    let time = match asked_since(&run.calls) {
+        Some(_) => whole_seconds(waiting(parts, run, first)),
+        None => whole_seconds(first),
+    };
     let wait = match waits.as_slice() {
         [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
         _ => {
@@ -165,25 +168,37 @@ pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .or_default(time, Update::none()))
 }
 
+/// `time` as the delay of a wait, which is a second at least.
+fn whole_seconds(time: Duration) -> Delay {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    Delay::seconds(u32::try_from(seconds).unwrap_or(u32::MAX).max(1))
+}
+
 /// Waits while the model works.
-pub(crate) fn think(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+pub(crate) fn think(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let thinking = run.thinking.as_ref().ok_or_else(|| NodeError::new("the model works on nothing"))?;
+    let pause = Duration::from_secs(background::pause(thinking).into());
     Ok(Wait::signal_into(thinking.job.signal_id(), AgentRun::outcome, Answer::anything())
         .kind("model")
         .describe("The model thinks")
         .label("job", thinking.job.id.as_str())
-        .or_default(Delay::seconds(background::pause(thinking)), Update::none()))
+        .or_default(whole_seconds(waiting(parts, run, pause)), Update::none()))
 }
 
 /// Waits for the first of the agents in the background, or for the time to look whether it has ended.
-pub(crate) fn agents(_: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
+pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let first = run.in_background().next().ok_or_else(|| NodeError::new("no agent works in the background"))?;
     let names: Vec<&str> = run.in_background().map(|child| child.graph.as_str()).collect();
     Ok(Wait::signal_into(first.signal_id.clone(), AgentRun::outcome, Answer::anything())
         .kind("agents")
         .describe("Agents work in the background")
         .label("agents", json!(names))
-        .or_default(Delay::seconds(LOOKS), Update::none()))
+        .or_default(until_look(parts, run), Update::none()))
+}
+
+/// Time for which a run with nothing left to do waits for agents in the background.
+pub(crate) fn until_look(parts: &AgentParts, run: &AgentRun) -> Delay {
+    whole_seconds(waiting(parts, run, LOOKS))
 }
 
 /// Rests before the next attempt at asking the model.

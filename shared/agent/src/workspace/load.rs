@@ -20,7 +20,7 @@ use super::skill::SkillDefinition;
 use super::tools;
 use super::yaml::{self, Entry, Node, NodeValue};
 use super::{Platform, Workspace};
-use crate::names::nearest;
+use crate::names::{is_reserved, nearest, wire_name};
 
 /// Bytes of one file of definitions.
 pub const FILE_LIMIT: u64 = 256 * 1024;
@@ -244,6 +244,12 @@ impl<'f> Loader<'f> {
             let action = action.and_then(|node| action::definition(path, &place, &node, &mut problems));
             if let Some(action) = action {
                 let first = self.workspace.actions.get(&action.name).map(|first| first.file.as_str());
+                if is_reserved(&wire_name(&action.name)) {
+                    let message =
+                        format!("the action has the name of a tool of Dormouse, `{}`: rename it", action.name);
+                    problems.about(DefinitionName::new(DefinitionKind::Action, &action.name));
+                    problems.error(None, message);
+                }
                 if problems.is_first((DefinitionKind::Action, "action"), &action.name, None, first) {
                     self.workspace.actions.insert(action.name.clone(), action);
                 }

@@ -69,6 +69,14 @@ impl ModelDefinition {
         if provider == Some("openai-compatible") && url.is_none() {
             problems.error(node.line, format!("model `{name}` is `openai-compatible` and has no `url` to ask"));
         }
+        if let Some(url) = url.as_ref().filter(|url| !url.refers() && !is_address(url.written())) {
+            let line = fields.get("url").map(|node| node.line);
+            let message = format!(
+                "the `url` of model `{name}` is no address: `{}`; write `https://…`, or `http://…`",
+                url.written()
+            );
+            problems.error(line, message);
+        }
         let key = fields.template("key", problems);
         if let Some(key) = key.as_ref().filter(|key| !key.refers()) {
             let hint = "write `${secrets.NAME}` or `${env.NAME}`";
@@ -112,4 +120,11 @@ impl ModelDefinition {
             metadata,
         })
     }
+}
+
+/// True if `text` can be asked over HTTP.
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    !host.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }

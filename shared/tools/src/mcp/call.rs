@@ -40,7 +40,7 @@ pub(super) async fn exchange(
     let result = match connection.peer().send_request_with_option(request(call, along), options).await {
         Ok(handle) => {
             registered.sent(&handle.id, &handle.progress_token.0);
-            Cancelling(Some(handle)).wait().await
+            Cancelling { handle: Some(handle), connection }.wait().await
         }
         Err(error) => Err(error),
     };
@@ -54,21 +54,26 @@ fn request(call: &ToolCall, along: &Along) -> ClientRequest {
     ClientRequest::CallToolRequest(CallToolRequest::new(params))
 }
 
-/// A request that is canceled when no caller waits for its answer any more.
-struct Cancelling(Option<RequestHandle<RoleClient>>);
+/// A request that is canceled when no caller waits for its answer any more. Its server is in doubt then.
+struct Cancelling<'c> {
+    handle: Option<RequestHandle<RoleClient>>,
+    connection: &'c Connection,
+}
 
-impl Cancelling {
+impl Cancelling<'_> {
     async fn wait(mut self) -> Result<ServerResult, ServiceError> {
-        let Some(handle) = &mut self.0 else { return Err(ServiceError::TransportClosed) };
+        let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
         let answer = (&mut handle.rx).await;
-        self.0 = None;
+        self.handle = None;
         answer.unwrap_or(Err(ServiceError::TransportClosed))
     }
 }
 
-impl Drop for Cancelling {
+impl Drop for Cancelling<'_> {
     fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+        let Some(handle) = self.handle.take() else { return };
+        self.connection.doubt();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(handle.cancel(Some("nobody waits for it any more".to_owned())));
         }
     }

@@ -1,20 +1,27 @@
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dormouse_ports::tool::ToolError;
 use dormouse_ports::{Fetch, Template};
-use rmcp::model::{ProtocolVersion, ServerNotification, SubscriptionFilter};
+use rmcp::ServiceError;
+use rmcp::model::{ClientRequest, PingRequest, ProtocolVersion, ServerNotification, SubscriptionFilter};
 use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, serve_client_with_lifecycle};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
 use super::http::{FetchClient, Reach};
 use crate::Values;
+
+/// Time in which a process that is in doubt has to answer.
+const TO_ANSWER: Duration = Duration::from_secs(1);
 
 /// A conversation with a server. It ends when it is dropped.
 #[derive(Debug)]
@@ -23,6 +30,8 @@ pub(super) struct Connection {
     listening: Option<JoinHandle<()>>,
     offers_tools: bool,
     tells_changes: bool,
+    is_process: bool,
+    doubted: AtomicBool,
 }
 
 impl Connection {
@@ -41,7 +50,7 @@ impl Connection {
             begun => begun,
         };
         match begun {
-            Ok(running) => Ok(Self::of(running, handler, config.listen).await),
+            Ok(running) => Ok(Self::of(running, handler, config).await),
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
@@ -49,16 +58,18 @@ impl Connection {
         }
     }
 
-    async fn of(running: RunningService<RoleClient, Handler>, handler: &Handler, listen: bool) -> Self {
+    async fn of(running: RunningService<RoleClient, Handler>, handler: &Handler, config: &McpConfig) -> Self {
         let peer = running.peer().clone();
         // There is one cache, and it is ours.
         peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
         let info = peer.peer_info();
         let tools = info.as_ref().and_then(|info| info.capabilities.tools.as_ref());
-        let tells_changes = listen && tools.is_some_and(|tools| tools.list_changed == Some(true));
+        let tells_changes = config.listen && tools.is_some_and(|tools| tools.list_changed == Some(true));
         let is_modern = info.as_ref().is_some_and(|info| info.protocol_version >= ProtocolVersion::NO_INITIALIZE);
         let listening = (tells_changes && is_modern).then(|| tokio::spawn(listen_for_changes(peer, handler.clone())));
-        Self { listening, offers_tools: tools.is_some(), tells_changes, running }
+        let is_process = matches!(config.transport, McpTransport::Stdio { .. });
+        let doubted = AtomicBool::new(false);
+        Self { listening, offers_tools: tools.is_some(), tells_changes, is_process, doubted, running }
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
@@ -68,6 +79,27 @@ impl Connection {
     /// True if the server says that it has tools.
     pub(super) fn offers_tools(&self) -> bool {
         self.offers_tools
+    }
+
+    /// A request was not answered while somebody waited for it: a process may hang.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(self.is_process, Ordering::Relaxed);
+    }
+
+    /// True if it can be asked. A process that is in doubt has to answer something first, whatever it is; one that does
+    /// not would answer nobody, and ends with the conversation when the requests that are under way have.
+    pub(super) async fn answers(&self) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        if !self.doubted.swap(false, Ordering::Relaxed) {
+            return true;
+        }
+        let ping = self.peer().send_request(ClientRequest::PingRequest(PingRequest::default()));
+        match timeout(TO_ANSWER, ping).await {
+            Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
+            Ok(Err(_)) | Err(_) => false,
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -107,7 +107,9 @@ impl McpServer {
     /// The conversation, begun where there is none.
     async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
         let mut held = self.connection.lock().await;
-        if let Some(connection) = held.as_ref().filter(|connection| !connection.is_closed()) {
+        if let Some(connection) = &*held
+            && connection.answers().await
+        {
             return Ok(connection.clone());
         }
         if held.take().is_some() {
@@ -163,7 +165,10 @@ impl McpServer {
         let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
         let (tools, holds) = match asked {
             Ok(asked) => asked?,
-            Err(_) => return Err(self.too_slow("list its tools", self.config.connect_timeout)),
+            Err(_) => {
+                connection.doubt();
+                return Err(self.too_slow("list its tools", self.config.connect_timeout));
+            }
         };
         let (specs, left_out) = specs::read(tools);
         for (tool, reason) in left_out {

@@ -6,12 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
 use dormouse_ports::tool::{
-    ActionDefinition, Effect, Pending, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
+    ActionDefinition, Effect, Pending, TIME_TO_TELL, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply,
+    ToolSource, ToolSpec,
 };
 use dormouse_ports::{Clock, Secret};
 use serde_json::Value;
 
-use super::bash::{IN_TIME, left, told};
+use super::bash::{left, told};
 use super::refused;
 use crate::Values;
 use crate::failure::unresolved;
@@ -103,7 +104,7 @@ impl ToolSource for ActionTools {
             spec.input_schema.clone_from(&action.input_schema);
             spec.effect = if action.safe { Effect::Safe } else { Effect::Manual };
             // Time to tell what came of it stands behind its own.
-            spec.timeout = timeout(action).map(|timeout| timeout + IN_TIME);
+            spec.timeout = timeout(action).map(|timeout| timeout + TIME_TO_TELL);
             spec
         };
         Ok(self.actions.iter().map(spec).collect())

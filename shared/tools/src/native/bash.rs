@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use dormouse_ports::Clock;
 use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
+use dormouse_ports::tool::{Effect, TIME_TO_TELL, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
 use super::arguments::{text, whole};
@@ -12,8 +12,6 @@ use super::{refused, tool, wrong};
 const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
-/// Time between the end of a command and the moment at which no run waits for it any more.
-pub(super) const IN_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn spec() -> ToolSpec {
     let properties = json!({
@@ -29,7 +27,7 @@ pub(super) fn spec() -> ToolSpec {
         properties,
         &["command"],
     );
-    spec.timeout = Some(Duration::from_secs(LONGEST) + IN_TIME);
+    spec.timeout = Some(Duration::from_secs(LONGEST) + TIME_TO_TELL);
     spec
 }
 
@@ -50,7 +48,7 @@ pub(super) async fn call(
 pub(crate) fn left(clock: &dyn Clock, call: &ToolCall) -> Result<Duration, ToolError> {
     let Some(deadline) = call.deadline else { return Ok(Duration::from_secs(LONGEST)) };
     let left = Duration::try_from(deadline.duration_since(clock.now())).unwrap_or_default();
-    let left = left.checked_sub(IN_TIME).unwrap_or(left / 2);
+    let left = left.checked_sub(TIME_TO_TELL).unwrap_or(left / 2);
     if left.is_zero() { Err(wrong("there is no time left to run a command")) } else { Ok(left) }
 }
 
@@ -62,7 +60,8 @@ pub(crate) fn told(outcome: &CommandOutcome, limits: &CommandLimits) -> String {
         CommandEnd::Signalled { signal } => Some(format!("the command was ended by signal {signal}")),
         CommandEnd::TimedOut => {
             let seconds = (limits.time.as_secs_f64() * 10.0).round() / 10.0;
-            Some(format!("the command was ended after {seconds} seconds"))
+            let word = if (seconds - 1.0).abs() < f64::EPSILON { "second" } else { "seconds" };
+            Some(format!("the command was ended after {seconds} {word}"))
         }
         CommandEnd::TooMuchOutput => {
             Some(format!("the command was ended: it wrote more than {} bytes", limits.most_output))

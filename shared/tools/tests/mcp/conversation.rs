@@ -37,6 +37,7 @@ pub(crate) fn trials(way: Way) -> Vec<Trial> {
     if way.is_process {
         trials.push(trial(name(way, "a_process_gets_what_is_named_and_ends"), move || environment(way)));
         trials.push(trial(name(way, "a_process_that_dies_is_started_again"), move || dies(way)));
+        trials.push(trial(name(way, "a_process_that_hangs_is_replaced"), move || hangs(way)));
     }
     trials
 }
@@ -238,5 +239,12 @@ async fn dies(way: Way) {
     let world = World::new(way).await;
     let error = world.call("die", json!({})).await.expect_err("it dies");
     assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
+    assert_eq!(text(world.call("fail", json!({})).await), "out of paper");
+}
+
+async fn hangs(way: Way) {
+    let world = World::with(way, |config| McpConfig { timeout: Duration::from_secs(4), ..config }).await;
+    let error = world.call("hang", json!({})).await.expect_err("it hangs");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, true), "{error}");
     assert_eq!(text(world.call("fail", json!({})).await), "out of paper");
 }

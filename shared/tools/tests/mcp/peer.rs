@@ -67,6 +67,7 @@ impl Peer {
             json!({ "name": "long", "inputSchema": { "type": "object" } }),
             json!({ "name": "work", "inputSchema": { "type": "object" } }),
             json!({ "name": "die", "inputSchema": { "type": "object" } }),
+            json!({ "name": "hang", "inputSchema": { "type": "object" } }),
             json!({ "name": "environment", "inputSchema": { "type": "object" } }),
             json!({ "name": "seen", "inputSchema": { "type": "object" } }),
             json!({ "name": "two words", "inputSchema": { "type": "object" } }),
@@ -222,6 +223,10 @@ impl ServerHandler for Peer {
             }
             "work" => self.work(&context).await,
             "die" => std::process::exit(3),
+            "hang" => {
+                std::thread::sleep(Duration::from_secs(60));
+                said("too late".to_owned())
+            }
             "environment" => {
                 let names = std::env::vars().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
                 said(format!("{names} token={}", std::env::var("TOKEN").unwrap_or_default()))

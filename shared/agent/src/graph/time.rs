@@ -1,0 +1,115 @@
+//! The time that a call may take: its own, or less where less is left to its run or to the turn that makes it.
+
+use std::time::Duration;
+
+use dormouse_engine::turn_time;
+use jiff::Timestamp;
+
+use super::parts::AgentParts;
+use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage};
+use crate::workspace::ToolOrigin;
+
+/// Time of a turn that is kept for the commit of what came of a call.
+const RESERVE: Duration = Duration::from_secs(1);
+
+/// The longest that a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallTime {
+    pub(crate) limit: Duration,
+    pub(crate) bound: Bound,
+}
+
+/// What a call is bounded by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Its own time.
+    Own,
+    /// What is left of `policy.run_timeout_seconds`.
+    Run,
+    /// What is left of the turn.
+    Turn {
+        /// All of its time.
+        whole: Duration,
+        /// True if a call has not much more time in any turn.
+        fresh: bool,
+    },
+}
+
+impl CallTime {
+    /// The time of a call that may take `own`, in a run that has used so much.
+    pub(crate) fn of(parts: &AgentParts, usage: &RunUsage, own: Duration) -> Self {
+        let mut time = Self { limit: own, bound: Bound::Own };
+        if let Some(left) = run_left(parts, usage).filter(|left| *left < time.limit) {
+            time = Self { limit: left, bound: Bound::Run };
+        }
+        if let Some(turn) = turn_time() {
+            let left = turn.left(parts.clock.monotonic());
+            let limit = left.saturating_sub(RESERVE.min(left / 4));
+            if limit < time.limit {
+                let fresh = left >= turn.whole - turn.whole / 4;
+                time = Self { limit, bound: Bound::Turn { whole: turn.whole, fresh } };
+            }
+        }
+        time
+    }
+
+    /// The time in words, and what it is bounded by.
+    pub(crate) fn words(self) -> String {
+        let seconds = (self.limit.as_secs_f64() * 10.0).round() / 10.0;
+        match self.bound {
+            Bound::Own => format!("{seconds} seconds"),
+            Bound::Run => format!("{seconds} seconds, which was left of `policy.run_timeout_seconds`"),
+            Bound::Turn { whole, .. } => format!(
+                "{seconds} seconds, which was left of the turn: nothing can take longer here than the {} seconds that a \
+                 turn has (`--lease` of `dormouse dev` and `dormouse chat`, less 5; `TurnSeconds` of a deployment)",
+                whole.as_secs()
+            ),
+        }
+    }
+}
+
+/// What is left of the time of a run that has used so much; `None` where its agent sets none.
+fn run_left(parts: &AgentParts, usage: &RunUsage) -> Option<Duration> {
+    let longest = Duration::from_secs(parts.agent.policy.run_timeout_seconds?);
+    Some(longest.saturating_sub(Duration::from_millis(usage.active_ms)))
+}
+
+/// True if the time of a run is over, as far as its agent sets one.
+pub(crate) fn is_over(parts: &AgentParts, run: &AgentRun) -> bool {
+    run_left(parts, &used(parts, run)).is_some_and(|left| left.is_zero())
+}
+
+/// The usage of `run` with the time for which others work for it while it sleeps: its model, and agents that it asked.
+pub(crate) fn used(parts: &AgentParts, run: &AgentRun) -> RunUsage {
+    let thinking = run.thinking.as_ref().map(|thinking| thinking.since);
+    let since = thinking.into_iter().chain(asked_since(&run.calls)).min();
+    let slept = since.map_or(0, |since| parts.clock.now().duration_since(since).as_millis());
+    RunUsage { active_ms: run.usage.active_ms + u64::try_from(slept).unwrap_or_default(), ..run.usage }
+}
+
+/// Instant since which agents work on one of `calls`.
+pub(crate) fn asked_since(calls: &[PlannedCall]) -> Option<Timestamp> {
+    let since = |call: &PlannedCall| match &call.status {
+        CallStatus::Pending { since, .. } if call.origin == ToolOrigin::Agent => *since,
+        CallStatus::Pending { .. }
+        | CallStatus::NeedsApproval
+        | CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Asking { .. }
+        | CallStatus::Answered { .. } => None,
+    };
+    calls.iter().filter_map(since).min()
+}
+
+/// Time of a wait in which others work for `run`: at most `own`, and no longer than the run may take.
+pub(crate) fn waiting(parts: &AgentParts, run: &AgentRun, own: Duration) -> Duration {
+    run_left(parts, &used(parts, run)).map_or(own, |left| left.min(own))
+}
+
+/// True if a call of a tool that is begun now might be cut, and would have more time in the next turn.
+pub(crate) fn is_late(parts: &AgentParts) -> bool {
+    let now = parts.clock.monotonic();
+    let own = parts.agent.policy.tool_timeout_seconds.map_or(parts.limits.tool_timeout, Duration::from_secs);
+    turn_time().is_some_and(|turn| turn.is_half_over(now) && turn.left(now) < own + RESERVE)
+}
