@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::agents::{decisions, is_agent};
 use super::graphs::JURY;
-use super::requests::ProtocolRequest;
+use super::requests::{ProtocolRequest, tenant};
 use super::workload::{Operation, answer, misfit};
 
 /// A wish on its way.
@@ -31,7 +31,7 @@ pub(crate) struct Clients {
     pub(crate) sent_to: BTreeMap<(InvocationId, u64), Vec<Map>>,
     /// What was sent for each part of a pause by its own address.
     pub(crate) sent_for: BTreeMap<(InvocationId, u64, String), Vec<Map>>,
-    /// What was sent under each signal id.
+    /// What was sent under each signal id, as it is stored.
     pub(crate) signalled: BTreeMap<SignalId, Vec<Map>>,
     /// What an answer said was kept: the session, and something that stands in it.
     pub(crate) kept: Vec<(String, String)>,
@@ -50,6 +50,8 @@ pub(crate) struct Clients {
     tokens: u32,
     /// Whether some of the work kills who does it.
     pub(crate) poisons: bool,
+    /// Whether keys of tenants send signals.
+    pub(crate) signals_of_tenants: bool,
 }
 
 /// A pause that a client was told of.
@@ -77,6 +79,10 @@ impl Clients {
             }
             Operation::Signal { signal_id, payload } | Operation::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
+            }
+            Operation::TenantSignal { own, signal_id, payload } => {
+                let stored = SignalId::from(signal_id.as_str()).of_tenant(tenant(*own));
+                self.signalled.entry(stored).or_default().push(payload.clone());
             }
             Operation::ProtocolRequest(ProtocolRequest::Answer { task, part: Some(part), payload, .. }) => {
                 let part = (task.as_str().into(), 1, (*part).to_owned());
@@ -245,9 +251,9 @@ impl Clients {
         answer(graph, &format!("a-{}", self.tokens))
     }
 
-    /// Whether more than one payload was sent under this signal id.
-    pub(crate) fn compete_for(&self, signal_id: &str) -> bool {
-        self.signalled.get(&signal_id.into()).is_some_and(|sent| sent.len() > 1)
+    /// Whether more than one payload was sent under this signal id, as it is stored.
+    pub(crate) fn compete_for(&self, stored: &SignalId) -> bool {
+        self.signalled.get(stored).is_some_and(|sent| sent.len() > 1)
     }
 }
 

@@ -5,11 +5,12 @@ mod requests;
 use std::time::Duration;
 
 use dormouse_harness::{Bucket, TurnError};
-use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, Map};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, Map, SignalId};
 use serde_json::Value;
 
 use super::clients::{Clients, Told, text};
 use super::history::{History, Pause, has_ended, is_aside};
+use super::requests::tenant;
 use super::services::Carried;
 use super::workload::Operation;
 use crate::HttpAnswer;
@@ -56,7 +57,14 @@ impl Oracle<'_> {
                 self.callback(invocation, *generation, *fits, answer)
             }
             Operation::Answer { invocation, generation, part, .. } => self.part(invocation, *generation, part, answer),
-            Operation::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
+            Operation::Signal { signal_id, payload } => self.signal(&signal_id.as_str().into(), payload, answer),
+            Operation::TenantSignal { own, signal_id, payload } => {
+                let stored = SignalId::from(signal_id.as_str()).of_tenant(tenant(*own));
+                match answer.body["status"] == "delivered" {
+                    true => answer.status == 200 && self.has_reached(&stored),
+                    false => self.signal(&stored, payload, answer),
+                }
+            }
             Operation::Cancel { invocation, pause } => {
                 self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer)
             }
@@ -149,9 +157,10 @@ impl Oracle<'_> {
         }
     }
 
-    fn signal(&mut self, signal_id: &str, payload: &Map, answer: &HttpAnswer) -> bool {
+    /// A signal came that is stored as `signal_id`.
+    fn signal(&mut self, signal_id: &SignalId, payload: &Map, answer: &HttpAnswer) -> bool {
         match answer.status {
-            202 if text(&answer.body, "status") == "buffered" => self.history.parked.contains_key(&signal_id.into()),
+            202 if text(&answer.body, "status") == "buffered" => self.history.parked.contains_key(signal_id),
             200 | 202 => {
                 let invocation = text(&answer.body, "invocation_id").to_owned();
                 self.ask_again(&invocation);
@@ -161,7 +170,7 @@ impl Oracle<'_> {
             }
             // Another payload was first: that of another client, or of an event.
             400 => {
-                let other = |carried: &Carried| carried.signal_id.as_str() == signal_id && carried.payload != *payload;
+                let other = |carried: &Carried| carried.signal_id == *signal_id && carried.payload != *payload;
                 let in_an_event = self.carried.iter().any(other);
                 in_an_event || self.clients.compete_for(signal_id)
             }
@@ -173,7 +182,7 @@ impl Oracle<'_> {
             // It was for an earlier pause.
             410 if is_over_message(&answer.body) => self.is_over_for(signal_id),
             _ => {
-                let waited = |pause: &Pause| pause.awaits(&signal_id.into());
+                let waited = |pause: &Pause| pause.awaits(signal_id);
                 let mut woken = self.history.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
                 woken.any(|id| self.record(id.as_str()).is_some_and(|record| self.ended_with(&record, &answer.body)))
             }
@@ -181,9 +190,21 @@ impl Oracle<'_> {
     }
 
     /// A pause that waited for the signal is over.
-    fn is_over_for(&self, signal_id: &str) -> bool {
-        let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
+    fn is_over_for(&self, signal_id: &SignalId) -> bool {
+        let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(signal_id));
         pauses.any(|((id, generation), _)| self.history.is_over(id, *generation))
+    }
+
+    /// A pause that waited for the signal is over, or has its answer among others.
+    fn has_reached(&self, signal_id: &SignalId) -> bool {
+        let plain = signal_id.origin().1;
+        let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(signal_id));
+        pauses.any(|((id, generation), pause)| {
+            let part = pause.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&plain));
+            let record = self.record(id.as_str());
+            let has_part = part.zip(record).is_some_and(|(part, record)| has_answered(&record, part));
+            has_part || self.history.is_over(id, *generation)
+        })
     }
 
     /// The invocation is canceled, or had ended before, or is past the pause that was meant.

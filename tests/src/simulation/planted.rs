@@ -43,6 +43,8 @@ pub enum PlantedBug {
     ForgetRule,
     /// What events bring is kept and found under the plain names of signals.
     MixOrigins,
+    /// What a tenant's key brings is kept and found under the names of another tenant.
+    MixSignals,
     /// A signal that nobody waits for is acknowledged and not kept.
     LoseSignal,
     /// Session and pause are written one after the other.
@@ -153,7 +155,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 67] = [
+    pub const ALL: [Self; 68] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -168,6 +170,7 @@ impl PlantedBug {
         Self::OverlookSignal,
         Self::ForgetRule,
         Self::MixOrigins,
+        Self::MixSignals,
         Self::LoseSignal,
         Self::TearSuspend,
         Self::SwapWrites,

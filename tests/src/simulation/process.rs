@@ -74,8 +74,11 @@ impl Process {
         };
         let receipts = (planted != Some(PlantedBug::EndUnproved)).then(|| Receipts::of(&ring()));
         let recording = RecordingStore::new(store, records.clone(), sim_ports.clone()).with_receipts(receipts);
-        let attempts = world.lock().attempts;
-        let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
+        let (attempts, signals_of_tenants) = {
+            let world = world.lock();
+            (world.attempts, world.signals_of_tenants)
+        };
+        let limits = Limits { turn: TURN, rules: RULES, attempts, signals_of_tenants, ..Limits::default() };
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, sim_ports.clone(), sim_ports.clone(), Arc::new(DescriptorWakes)),
             agents: graphs.into(),

@@ -4,7 +4,7 @@
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_ports::{
     DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, ParkedRow, PartAnswer, PendingRow,
-    PutAside, SignalState,
+    PutAside, SignalId, SignalState,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::agents;
 use super::clients::Clients;
 use super::graphs::JURY;
-use super::history::{History, has_ended, is_aside};
+use super::history::{History, Pause, has_ended, is_aside};
 use super::invariants::list;
 use super::services::Services;
 
@@ -153,28 +153,41 @@ fn payloads_were_sent(rest: &Quiescent<'_>) -> Result<(), String> {
     rest.history.consumed.iter().try_for_each(|((id, generation), payload)| {
         let Some(payload) = payload else { return Ok(()) };
         let pause = rest.history.pauses.get(&(id.clone(), *generation));
-        if let Some(fan_in) = pause.and_then(|pause| pause.fan_in.as_ref()) {
-            return answers_were_sent(rest, (id, *generation), fan_in, payload);
+        if let Some((pause, fan_in)) = pause.and_then(|pause| Some((pause, pause.fan_in.as_ref()?))) {
+            return answers_were_sent(rest, (id, *generation), (pause, fan_in), payload);
         }
         let by_address = rest.clients.sent_to.get(&(id.clone(), *generation));
-        let by_signal = pause.and_then(|pause| rest.clients.signalled.get(&pause.descriptor.signal_id));
+        let by_signal = pause.into_iter().flat_map(|pause| signals_for(rest, pause, &pause.descriptor.signal_id));
         let carried =
             rest.services.carried.iter().filter(|carried| pause.is_some_and(|pause| pause.awaits(&carried.signal_id)));
         let due = pause.and_then(|pause| pause.wake.due.as_ref()).and_then(|due| match &due.action {
             DueAction::Resume(payload) => Some(payload),
             DueAction::Fail | DueAction::Announce(_) => None,
         });
-        let mut sent = by_address.into_iter().chain(by_signal).flatten().chain(due);
+        let mut sent = by_address.into_iter().flatten().chain(by_signal).chain(due);
         let known = sent.any(|sent| sent == payload) || carried.map(|carried| &carried.payload).any(|p| p == payload);
         if known { Ok(()) } else { Err(format!("{id}#{generation} went on with {payload:?}, which nobody sent")) }
     })
+}
+
+/// What was sent under `signal_id`, in a way in which it reaches `pause`: with the key of the deployment, over the bus, or
+/// with a key of its tenant.
+fn signals_for<'r>(
+    rest: &Quiescent<'r>,
+    pause: &Pause,
+    signal_id: &SignalId,
+) -> impl Iterator<Item = &'r Map> + use<'r> {
+    let of_tenant = pause.tenant.as_deref().map(|tenant| signal_id.of_tenant(tenant));
+    let names = [Some(signal_id.clone()), of_tenant].into_iter().flatten();
+    let signalled = &rest.clients.signalled;
+    names.flat_map(|name| signalled.get(&name).into_iter().flatten())
 }
 
 /// Every answer with which a pause for several signals went on was sent for its part, and the decision follows from them.
 fn answers_were_sent(
     rest: &Quiescent<'_>,
     (id, generation): (&InvocationId, u64),
-    fan_in: &FanIn,
+    (pause, fan_in): (&Pause, &FanIn),
     payload: &Map,
 ) -> Result<(), String> {
     let votes = payload.get(&fan_in.into).unwrap_or(&Value::Null);
@@ -182,7 +195,7 @@ fn answers_were_sent(
     for (part, answer) in votes["answers"].as_object().into_iter().flatten() {
         let answer = answer.as_object().cloned().unwrap_or_default();
         let signal_id = fan_in.expected.iter().find(|one| one.part == *part).map(|one| &one.signal_id);
-        let by_signal = signal_id.and_then(|id| rest.clients.signalled.get(id)).into_iter().flatten();
+        let by_signal = signal_id.into_iter().flat_map(|id| signals_for(rest, pause, id));
         let by_address = rest.clients.sent_for.get(&(id.clone(), generation, part.clone())).into_iter().flatten();
         if !by_signal.chain(by_address).any(|sent| *sent == answer) {
             return Err(format!("{id}#{generation} went on with {answer:?} of {part}, who never sent it"));

@@ -101,7 +101,7 @@ impl ProtocolRequest {
         let (method, target, body) = self.parts();
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let mut request = request(method, &target, bytes);
-        let token = if matches!(self, Self::Spy { .. }) { &STRANGER } else { &CLIENT };
+        let token = token(!matches!(self, Self::Spy { .. }));
         let mut header = |name: &str, value: String| request.headers.push((name.to_ascii_lowercase(), value));
         header("authorization", format!("Bearer {}", token.reveal()));
         header(VERSION_HEADER, PROTOCOL_VERSION.to_owned());
@@ -167,11 +167,24 @@ fn cursor(behind: Option<&EventId>) -> String {
 static CLIENT: LazyLock<KeyToken> = LazyLock::new(|| KeyToken::generate([7; CHANCE]));
 static STRANGER: LazyLock<KeyToken> = LazyLock::new(|| KeyToken::generate([9; CHANCE]));
 
+/// The tenants of both.
+const TENANTS: [&str; 2] = ["acme", "elsewhere"];
+
+/// The tenant whose tasks there are, or the other one.
+pub(crate) fn tenant(own: bool) -> &'static str {
+    TENANTS[usize::from(!own)]
+}
+
+/// The key of the one, or of the other.
+pub(crate) fn token(own: bool) -> &'static KeyToken {
+    if own { &CLIENT } else { &STRANGER }
+}
+
 /// What has to be written for both to be known.
 pub(crate) fn keys(now: Timestamp) -> [Journal; 2] {
-    [("ada", "acme", &CLIENT), ("mallory", "elsewhere", &STRANGER)].map(|(actor, tenant, token)| {
+    [("ada", true), ("mallory", false)].map(|(actor, own)| {
         let actor = actor.to_owned();
-        let tenant = tenant.to_owned();
+        let (tenant, token) = (tenant(own).to_owned(), token(own));
         let scopes = Scope::ALL.iter().copied().collect();
         Keys::creation(token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now)
     })

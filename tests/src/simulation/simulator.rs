@@ -116,6 +116,7 @@ impl Simulator {
         for (number, journal) in requests::keys(simulator.world.now()).into_iter().enumerate() {
             simulator.outside.know(format!("key-{number}"), simulator.world.now(), journal);
         }
+        simulator.clients.signals_of_tenants = simulator.world.lock().signals_of_tenants;
         let plan = workload::plan(&mut simulator.world.lock().chance);
         for (due, operation) in plan.operations {
             simulator.clients.operation(due, operation);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::agents::{AGENTS, is_agent};
 use super::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
 use super::process::Message;
-use super::requests::ProtocolRequest;
+use super::requests::{ProtocolRequest, token};
 
 /// What a sender of signals presents.
 pub(crate) const KEY: &str = "open-sesame-open-sesame";
@@ -29,6 +29,8 @@ pub(crate) enum Operation {
     Answer { invocation: String, generation: u64, part: String, address: String, payload: Map },
     /// Send a signal over HTTP.
     Signal { signal_id: String, payload: Map },
+    /// Send a signal with a key of a tenant: of that whose tasks there are, or of another.
+    TenantSignal { own: bool, signal_id: String, payload: Map },
     /// Put a signal on the bus.
     Event { signal_id: String, payload: Map },
     /// Publish an event that names a signal, which somebody waits for by that event, by another, or by none.
@@ -60,6 +62,10 @@ impl std::fmt::Display for Operation {
                 write!(f, "answer {invocation}#{generation} of {part} {}", Value::Object(payload.clone()))
             }
             Self::Signal { signal_id, payload } => write!(f, "signal {signal_id} {}", Value::Object(payload.clone())),
+            Self::TenantSignal { own, signal_id, payload } => {
+                let key = if *own { "the tenant's" } else { "another tenant's" };
+                write!(f, "signal {signal_id} with {key} key {}", Value::Object(payload.clone()))
+            }
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
             Self::Hear { event } => write!(f, "event of {} {}", event.source, Value::Object(event.detail.clone())),
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
@@ -112,6 +118,11 @@ impl Operation {
             Self::Signal { signal_id, payload: given } => {
                 let mut request = post(format!("/signals/{signal_id}"), payload(given));
                 request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
+                request
+            }
+            Self::TenantSignal { own, signal_id, payload: given } => {
+                let mut request = post(format!("/signals/{signal_id}"), payload(given));
+                request.headers.push(("authorization".to_owned(), format!("Bearer {}", token(*own).reveal())));
                 request
             }
             Self::Cancel { pause: Some((_, address)), .. } => post(address.clone(), json!({ "reason": "not needed" })),

@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) recorded_steps: BTreeMap<InvocationId, u64>,
     /// The bug that nodes have, if they have one.
     pub(crate) planted: Option<PlantedBug>,
+    /// Whether keys of tenants send signals: in every third run.
+    pub(crate) signals_of_tenants: bool,
 }
 
 impl World {
@@ -94,6 +96,7 @@ impl Inner {
             recorded: 0,
             recorded_steps: BTreeMap::new(),
             planted: None,
+            signals_of_tenants: seed.is_multiple_of(3),
         }
     }
 

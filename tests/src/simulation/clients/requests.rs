@@ -13,6 +13,8 @@ use crate::simulation::workload::{Operation, answer, juror, misfit};
 
 /// Graphs that keep nothing in the session of their task.
 const TASKS: [&str; 7] = ["ask", "nap", "ladder", "shaky", "doomed", "twice", JURY];
+/// Those of them that wait for one signal.
+const HAVE_ONE_PAUSE: [&str; 5] = ["ask", "nap", "ladder", "shaky", "doomed"];
 /// How many sessions there are at most, forks among them.
 const MOST_SESSIONS: usize = 4;
 
@@ -116,6 +118,23 @@ impl Clients {
                 let payload = self.answer(graph);
                 self.operation(later(now, chance), Operation::Signal { signal_id, payload });
             }
+            self.signal_with_keys(&signal_of_part(&task(), JURORS[0]), graph, now, chance);
+        } else if HAVE_ONE_PAUSE.contains(&graph) {
+            // It may come before the task waits.
+            self.signal_with_keys(&signal_of(&task()), graph, now, chance);
+        }
+    }
+
+    /// A key of the task's tenant may send the signal `signal_id`, and one of another tenant, to which it is nothing.
+    fn signal_with_keys(&mut self, signal_id: &str, graph: &str, now: Duration, chance: &mut fastrand::Rng) {
+        if !self.signals_of_tenants {
+            return;
+        }
+        for _ in 0..chance.u8(..3) {
+            let own = chance.u8(..3) > 0;
+            let payload = self.answer(graph);
+            let due = now + Duration::from_millis(chance.u64(0..5_000));
+            self.operation(due, Operation::TenantSignal { own, signal_id: signal_id.to_owned(), payload });
         }
     }
 
@@ -131,6 +150,9 @@ impl Clients {
         self.ask(later(soon, chance), ProtocolRequest::Look { task: id.to_owned() });
         if graph == JURY {
             return self.poll(id, soon, chance);
+        }
+        if HAVE_ONE_PAUSE.contains(&graph) {
+            self.signal_with_keys(&signal_of(id), graph, soon, chance);
         }
         for _ in 0..if chance.u8(..6) == 0 { 2 } else { 1 } {
             let fits = chance.u8(..8) > 0;

@@ -8,8 +8,8 @@ use dormouse_ports::{
     IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
     Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
     PendingRow, ProgressFrom, PutAside, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
-    SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord,
-    SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
+    SessionExpectation, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalBringer, SignalId,
+    SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEnd, StreamEntry, StreamTip, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::{KEYS, PlantedBug};
 use crate::simulation::PAGE_SIZE;
+use crate::simulation::requests::tenant;
 
 /// The store in memory, which lies as far as a planted bug makes it.
 #[derive(Debug)]
@@ -45,6 +46,17 @@ impl LyingStore {
 
     fn has(&self, bug: PlantedBug) -> bool {
         self.bug == Some(bug)
+    }
+
+    /// The name under which the signal `id` is looked for.
+    fn mixed(&self, id: &SignalId) -> SignalId {
+        match id.origin() {
+            (_, plain) if self.has(PlantedBug::MixOrigins) => plain,
+            (Some(SignalBringer::Tenant(_)), plain) if self.has(PlantedBug::MixSignals) => {
+                plain.of_tenant(tenant(true))
+            }
+            (_, _) => id.clone(),
+        }
     }
 
     async fn holder(&self, id: &InvocationId) -> Option<Claim> {
@@ -385,8 +397,7 @@ impl Invocations for LyingStore {
 #[async_trait]
 impl Signals for LyingStore {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let plain = id.origin().1;
-        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
+        let id = &self.mixed(id);
         let record = self.inner.load_signal(id, now).await?;
         if self.has(PlantedBug::KeepWait)
             && let Some(SignalRecord { state: SignalState::Delivered { invocation_id, generation }, .. }) = &record
@@ -405,8 +416,7 @@ impl Signals for LyingStore {
         if self.has(PlantedBug::LoseSignal) {
             return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
         }
-        let plain = id.origin().1;
-        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
+        let id = &self.mixed(id);
         let known = self.inner.load_signal(id, signal.received_at).await?;
         if self.has(PlantedBug::ParkDelivered)
             && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))

@@ -77,6 +77,7 @@ impl Simulator {
             | Operation::Callback { .. }
             | Operation::Answer { .. }
             | Operation::Signal { .. }
+            | Operation::TenantSignal { .. }
             | Operation::Cancel { .. }
             | Operation::ProtocolRequest(_)
             | Operation::Retry { .. }
