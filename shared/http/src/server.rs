@@ -206,6 +206,27 @@ impl Server {
     /// Serves one HTTP request of any path. Unknown paths are refused as the protocol refuses. A panic is an answer
     /// too.
     pub async fn http(&self, request: Request) -> Response {
+        self.told(request, None).await
+    }
+
+    /// The refusal of `request` where it needs neither its body nor a look at anything else: its sender has used up a rate,
+    /// was told so, and goes on asking. Otherwise the request, to be served with its body.
+    ///
+    /// # Errors
+    /// The request.
+    pub async fn refuse_unread(&self, request: Request) -> Result<Response, Box<Request>> {
+        let refusal = match self.surface(&request.path) {
+            Surface::Protocol => self.0.protocol.spent(&request),
+            Surface::Turns | Surface::Console => None,
+        };
+        match refusal {
+            Some(refusal) => Ok(self.told(request, Some(refusal)).await),
+            None => Err(Box::new(request)),
+        }
+    }
+
+    /// The answer to `request`: a `refusal` that is known already, or what comes of it.
+    async fn told(&self, request: Request, refusal: Option<ProtocolError>) -> Response {
         let mut request = request;
         let conditional = ConditionalRead::of(&mut request);
         let surface = self.surface(&request.path);
@@ -221,7 +242,10 @@ impl Server {
             Surface::Protocol | Surface::Console => None,
         };
         let answering = async {
-            let answered = self.guarded(surface, &request, &request_id).await;
+            let answered = match refusal {
+                Some(refusal) => Err(SurfaceRefusal::Protocol(refusal)),
+                None => self.guarded(surface, &request, &request_id).await,
+            };
             let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
             request.findings.end(&self.0.protocol.keys, &request, response.status, ports.clock.now()).await;
             let response = request.findings.tell(self.dressed(surface, &request, response));
