@@ -70,6 +70,8 @@ struct Line {
 pub struct Overloaded {
     /// Time after which there should be room.
     pub retry_after: Duration,
+    /// True if work of its own key alone is in the way: others are let in.
+    pub by_its_own: bool,
 }
 
 /// Terms on which a caller waits for admission.
@@ -174,7 +176,10 @@ impl<K: Ord + Clone> Admission<K> {
         let work = lines.work;
         let own = limits.running_per_key.min(limits.running);
         let before_all = drained(lines.running.saturating_add(lines.waiting), limits.running, work);
+        let (is_full, is_long) = (lines.running >= limits.running, lines.waiting >= limits.waiting);
         let line = lines.of.entry(key.clone()).or_default();
+        let is_own = line.running >= limits.running_per_key || line.waiting.len() >= limits.waiting_per_key;
+        let by_its_own = is_own && !is_full && !is_long;
         let before = drained(line.running + line.waiting.len(), own, work).max(before_all);
         line.promised = line.promised.max(now + before) + drained(1, own, work);
         let wait = line.promised.saturating_sub(now);
@@ -186,7 +191,7 @@ impl<K: Ord + Clone> Admission<K> {
             lines.of.retain(|_, line| !line.says_nothing(now));
             lines.remembered = 2 * lines.of.len() + REMEMBERED;
         }
-        Overloaded { retry_after: wait.clamp(WAITS.0, WAITS.1) }
+        Overloaded { retry_after: wait.clamp(WAITS.0, WAITS.1), by_its_own }
     }
 
     fn lines(&self) -> MutexGuard<'_, AdmissionLines<K>> {

@@ -15,6 +15,13 @@ const WINDOW: u32 = 60;
 /// The status of a caller who lacks a right.
 const FORBIDDEN: u16 = 403;
 
+/// Somebody who has proved who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Their tenant, where they have one.
+    pub tenant: Option<String>,
+}
+
 /// Facts that are found out about a request. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Findings(Arc<Mutex<Found>>);
@@ -46,6 +53,14 @@ impl Findings {
     /// Caller who sent it.
     pub(crate) fn note_principal(&self, principal: Principal) {
         self.found().principal = Some(principal);
+    }
+
+    /// Who sent it, where they have proved it by what they presented. Known when it is answered.
+    pub fn caller(&self) -> Option<Caller> {
+        let found = self.found();
+        let principal = found.principal.as_ref()?;
+        let proved = matches!(principal.proof, Proof::Key | Proof::SignalKey);
+        proved.then(|| Caller { tenant: principal.tenant.clone() })
     }
 
     /// Remainders of what its sender may send.

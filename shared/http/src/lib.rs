@@ -51,7 +51,7 @@ mod tokens;
 mod trigger;
 
 pub use app::{App, Limits, Parts};
-pub use findings::Findings;
+pub use findings::{Caller, Findings};
 pub use message::{Content, Request, Response};
 pub use notifications::{Notifications, NotificationsError, NotifierParts, NotifyingBus};
 pub use origins::Origins;

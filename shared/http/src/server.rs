@@ -204,6 +204,23 @@ impl Server {
         self.0.passage.pass(surface, request, &*self.0).await
     }
 
+    /// The refusal of `request` where it needs neither its body nor a look at anything else: its sender has used up a rate,
+    /// was told so, and goes on asking. Otherwise the request, to be served with its body.
+    ///
+    /// # Errors
+    /// The request.
+    pub async fn refuse_unread(&self, request: Request) -> Result<Response, Box<Request>> {
+        let surface = self.surface(&request.path);
+        let refusal = match surface {
+            Surface::Protocol => self.0.protocol.streaming.admission.spent(&request),
+            Surface::Turns | Surface::Console => None,
+        };
+        match refusal {
+            Some(refusal) => Ok(self.0.passage.pass(surface, request, &Refuses(refusal)).await),
+            None => Err(Box::new(request)),
+        }
+    }
+
     /// Who asks by `request` for a stream, and the stream before it is encoded for a transport.
     ///
     /// # Errors
@@ -225,6 +242,16 @@ impl Server {
     /// The API that serves `path`.
     fn surface(&self, path: &str) -> Surface {
         if self.0.reads_only { Surface::Protocol } else { Surface::of(path) }
+    }
+}
+
+/// A refusal that is known before anything is read.
+struct Refuses(ProtocolError);
+
+#[async_trait]
+impl Answers for Refuses {
+    async fn answer(&self, _: Surface, _: &Request, _: &str) -> Result<Response, SurfaceRefusal> {
+        Err(SurfaceRefusal::Protocol(self.0.clone()))
     }
 }
 

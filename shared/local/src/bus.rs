@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
+use crate::lane::Lane;
 use crate::rules::{EventTarget, LocalRules};
 use crate::spool::Spool;
 
@@ -86,6 +87,9 @@ pub(crate) enum EventDelivery {
 struct Parcel {
     event_id: String,
     inputs: Vec<Value>,
+    /// The lane in which it was published; what an earlier process left is the house's.
+    #[serde(skip)]
+    lane: Lane,
 }
 
 /// Events that were published and are not delivered yet; to be carried by [`run`](Self::run).
@@ -132,7 +136,7 @@ impl LocalBus {
         let delivery = if inputs.is_empty() { EventDelivery::Unmatched } else { EventDelivery::Pending };
         let published = Published { event_id: event_id.clone(), published_at, event, matched, delivery };
         if published.delivery == EventDelivery::Pending {
-            let parcel = Parcel { event_id: event_id.clone(), inputs };
+            let parcel = Parcel { event_id: event_id.clone(), inputs, lane: Lane::current() };
             let kept = self.0.spool.put(&event_id, &parcel).await;
             kept.map_err(|error| BusError::Unavailable(format!("the event cannot be kept: {error}")))?;
             self.remember(published.clone());
@@ -168,7 +172,7 @@ impl LocalBus {
     async fn deliver(&self, parcel: Parcel, dispatcher: &Dispatcher) {
         let mut carried = DeliveryResult::Delivered;
         for input in parcel.inputs {
-            match dispatcher.carry(&job(input)).await {
+            match dispatcher.carry(&parcel.lane, &job(input)).await {
                 DeliveryResult::Interrupted => return,
                 DeliveryResult::Refused => carried = DeliveryResult::Refused,
                 DeliveryResult::Delivered => {}

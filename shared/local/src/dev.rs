@@ -41,6 +41,7 @@ use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
 use crate::keys::{self, KeyError};
+use crate::lane::Turns;
 use crate::listen;
 use crate::program::program;
 use crate::receipts::new_ring;
@@ -272,7 +273,8 @@ async fn run(
 
     let shutdown = Shutdown::new();
     let running = shutdown.running();
-    let gate = Gate::new(clock.clone());
+    let processor = Turns::of_processor(clock.clone());
+    let gate = Gate::new(processor.clone(), clock.clone());
     let hosts = Hosts::new(&options.hosts);
     let door = store.door(&store_key);
     let (sign_in, code) = SignIn::new(&api_key).map_err(spoilt)?;
@@ -288,7 +290,7 @@ async fn run(
         door: door.clone(),
     };
     let serving = tokio::spawn(gateway.serve(listener));
-    start_triggers(&app, deliveries, (scheduler, timed), &clock, options.lease, &shutdown);
+    start_triggers(&app, deliveries, (scheduler, timed), (processor, &clock), options.lease, &shutdown);
     let store = Arc::new(store);
     tokio::spawn(forget(store.clone(), shutdown.running()));
     if telemetry.is_some() {
@@ -377,12 +379,12 @@ fn start_triggers(
     app: &App,
     deliveries: PendingDeliveries,
     (scheduler, store): (LocalScheduler, Arc<dyn Sleepers>),
-    clock: &Arc<dyn Clock>,
+    (processor, clock): (Turns, &Arc<dyn Clock>),
     lease: Duration,
     shutdown: &Shutdown,
 ) {
     let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
-    let dispatcher = Arc::new(Dispatcher::new(functions.clone(), clock.clone(), shutdown.running()));
+    let dispatcher = Arc::new(Dispatcher::new(functions.clone(), processor, clock.clone(), shutdown.running()));
     tokio::spawn(deliveries.run(dispatcher.clone()));
     tokio::spawn(scheduler.run(store, dispatcher));
     tokio::spawn(sweeper::run(functions, clock.clone(), lease, shutdown.running()));

@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::Clock;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
+use crate::lane::{Lane, Turns};
 use crate::shutdown::RunningGuard;
 
-/// Number of inputs that are with the functions at a time.
-const AT_ONCE: usize = 16;
+/// Number of inputs that are with the functions at a time, and of those of one lane: turns of one tenant that take long
+/// leave room for others.
+const AT_ONCE: usize = 24;
+const OF_LANE: usize = 16;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// As often as EventBridge tries.
@@ -63,7 +65,8 @@ pub(crate) enum DeliveryResult {
 pub(crate) struct Dispatcher {
     functions: Arc<dyn Functions>,
     clock: Arc<dyn Clock>,
-    permits: Semaphore,
+    permits: Turns,
+    processor: Turns,
     running: RunningGuard,
 }
 
@@ -74,19 +77,26 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, running: RunningGuard) -> Self {
-        Self { functions, clock, permits: Semaphore::new(AT_ONCE), running }
+    /// Delivers to `functions`, whose work `processor` does.
+    pub(crate) fn new(
+        functions: Arc<dyn Functions>,
+        processor: Turns,
+        clock: Arc<dyn Clock>,
+        running: RunningGuard,
+    ) -> Self {
+        let permits = Turns::new(AT_ONCE, OF_LANE, clock.clone());
+        Self { functions, clock, permits, processor, running }
     }
 
     pub(crate) fn running(&self) -> &RunningGuard {
         &self.running
     }
 
-    /// Tries until the function took it, with longer and longer waits in between.
-    pub(crate) async fn carry(&self, job: &Job) -> DeliveryResult {
+    /// Tries until the function took it, with longer and longer waits in between. It is one of the jobs of `lane`.
+    pub(crate) async fn carry(&self, lane: &Lane, job: &Job) -> DeliveryResult {
         let mut wait = FIRST_WAIT;
         for attempt in 1..=MOST_ATTEMPTS {
-            match self.attempt(job).await {
+            match self.attempt(lane, job).await {
                 None => return DeliveryResult::Interrupted,
                 Some(Ok(())) => return DeliveryResult::Delivered,
                 Some(Err(InvokeError::Permanent(reason))) => {
@@ -107,15 +117,16 @@ impl Dispatcher {
     }
 
     /// `None` when the process ends before the function was called.
-    async fn attempt(&self, job: &Job) -> Option<Result<(), InvokeError>> {
-        let _permit = self.permits.acquire().await.ok()?;
+    async fn attempt(&self, lane: &Lane, job: &Job) -> Option<Result<(), InvokeError>> {
+        let _permit = self.permits.take(lane.clone()).await;
         if self.running.is_stopping() {
             return None;
         }
-        Some(match job.clone() {
-            Job::Event(input) => self.functions.event(input).await,
-            Job::Wakeup(input) => self.functions.wakeup(input).await,
-        })
+        let served = match job.clone() {
+            Job::Event(input) => self.functions.event(input),
+            Job::Wakeup(input) => self.functions.wakeup(input),
+        };
+        Some(self.processor.share(lane.clone(), served).await)
     }
 }
 
@@ -163,8 +174,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn dispatcher(functions: &Arc<Flaky>, shutdown: &Shutdown) -> Arc<Dispatcher> {
-        let clock = Arc::new(dormouse_system::SystemClock::default());
-        Arc::new(Dispatcher::new(functions.clone(), clock, shutdown.running()))
+        let clock: Arc<dyn Clock> = Arc::new(dormouse_system::SystemClock::default());
+        Arc::new(Dispatcher::new(functions.clone(), Turns::of_processor(clock.clone()), clock, shutdown.running()))
     }
 
     #[tokio::test]
@@ -172,7 +183,7 @@ pub(crate) mod tests {
         let functions = Arc::new(Flaky::default());
         let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
-        let carried = dispatcher(&functions, &shutdown).carry(&Job::Event(json!(1))).await;
+        let carried = dispatcher(&functions, &shutdown).carry(&Lane::House, &Job::Event(json!(1))).await;
         assert_eq!(
             (carried, functions.taken.lock().expect("a lock").clone()),
             (DeliveryResult::Delivered, vec![json!(1)])
@@ -185,9 +196,54 @@ pub(crate) mod tests {
         let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Permanent("what is this".to_owned()));
         let dispatcher = dispatcher(&functions, &shutdown);
-        assert_eq!(dispatcher.carry(&Job::Wakeup(json!(1))).await, DeliveryResult::Refused);
+        assert_eq!(dispatcher.carry(&Lane::House, &Job::Wakeup(json!(1))).await, DeliveryResult::Refused);
         shutdown.stop();
-        assert_eq!(dispatcher.carry(&Job::Wakeup(json!(1))).await, DeliveryResult::Interrupted);
+        assert_eq!(dispatcher.carry(&Lane::House, &Job::Wakeup(json!(1))).await, DeliveryResult::Interrupted);
         assert!(functions.taken.lock().expect("a lock").is_empty());
+    }
+
+    /// Takes what comes, one after the other, and names it.
+    struct Names(Mutex<Vec<String>>);
+
+    #[async_trait]
+    impl Functions for Names {
+        async fn event(&self, input: Value) -> Result<(), InvokeError> {
+            tokio::task::yield_now().await;
+            self.0.lock().expect("a lock").push(input.as_str().unwrap_or_default().to_owned());
+            Ok(())
+        }
+
+        async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {
+            self.event(input).await
+        }
+
+        async fn sweep(&self, _scope: SweepScope) -> Result<SweepSummary, String> {
+            Ok(SweepSummary::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn with_a_hundred_turns_of_one_tenant_waiting_one_of_another_and_what_fell_due_are_next() {
+        let functions = Arc::new(Names(Mutex::default()));
+        let shutdown = Shutdown::new();
+        let clock: Arc<dyn Clock> = Arc::new(dormouse_system::SystemClock::default());
+        let processor = Turns::new(1, 1, clock.clone());
+        let dispatcher = Dispatcher::new(functions.clone(), processor, clock, shutdown.running());
+        let tenant = |name: &str| Lane::Tenant(name.into());
+        let noisy = (0..100).map(|_| (tenant("noisy"), "noisy"));
+        let all = noisy.chain([(tenant("quiet"), "quiet"), (Lane::House, "due")]);
+        let carried = all.map(|(lane, name)| {
+            let dispatcher = &dispatcher;
+            async move { dispatcher.carry(&lane, &Job::Wakeup(json!(name))).await }
+        });
+        let carried = futures::future::join_all(carried).await;
+        assert!(carried.iter().all(|result| *result == DeliveryResult::Delivered));
+        let order = functions.0.lock().expect("a lock").clone();
+        assert_eq!(order.len(), 102);
+        for name in ["quiet", "due"] {
+            let place = order.iter().position(|done| done == name).expect("it was done");
+            // Behind those that were with the functions already, and a step of each other lane.
+            assert!(place <= OF_LANE, "{name}: {place}");
+        }
     }
 }

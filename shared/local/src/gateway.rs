@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
-use crate::gate::Gate;
+use crate::gate::{Credentials, Gate};
 use crate::hosts::Hosts;
 use crate::listen;
 use crate::shutdown::RunningGuard;
@@ -114,25 +114,41 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
     if socket::is_asked_for(&request) {
         return socket::open(&gateway.server, request, gateway.running).await;
     }
-    let request = match read(request, gateway.body_limit).await {
-        Ok(request) => request,
+    let Front { server, body_limit, running, gate } = gateway;
+    let (head, body) = request.into_parts();
+    let request = match server.refuse_unread(headed(&head)).await {
+        Ok(refusal) => {
+            // Who does not send it to its end is told all the same.
+            let _ = read_body(body, 0).await;
+            return encode(refusal, running);
+        }
+        Err(request) => request,
+    };
+    let request = match read_body(body, body_limit).await {
+        Ok(body) => dormouse_http::Request { body, ..*request },
         Err(error) => {
             return invalid(&format!("no whole request came: {error}"));
         }
     };
     // A caller that leaves while it waits leaves the line; what has begun is done.
-    let credentials = request.header("authorization").map(str::as_bytes);
-    let admitted = match gateway.gate.enter(credentials).await {
+    let credentials = request.header("authorization").map(Credentials::new);
+    let lane = gate.lane(credentials);
+    let admitted = match gate.enter(lane.clone()).await {
         Ok(admitted) => admitted,
         Err(overloaded) => return overload(overloaded, request.path.starts_with("/v1")),
     };
-    let running = gateway.running.clone();
+    let (runs, known) = (running.clone(), gate.clone());
     let turn = async move {
-        let _running = gateway.running;
+        let _running = runs;
         let _admitted = admitted;
-        gateway.server.http(request).await
+        let findings = request.findings.clone();
+        let response = server.http(request).await;
+        if let (Some(credentials), Some(caller)) = (credentials, findings.caller()) {
+            known.learn(credentials, caller);
+        }
+        response
     };
-    match tokio::spawn(turn).await {
+    match tokio::spawn(gate.work(lane, turn)).await {
         Ok(response) => encode(response, running),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
@@ -140,12 +156,6 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
             failure(StatusCode::INTERNAL_SERVER_ERROR, Category::NodeException, message)
         }
     }
-}
-
-async fn read(request: Request<Body>, limit: usize) -> Result<dormouse_http::Request, axum::Error> {
-    let (head, body) = request.into_parts();
-    let body = read_body(body, limit).await?;
-    Ok(dormouse_http::Request { body, ..headed(&head) })
 }
 
 /// The request without its body.
@@ -258,17 +268,28 @@ fn invalid(message: &str) -> Response {
     failure(StatusCode::BAD_REQUEST, Category::RequestInvalid, message)
 }
 
-/// More is asked than can be done: in the shape of the protocol, or of the routes of turns.
+/// More is asked than can be done, by all or by one tenant: in the shape of the protocol, or of the routes of turns.
 fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
-    let message = "more is asked than can be done now; nothing was done, send it again later";
+    let (status, code, message) = match overloaded.by_its_own {
+        true => (
+            StatusCode::TOO_MANY_REQUESTS,
+            ErrorCode::RateLimited,
+            "too many of your requests are under way already; nothing was done, send it again later",
+        ),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::ServiceUnavailable,
+            "more is asked than can be done now; nothing was done, send it again later",
+        ),
+    };
     let error = TurnError::refused(Category::Overloaded, overloaded, message);
     let seconds = error.retry_after.unwrap_or(1);
     let mut response = if in_protocol {
-        let error = ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(seconds);
+        let error = ProtocolError::new(code, message).retry_after(seconds);
         let request_id = format!("req_{}", uuid::Uuid::new_v4());
-        (StatusCode::SERVICE_UNAVAILABLE, Json(json!(error.into_response(&request_id)))).into_response()
+        (status, Json(json!(error.into_response(&request_id)))).into_response()
     } else {
-        failure(StatusCode::SERVICE_UNAVAILABLE, error.category, message)
+        failure(status, error.category, message)
     };
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     response
@@ -293,18 +314,14 @@ mod tests {
         assert_eq!(read(1000).await.expect("a body").len(), 11);
     }
 
-    #[tokio::test]
-    async fn a_request_arrives_as_it_does_on_aws() {
-        let request = Request::post("/a%20b/c?x=%20y")
-            .header("X-Thing", "1")
-            .header("x-request-id", "2")
-            .body(Body::from("body"))
-            .expect("a request");
-        let request = read(request, 10).await.expect("it is read");
+    #[test]
+    fn a_request_arrives_as_it_does_on_aws() {
+        let request = Request::post("/a%20b/c?x=%20y").header("X-Thing", "1").header("x-request-id", "2");
+        let request = headed(&request.body(()).expect("a request").into_parts().0);
         assert_eq!(
             (request.method.as_str(), request.path.as_str(), request.query.as_str()),
             ("POST", "/a b/c", "x=%20y")
         );
-        assert_eq!((request.headers, request.body), (vec![("x-thing".to_owned(), "1".to_owned())], b"body".to_vec()));
+        assert_eq!(request.headers, [("x-thing".to_owned(), "1".to_owned())]);
     }
 }

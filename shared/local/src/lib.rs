@@ -24,6 +24,7 @@ mod gate;
 mod gateway;
 mod hosts;
 pub mod keys;
+mod lane;
 mod listen;
 mod machine;
 mod opened;

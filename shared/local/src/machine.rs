@@ -24,6 +24,7 @@ use crate::dev::{Served, asked_to_end, end_at_once, send_spans};
 use crate::dispatcher::{Dispatcher, Functions, Job};
 use crate::gate::Gate;
 use crate::gateway::Front;
+use crate::lane::{Lane, Turns};
 use crate::listen;
 use crate::scheduler::LocalScheduler;
 use crate::shutdown::{RunningGuard, Shutdown};
@@ -94,9 +95,11 @@ pub async fn serve_machine(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let shutdown = Shutdown::new();
     let app = server.app().clone();
+    let processor = Turns::of_processor(clock.clone());
     if options.role != Role::Api {
         let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
-        let dispatcher = Arc::new(Dispatcher::new(functions.clone(), clock.clone(), shutdown.running()));
+        let dispatcher =
+            Arc::new(Dispatcher::new(functions.clone(), processor.clone(), clock.clone(), shutdown.running()));
         tokio::spawn(take_up(work, dispatcher.clone()));
         tokio::spawn(LocalScheduler::reading_every(READ_EVERY, clock.clone()).run(store, dispatcher));
         tokio::spawn(sweeper::run_every(LOOK_EVERY, functions, clock.clone(), options.lease, shutdown.running()));
@@ -113,7 +116,7 @@ pub async fn serve_machine(
     let routes = match options.role {
         Role::Worker => routes,
         Role::Api | Role::All => {
-            let gate = Gate::new(clock);
+            let gate = Gate::new(processor, clock);
             let front = Front { server, body_limit: options.body_limit, running: running.clone(), gate };
             routes.merge(Router::new().fallback(forward).with_state(front))
         }
@@ -144,7 +147,7 @@ async fn take_up(mut work: mpsc::UnboundedReceiver<Value>, dispatcher: Arc<Dispa
         };
         let Some(call) = call else { return };
         let dispatcher = dispatcher.clone();
-        tokio::spawn(async move { dispatcher.carry(&Job::Wakeup(call)).await });
+        tokio::spawn(async move { dispatcher.carry(&Lane::House, &Job::Wakeup(call)).await });
     }
 }
 

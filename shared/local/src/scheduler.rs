@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
+use crate::lane::Lane;
 
 /// The longest sleep: a machine that was suspended, or a clock that was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -140,7 +141,7 @@ impl LocalScheduler {
 /// Fires a wake-up. After each outcome the row stays until the invocation has moved on, and the sweep comes by.
 async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher: &Dispatcher) {
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
-    match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
+    match dispatcher.carry(&Lane::House, &Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
         DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
         DeliveryResult::Refused => {
             tracing::error!(

@@ -83,6 +83,18 @@ impl Admission {
         })
     }
 
+    /// The refusal of `request` where nothing else speaks against it and its sender is known to have nothing left of a
+    /// rate. It asks nobody.
+    pub(crate) fn spent(&self, request: &Request) -> Option<ProtocolError> {
+        let found = Operation::find(&request.method, &request.path).ok()?;
+        let is_open = matches!(found.operation.spec().access, Access::Public | Access::Signed);
+        if is_open || check_version(header(request, VERSION_HEADER)).is_err() {
+            return None;
+        }
+        let spent = self.keys.spent(request.header("authorization"), self.clock.now())?;
+        within_rates(request, spent).err()
+    }
+
     /// The caller of `request`, if it may still send one.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use dormouse_system::SystemClock;
 use dynoxide::actions::transact_write_items::TransactWriteItemsRequest;
 use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::tokens::RequestTokens;
 use super::{EmbeddedError, failed};
+use crate::lane::{Lane, Turns};
 
 /// Answer to a request: a status and a body.
 pub(super) type RawAnswer = (u16, Vec<u8>);
@@ -20,6 +22,8 @@ pub(super) struct EmbeddedDatabase(Arc<OpenDatabase>);
 struct OpenDatabase {
     database: RwLock<Option<Database>>,
     tokens: RequestTokens,
+    /// It does one thing at a time: who asks much does not have all of it.
+    turns: Turns,
 }
 
 impl fmt::Debug for EmbeddedDatabase {
@@ -30,14 +34,21 @@ impl fmt::Debug for EmbeddedDatabase {
 
 impl EmbeddedDatabase {
     pub(super) fn new(database: Database) -> Self {
-        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: RequestTokens::default() }))
+        let turns = Turns::of_store(Arc::new(SystemClock::default()));
+        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: RequestTokens::default(), turns }))
     }
 
-    /// Executes `operation`, on a thread that may wait for the disk; `None` when the store has stopped. Once begun it
-    /// is done, even if its caller no longer waits.
+    /// Executes `operation` in the turn of its lane, on a thread that may wait for the disk; `None` when the store has
+    /// stopped. Once begun it is done, even if its caller no longer waits.
     pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<RawAnswer> {
         let engine = self.clone();
-        tokio::task::spawn_blocking(move || engine.obey(&operation, &body)).await.ok().flatten()
+        let turn = self.0.turns.take(Lane::current()).await;
+        let obeying = tokio::task::spawn_blocking(move || {
+            let answer = engine.obey(&operation, &body);
+            drop(turn);
+            answer
+        });
+        obeying.await.ok().flatten()
     }
 
     /// Lets `work` have the database.

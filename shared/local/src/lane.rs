@@ -1,0 +1,233 @@
+//! Lanes: what a process does for different callers, kept apart where they would be in each other's way.
+//!
+//! The store does one thing at a time, and the processor as many as it has cores. A tenant with a hundred requests under
+//! way has a hundred pieces of work before both, and one that asks now and then would wait behind all of them. So the
+//! lanes take turns, at each step: a step is what a request does between two waits, or one request to the store. Who
+//! waits for a model or a clock stands in no line, and a lane that is alone has everything.
+
+use std::fmt;
+use std::num::NonZero;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted};
+use dormouse_ports::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+/// Requests to the store that are worked on at a time: one is read or written while the other is made or understood.
+const STORE: usize = 2;
+/// What is under way waits for as long as it takes.
+const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(24 * 3600), refusable: false };
+
+tokio::task_local! {
+    static LANE: Lane;
+}
+
+/// For whom something is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// For the process itself: what falls due, the sweep, commands beside it.
+    #[default]
+    House,
+    /// For callers without credentials.
+    Nobody,
+    /// For callers whose credentials nobody has seen yet, good or not.
+    Strangers,
+    /// For those who have proved to be somebody, and are of no tenant.
+    Deployment,
+    /// For a tenant.
+    Tenant(Arc<str>),
+}
+
+impl Lane {
+    /// The lane in which the present task works.
+    pub(crate) fn current() -> Self {
+        LANE.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    /// `work`, all of which is done in this lane, but for the tasks that it spawns.
+    pub(crate) fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        LANE.scope(self, work)
+    }
+}
+
+/// A resource that the lanes use in turn. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Turns(Admission<Lane>);
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Turns {
+    /// A resource that does `at_once` things at a time, `per_lane` of one lane.
+    pub(crate) fn new(at_once: usize, per_lane: usize, clock: Arc<dyn Clock>) -> Self {
+        let limits = AdmissionLimits {
+            running: at_once,
+            running_per_key: per_lane,
+            waiting: usize::MAX,
+            waiting_per_key: usize::MAX,
+        };
+        Self(Admission::new(limits, clock))
+    }
+
+    /// The processor of this machine.
+    pub(crate) fn of_processor(clock: Arc<dyn Clock>) -> Self {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        Self::new(cores, cores, clock)
+    }
+
+    /// The store in this process.
+    pub(crate) fn of_store(clock: Arc<dyn Clock>) -> Self {
+        Self::new(STORE, STORE, clock)
+    }
+
+    /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
+    pub(crate) async fn take(&self, lane: Lane) -> Admitted<Lane> {
+        loop {
+            // A line of any length refuses nobody, and what is under way waits on.
+            if let Ok(turn) = self.0.enter(lane.clone(), WAIT).await {
+                return turn;
+            }
+        }
+    }
+
+    /// `work` in `lane`, which takes a turn for each of its steps.
+    pub(crate) fn share<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        Stepwise { turns: self.clone(), lane: lane.clone(), work: Box::pin(lane.scope(work)), waiting: None }
+    }
+}
+
+/// Work that takes a turn for each step.
+struct Stepwise<F> {
+    turns: Turns,
+    lane: Lane,
+    work: Pin<Box<F>>,
+    waiting: Option<BoxFuture<'static, Admitted<Lane>>>,
+}
+
+impl<F: Future> Future for Stepwise<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        let (turns, lane) = (&this.turns, &this.lane);
+        let waiting = this.waiting.get_or_insert_with(|| {
+            let (turns, lane) = (turns.clone(), lane.clone());
+            async move { turns.take(lane).await }.boxed()
+        });
+        let Poll::Ready(turn) = waiting.as_mut().poll(cx) else { return Poll::Pending };
+        this.waiting = None;
+        let polled = this.work.as_mut().poll(cx);
+        drop(turn);
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::mem::replace;
+    use std::sync::Mutex;
+
+    use dormouse_system::SystemClock;
+    use futures::future::join_all;
+
+    use super::*;
+
+    fn tenant(name: &str) -> Lane {
+        Lane::Tenant(name.into())
+    }
+
+    fn turns(at_once: usize) -> Turns {
+        Turns::new(at_once, at_once, Arc::new(SystemClock::default()))
+    }
+
+    /// Ready when it is asked again, which is at once.
+    async fn step_ends() {
+        let mut asked = false;
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if replace(&mut asked, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Names of the lanes in the order of the steps that were done, with `noisy` pieces of work of one tenant begun before
+    /// one of another, each of `steps` steps.
+    async fn steps(at_once: usize, noisy: usize, steps: usize) -> Vec<&'static str> {
+        let turns = turns(at_once);
+        let done = Mutex::new(Vec::new());
+        let work = async |name: &'static str| {
+            for _ in 0..steps {
+                done.lock().expect("no panic").push(name);
+                step_ends().await;
+            }
+        };
+        let crowd = (0..noisy).map(|_| turns.share(tenant("noisy"), work("noisy")).boxed_local());
+        let all = crowd.chain([turns.share(tenant("quiet"), work("quiet")).boxed_local()]);
+        // Nobody is done before all have lined up.
+        let held = join_all((0..at_once).map(|_| turns.take(Lane::House))).await;
+        let all: Vec<_> = all.collect();
+        let release = async {
+            tokio::task::yield_now().await;
+            drop(held);
+        };
+        futures::join!(join_all(all), release);
+        done.into_inner().expect("no panic")
+    }
+
+    #[tokio::test]
+    async fn a_step_of_another_lane_is_done_among_the_next_ones() {
+        for at_once in [1, 2, 4] {
+            let order = steps(at_once, 100, 6).await;
+            assert_eq!(order.len(), 606);
+            let last = order.iter().rposition(|name| *name == "quiet").expect("it was done");
+            // Six of its own, and before each of them what has a turn until it stands in line, what has one then, and one more.
+            assert!(last < 6 * (2 * at_once + 2), "{at_once}: {:?}", &order[..=last]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_is_alone_has_everything() {
+        let turns = turns(3);
+        let taken = join_all((0..3).map(|_| turns.take(tenant("noisy")))).await;
+        assert_eq!(format!("{turns:?}"), "Admission { running: 3, waiting: 0 }");
+        assert!(turns.take(tenant("noisy")).now_or_never().is_none());
+        drop(taken);
+        assert!(turns.take(tenant("noisy")).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_something_else_holds_no_turn() {
+        let turns = turns(1);
+        let (send, receive) = tokio::sync::oneshot::channel::<()>();
+        let waits = turns.share(tenant("noisy"), receive);
+        let answers = turns.share(tenant("quiet"), async { send.send(()) });
+        let (heard, sent) = futures::join!(waits, answers);
+        assert!(heard.is_ok() && sent.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_in_the_midst_holds_no_turn() {
+        let turns = turns(1);
+        let held = turns.take(Lane::House).await;
+        let mut gone = Box::pin(turns.share(tenant("noisy"), async {}));
+        assert!((&mut gone).now_or_never().is_none());
+        drop(held);
+        drop(gone);
+        assert!(turns.take(tenant("quiet")).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn work_knows_its_lane_and_tasks_of_the_process_have_their_own() {
+        let of_work = turns(1).share(tenant("acme"), async { Lane::current() }).await;
+        assert_eq!((of_work, Lane::current()), (tenant("acme"), Lane::House));
+    }
+}
