@@ -24,7 +24,7 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError};
+use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError, TurnStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
@@ -40,6 +40,7 @@ use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
+use crate::inherited;
 use crate::keys::{self, KeyError};
 use crate::lane::Turns;
 use crate::listen;
@@ -210,6 +211,13 @@ async fn run(
     let limits = Limits { turn, signals_of_tenants: true, ..quotas.limits };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
+    if folder.was_complete() {
+        match inherited::free(&TurnStore::from(table.clone()), &*table, &RandomIds, clock.now()).await {
+            Ok(0) => {}
+            Ok(freed) => tracing::info!(freed, "what the last process had begun goes on"),
+            Err(error) => tracing::warn!(%error, "what the last process had claimed ends by itself, after its lease"),
+        }
+    }
     let notifier = AppendNotifier::default();
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone())

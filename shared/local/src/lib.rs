@@ -23,6 +23,7 @@ mod folder_objects;
 mod gate;
 mod gateway;
 mod hosts;
+mod inherited;
 pub mod keys;
 mod lane;
 mod listen;

@@ -44,14 +44,21 @@ impl WorkspaceFolder {
         for path in entries {
             let Some(relative) = self.relative(&path).filter(|relative| walk.leads_to(relative)) else { continue };
             // A link may lead anywhere: what it leads to counts, if that is inside.
-            let Some(inside) = path.canonicalize().ok().filter(|inside| inside.starts_with(&self.root)) else {
-                continue;
-            };
-            let Ok(metadata) = fs::metadata(&inside) else { continue };
-            if metadata.is_dir() && depth < walk.limits.depth {
-                self.walk(&path, depth + 1, walk)?;
-            } else if metadata.is_file() {
-                walk.add(WorkspaceFile { path: relative, size: metadata.len(), version: version(&metadata) })?;
+            let inside = path.canonicalize().ok().filter(|inside| inside.starts_with(&self.root));
+            match inside.and_then(|inside| fs::metadata(inside).ok()) {
+                Some(metadata) if metadata.is_dir() => {
+                    if depth < walk.limits.depth {
+                        self.walk(&path, depth + 1, walk)?;
+                    }
+                }
+                Some(metadata) if metadata.is_file() => {
+                    walk.add(WorkspaceFile { path: relative, size: metadata.len(), version: version(&metadata) })?;
+                }
+                // Whoever reads it learns why it cannot be read.
+                Some(_) | None if walk.asks_for(&relative) && is_meant(&path) => {
+                    walk.add(WorkspaceFile { path: relative, size: 0, version: None })?;
+                }
+                Some(_) | None => {}
             }
         }
         Ok(())
@@ -84,11 +91,14 @@ struct FolderWalk<'l> {
 impl FolderWalk<'_> {
     /// True if `path` is asked for, or a folder on the way to what is.
     fn leads_to(&self, path: &str) -> bool {
-        let is_inside = |path: &str, folder: &str| {
-            path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let is_asked = self.limits.under.is_empty()
-            || self.limits.under.iter().any(|under| is_inside(path, under) || is_inside(under, path));
+        let is_excepted = self.limits.except.iter().any(|folder| is_inside(path, folder));
+        self.asks_for(path) || (!is_excepted && self.limits.under.iter().any(|under| is_inside(under, path)))
+    }
+
+    /// True if `path` is asked for.
+    fn asks_for(&self, path: &str) -> bool {
+        let under = &self.limits.under;
+        let is_asked = under.is_empty() || under.iter().any(|under| is_inside(path, under));
         is_asked && !self.limits.except.iter().any(|folder| is_inside(path, folder))
     }
 
@@ -100,6 +110,17 @@ impl FolderWalk<'_> {
         self.found.push(file);
         Ok(())
     }
+}
+
+fn is_inside(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// True if somebody wants what is at `path` to be read: it is there, and no mark of an editor, which often is a link that
+/// leads nowhere.
+fn is_meant(path: &Path) -> bool {
+    let is_hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    path.symlink_metadata().is_ok() && (!is_hidden || path.ends_with(".openharness"))
 }
 
 /// A file that was changed just now may be changed again within the same tick of the clock of its file system.
@@ -134,7 +155,13 @@ impl WorkspaceSource for WorkspaceFolder {
     }
 
     async fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, WorkspaceError> {
-        let file = File::open(self.locate(path)?).map_err(|error| failed(&error, path))?;
+        let place = self.locate(path)?;
+        let metadata = fs::metadata(&place).map_err(|error| failed(&error, path))?;
+        if !metadata.is_file() {
+            // Reading from a pipe or a device may wait for ever, or never end.
+            return Err(WorkspaceError::Denied(format!("{path} is no file")));
+        }
+        let file = File::open(place).map_err(|error| failed(&error, path))?;
         let mut bytes = Vec::new();
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| failed(&error, path))?;
         match u64::try_from(bytes.len()).is_ok_and(|read| read <= limit) {
@@ -171,7 +198,8 @@ mod tests {
             |files| ListLimits { under: under.clone(), except: vec![".openharness/data".to_owned()], files, depth: 4 };
         let listed = folder.list(&limits(10)).await.expect("a list");
         let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(paths, [".openharness/agents/a.md", ".openharness/agents/c.md", "AGENTS.md"]);
+        let there = [".openharness/agents/a.md", ".openharness/agents/b.md", ".openharness/agents/c.md", "AGENTS.md"];
+        assert_eq!(paths, there, "one that leads out is listed, and cannot be read");
         let few = folder.list(&limits(2)).await;
         assert!(matches!(few, Err(WorkspaceError::TooLarge { .. })), "{few:?}");
         assert_eq!(folder.read("AGENTS.md", 5).await.expect("its content"), b"rules");
@@ -199,5 +227,29 @@ mod tests {
         let first = written("one", 60).await;
         let again = written("two", 60).await;
         assert!(first.is_some() && again.is_some() && first != again, "{first:?} {again:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_there_and_cannot_be_read_is_listed_and_refused() {
+        let place = tempfile::tempdir().expect("a folder");
+        let root = place.path().join("workspace");
+        fs::create_dir_all(root.join(".openharness/agents")).expect("folders");
+        fs::write(place.path().join("settings.yaml"), "kind: chat").expect("a file");
+        symlink(place.path().join("settings.yaml"), root.join(".openharness/settings.yaml")).expect("a link");
+        symlink("/dev/zero", root.join(".openharness/agents/zero.md")).expect("a link");
+        symlink("nobody@nowhere", root.join(".openharness/agents/.#note.md")).expect("the mark of an editor");
+        let pipe = std::process::Command::new("mkfifo").arg(root.join(".openharness/agents/pipe.md")).status();
+        assert!(pipe.expect("it runs").success());
+        let folder = WorkspaceFolder::open(&root).expect("it is there");
+        let limits = ListLimits { under: vec![".openharness".to_owned()], except: Vec::new(), files: 10, depth: 4 };
+        let listed = folder.list(&limits).await.expect("a list");
+        let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
+        let there = [".openharness/agents/pipe.md", ".openharness/agents/zero.md", ".openharness/settings.yaml"];
+        assert_eq!(paths, there);
+        for path in there {
+            let refused = folder.read(path, 100).await;
+            let is_refused = matches!(refused, Err(WorkspaceError::InvalidPath(_) | WorkspaceError::Denied(_)));
+            assert!(is_refused, "{path}: {refused:?}");
+        }
     }
 }
