@@ -145,7 +145,7 @@ async fn away() {
     let (server, _) = server(http(&format!("http://127.0.0.1:{port}/mcp")));
     server.list().await.expect_err("away");
     let host = host(Peer::default(), port).await;
-    assert_eq!(server.list().await.expect("a list").len(), 14);
+    assert_eq!(server.list().await.expect("a list").len(), 15);
     assert_eq!(host.peer.lists(), 1);
 }
 
