@@ -153,9 +153,10 @@ struct Dev {
     /// workspace.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
-    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
-    lease: u64,
+    /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less. 20
+    /// without it, and 900 for the agents of a folder, whose models and commands take long.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
+    lease: Option<u64>,
     /// Also serve requests for this name, that of a tunnel or proxy for example; may be given again.
     ///
     /// Its pages may then send requests as well. Requests for other names than those of this machine are refused.
@@ -174,6 +175,15 @@ struct Dev {
     /// Do not print the guided tour.
     #[arg(long)]
     no_tour: bool,
+}
+
+/// Seconds of a claim where agents of a folder work.
+const LEASE_OF_FOLDER: u64 = 900;
+
+impl Dev {
+    fn lease(&self) -> u64 {
+        self.lease.unwrap_or(if self.workspace.is_some() { LEASE_OF_FOLDER } else { 20 })
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -323,6 +333,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(begun) => begun,
         Err(code) => return code,
     };
+    let lease = Duration::from_secs(arguments.lease());
     let data = match (arguments.data, &arguments.workspace) {
         (Some(data), _) => data,
         (None, Some(folder)) => data_of(folder),
@@ -356,7 +367,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
     let options = DevOptions {
         port: arguments.port,
         data,
-        lease: Duration::from_secs(arguments.lease),
+        lease,
         tour: !arguments.no_tour,
         hosts: arguments.host,
         store_port: arguments.store_port,
@@ -400,5 +411,11 @@ mod tests {
     #[test]
     fn a_lease_leaves_time_to_compute() {
         assert!(Cli::try_parse_from(["dormouse", "dev", "--lease", "5"]).is_err());
+        let lease = |arguments: &[&str]| match Cli::try_parse_from(["dormouse", "dev"].iter().chain(arguments)) {
+            Ok(Cli { command: Command::Dev(dev) }) => dev.lease(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((lease(&[]), lease(&["--workspace", "."])), (20, 900));
+        assert_eq!(lease(&["--workspace", ".", "--lease", "30"]), 30);
     }
 }

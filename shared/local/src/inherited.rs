@@ -98,7 +98,11 @@ mod tests {
         let freed = free(&turns, &*store, &CountingIds::default(), now).await.expect("it answers");
         assert_eq!(freed, 1);
         let next = now + SOON;
-        assert_eq!(store.dead_claims(next).await.expect("an answer"), [id.clone()], "the next sweep finds it");
+        assert_eq!(
+            store.dead_claims(next).await.expect("an answer"),
+            std::slice::from_ref(&id),
+            "the next sweep finds it"
+        );
         let request = ClaimRequest {
             invocation_id: id,
             generation: None,
