@@ -146,7 +146,11 @@ async fn still_waiting(parts: &AgentParts, mut run: AgentRun) -> Result<Update<A
         end(&mut run, TerminalReason::Time)?;
         at_end(parts, HookEvent::RunFailed, TerminalReason::Time.as_str(), &run).await?;
     }
-    Ok(AgentRun::outcome.set(Map::new()).set(AgentRun::usage, run.usage).set(AgentRun::reason, run.reason))
+    Ok(AgentRun::outcome
+        .set(Map::new())
+        .set(AgentRun::usage, run.usage)
+        .set(AgentRun::reason, run.reason)
+        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall))
 }
 
 /// Makes sure that the run works for a caller that is still there.
