@@ -77,7 +77,13 @@ impl WorkspaceFolder {
         if !is_plain || path.is_empty() {
             return Err(invalid());
         }
-        let found = self.root.join(path).canonicalize().map_err(|error| failed(&error, path))?;
+        let place = self.root.join(path);
+        let found = place.canonicalize().map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => failed(&error, path),
+            // A link that leads nowhere, or to itself.
+            _ if place.is_symlink() => invalid(),
+            _ => failed(&error, path),
+        })?;
         if found.starts_with(&self.root) { Ok(found) } else { Err(invalid()) }
     }
 }
@@ -237,6 +243,8 @@ mod tests {
         fs::write(place.path().join("settings.yaml"), "kind: chat").expect("a file");
         symlink(place.path().join("settings.yaml"), root.join(".openharness/settings.yaml")).expect("a link");
         symlink("/dev/zero", root.join(".openharness/agents/zero.md")).expect("a link");
+        symlink("loop.md", root.join(".openharness/agents/loop.md")).expect("a link to itself");
+        symlink("nothing.md", root.join(".openharness/agents/gone.md")).expect("a link to nothing");
         symlink("nobody@nowhere", root.join(".openharness/agents/.#note.md")).expect("the mark of an editor");
         let pipe = std::process::Command::new("mkfifo").arg(root.join(".openharness/agents/pipe.md")).status();
         assert!(pipe.expect("it runs").success());
@@ -244,7 +252,8 @@ mod tests {
         let limits = ListLimits { under: vec![".openharness".to_owned()], except: Vec::new(), files: 10, depth: 4 };
         let listed = folder.list(&limits).await.expect("a list");
         let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
-        let there = [".openharness/agents/pipe.md", ".openharness/agents/zero.md", ".openharness/settings.yaml"];
+        let there = ["gone", "loop", "pipe", "zero"].map(|name| format!(".openharness/agents/{name}.md"));
+        let there: Vec<_> = there.iter().map(String::as_str).chain([".openharness/settings.yaml"]).collect();
         assert_eq!(paths, there);
         for path in there {
             let refused = folder.read(path, 100).await;

@@ -96,7 +96,7 @@ async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
     let expected = [
         "it wrote more than 67108864 bytes",
         "it started more than 256 processes",
-        "was ended after 1 seconds",
+        "was ended after 1 second",
         "begun",
         "",
         "ended with status 7",

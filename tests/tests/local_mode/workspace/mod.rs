@@ -183,7 +183,7 @@ async fn an_action_that_fails_or_hides_is_the_models_problem_and_not_the_end() {
     wire.task(&task, &DONE).await;
     let results = project.results();
     assert!(results[0].contains("ended with status 4") && results[0].contains("reason"), "{results:?}");
-    assert!(results[1].contains("was ended after 1 seconds"), "{results:?}");
+    assert!(results[1].contains("was ended after 1 second"), "{results:?}");
     assert!(results[2].contains("there is no tool `hidden`"), "{results:?}");
 }
 
