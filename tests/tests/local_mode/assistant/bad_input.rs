@@ -217,6 +217,11 @@ fn mistakes_in_files_are_told_with_file_and_line_and_disable_only_what_they_are_
     for (link, to) in [(".openharness/agents/loop", ".."), (".openharness/skills", "skills"), ("loop", ".")] {
         std::os::unix::fs::symlink(to, path(link)).expect("a link");
     }
+    let (status, told) = check();
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains(".openharness/skills: error"), "a link to itself is no folder: {told}");
+    assert!(!told.contains("loop"), "{told}");
+    fs::remove_file(path(".openharness/skills")).expect("it goes");
     assert_eq!(check().0, Some(0), "{}", check().1);
 
     fs::write(path("AGENTS.md"), "x".repeat(5_000_000)).expect("a file");
