@@ -78,12 +78,10 @@ impl WorkspaceFolder {
             return Err(invalid());
         }
         let place = self.root.join(path);
-        let found = place.canonicalize().map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => failed(&error, path),
-            // A link that leads nowhere, or to itself.
-            _ if place.is_symlink() => invalid(),
-            _ => failed(&error, path),
-        })?;
+        // A link may lead nowhere, or to itself.
+        let is_broken = |error: &io::Error| place.is_symlink() && error.kind() != io::ErrorKind::PermissionDenied;
+        let found =
+            place.canonicalize().map_err(|error| if is_broken(&error) { invalid() } else { failed(&error, path) })?;
         if found.starts_with(&self.root) { Ok(found) } else { Err(invalid()) }
     }
 }
