@@ -8,7 +8,7 @@ use dormouse_ports::tool::ActionDefinition;
 use serde_json::Value;
 
 use super::gates::at_end;
-use super::model::{end, unwritable};
+use super::model::{conclusion, end, unwritable};
 use super::parts::{AgentParts, Markers};
 use super::plan::{Begin, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
@@ -94,8 +94,7 @@ async fn begin(
     run.calls = planned;
     let results = match stop {
         Some(reason) => {
-            end(&mut run, TerminalReason::Hook)?;
-            at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+            end(parts, &mut run, TerminalReason::Hook).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
         None => settle(parts, markers, &mut run, Begin::InTime),
@@ -106,14 +105,12 @@ async fn begin(
         .append(said.into_iter().chain(results).collect::<Vec<_>>())
         .set(AgentRun::action, run.action)
         .set(AgentRun::calls, run.calls)
-        .set(AgentRun::reason, run.reason)
-        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall))
+        .then(conclusion(run.reason, run.dormouse_shortfall)))
 }
 
 async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
-    end(&mut run, TerminalReason::Completed)?;
-    at_end(parts, HookEvent::RunCompleted, TerminalReason::Completed.as_str(), &run).await?;
-    Ok(Update::none().then(AgentRun::reason.set(run.reason)))
+    end(parts, &mut run, TerminalReason::Completed).await?;
+    Ok(conclusion(run.reason, run.dormouse_shortfall))
 }
 
 /// Notes what became of the action of `run`, whose calls have all ended.

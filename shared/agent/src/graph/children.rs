@@ -6,8 +6,7 @@ use dormouse_ports::model::Message;
 use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId, JournalEntry, Map};
 
 use super::agents::output_of;
-use super::gates::at_end;
-use super::model::{end, millis, unwritable};
+use super::model::{conclusion, end, millis, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
 use super::run::{AgentRun, CallStatus, PlannedCall, TerminalReason};
@@ -15,7 +14,7 @@ use super::time::is_over;
 use super::tools::text_of;
 use super::waits::until_look;
 use crate::names::{ASK, SWITCH};
-use crate::workspace::{AgentMode, HookEvent, ToolOrigin};
+use crate::workspace::{AgentMode, ToolOrigin};
 
 /// Kind of the entry of an agent that was asked.
 pub(super) const ASKED: &str = "dormouse.agent_asked";
@@ -143,14 +142,12 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
 /// A run whose agents in the background still work: it ends where its time is over.
 async fn still_waiting(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     if is_over(parts, &run) {
-        end(&mut run, TerminalReason::Time)?;
-        at_end(parts, HookEvent::RunFailed, TerminalReason::Time.as_str(), &run).await?;
+        end(parts, &mut run, TerminalReason::Time).await?;
     }
     Ok(AgentRun::outcome
         .set(Map::new())
         .set(AgentRun::usage, run.usage)
-        .set(AgentRun::reason, run.reason)
-        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall))
+        .then(conclusion(run.reason, run.dormouse_shortfall)))
 }
 
 /// Makes sure that the run works for a caller that is still there.

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use super::children::settle as settle_child;
 use super::entries::{TOOL_DECIDED, about};
-use super::gates::at_end;
-use super::model::{end, unwritable};
+use super::model::{conclusion, end, unwritable};
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{Begin, edited, give_up, invocation, settle};
@@ -19,7 +18,6 @@ use super::time;
 use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, with};
-use crate::workspace::HookEvent;
 
 /// How often a person is asked again about one call whose arguments were given wrongly.
 const MOST_UNFIT: usize = 3;
@@ -58,12 +56,10 @@ pub(crate) async fn decide(
         run.usage.active_ms += u64::try_from(elapsed).unwrap_or_default();
     }
     let results = if stops {
-        end(&mut run, TerminalReason::Denied)?;
-        at_end(parts, HookEvent::RunFailed, TerminalReason::Denied.as_str(), &run).await?;
+        end(parts, &mut run, TerminalReason::Denied).await?;
         give_up(&mut run, "the call was not made: a person ended the run")?
     } else if let Some(reason) = stopped {
-        end(&mut run, TerminalReason::Hook)?;
-        at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+        end(parts, &mut run, TerminalReason::Hook).await?;
         give_up(&mut run, &format!("the call was not made: {reason}"))?
     } else if time::is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) {
         out_of_time(parts, &mut run).await?
@@ -76,8 +72,7 @@ pub(crate) async fn decide(
         .set(AgentRun::usage, run.usage)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
-        .set(AgentRun::reason, run.reason)
-        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
+        .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .set(AgentRun::reply, Reply::default())
         .set(AgentRun::replies, Votes::default())

@@ -10,7 +10,7 @@ use dormouse_ports::model::{
     CallEvent, CallObserver, CallOptions, CompletionRequest, DeltaKind, FinishReason, Message, ModelError,
     ModelErrorCategory, Response, RetryPolicy,
 };
-use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map};
+use dormouse_ports::{Category, EntryKind, InvocationId, JournalEntry, Map, Shortfall};
 use futures::future::{Either, select};
 use serde_json::{Value, json};
 
@@ -121,8 +121,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
-        .set(AgentRun::reason, run.reason)
-        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
+        .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::awaits_children, run.awaits_children)
         .set(AgentRun::rest, None)
         .then(awake())
@@ -190,9 +189,8 @@ fn awake() -> Update<AgentRun> {
 /// A run that was asked to make the conversation shorter, and ends.
 async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let shorter = compact::asked(parts, &run).await?.unwrap_or_else(Update::none);
-    end(&mut run, TerminalReason::Completed)?;
-    at_end(parts, HookEvent::RunCompleted, TerminalReason::Completed.as_str(), &run).await?;
-    Ok(shorter.then(AgentRun::reason.set(run.reason)).then(identity(parts)))
+    end(parts, &mut run, TerminalReason::Completed).await?;
+    Ok(shorter.then(conclusion(run.reason, run.dormouse_shortfall)).then(identity(parts)))
 }
 
 /// The beginning of `text`, in so many bytes.
@@ -234,28 +232,25 @@ async fn follow(
             FinishReason::ContentFilter => TerminalReason::ContentFilter,
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => TerminalReason::Completed,
         };
-        end(run, reason)?;
-        at_end(parts, HookEvent::RunCompleted, reason.as_str(), run).await?;
+        end(parts, run, reason).await?;
         return Ok(Vec::new());
     }
     let (planned, later) = plan(parts, tools, run, calls).await?;
     run.calls = planned;
     if let Some(reason) = stop.or(later) {
-        end(run, TerminalReason::Hook)?;
-        at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), run).await?;
+        end(parts, run, TerminalReason::Hook).await?;
         return give_up(run, &format!("the call was not made: {reason}"));
     }
     if let Some(reason) = spent(parts, run) {
-        end(run, reason)?;
-        at_end(parts, HookEvent::RunFailed, reason.as_str(), run).await?;
+        end(parts, run, reason).await?;
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
         return give_up(run, &text);
     }
     Ok(settle(parts, markers, run, Begin::InTime))
 }
 
-/// Ends the run, and says so.
-pub(crate) fn end(run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
+/// Ends the run, says so, and runs the hooks behind it.
+pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
     reason.as_str().clone_into(&mut run.reason);
     run.dormouse_shortfall = reason.shortfall();
     let kind = EntryKind::vendor("dormouse.run_ended").map_err(|error| NodeError::new(error.to_string()))?;
@@ -264,14 +259,27 @@ pub(crate) fn end(run: &mut AgentRun, reason: TerminalReason) -> Result<(), Node
             .with("reason", reason.as_str())
             .with("steps", run.steps)
             .with("usage", json!(run.usage)),
-    )
+    )?;
+    let event = match reason {
+        TerminalReason::Completed | TerminalReason::Length | TerminalReason::ContentFilter => HookEvent::RunCompleted,
+        TerminalReason::MaxSteps
+        | TerminalReason::Budget
+        | TerminalReason::Time
+        | TerminalReason::Denied
+        | TerminalReason::Hook => HookEvent::RunFailed,
+    };
+    at_end(parts, event, reason.as_str(), run).await
+}
+
+/// The end of a run, or none, as its state has it.
+pub(crate) fn conclusion(reason: String, shortfall: Option<Shortfall>) -> Update<AgentRun> {
+    AgentRun::reason.set(reason).set(AgentRun::dormouse_shortfall, shortfall)
 }
 
 async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
     let mut run = run.clone();
-    end(&mut run, reason)?;
-    at_end(parts, HookEvent::RunFailed, reason.as_str(), &run).await?;
-    Ok(AgentRun::reason.set(run.reason).set(AgentRun::dormouse_shortfall, run.dormouse_shortfall).then(awake()))
+    end(parts, &mut run, reason).await?;
+    Ok(conclusion(run.reason, run.dormouse_shortfall).then(awake()))
 }
 
 /// The reason for which the run does not go on behind a call.

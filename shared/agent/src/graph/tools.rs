@@ -16,8 +16,8 @@ use super::agents::facts;
 use super::children;
 use super::digest;
 use super::entries::{LATER, SIDE_EFFECTS, about};
-use super::gates::{after_tool, at_end};
-use super::model::{end, millis, unwritable};
+use super::gates::after_tool;
+use super::model::{conclusion, end, millis, unwritable};
 use super::notes::note;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
@@ -26,7 +26,7 @@ use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, Termin
 use super::time::{Bound, CallTime, is_over};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
-use crate::workspace::{HookEvent, ToolOrigin};
+use crate::workspace::ToolOrigin;
 
 /// A call that ran.
 struct FinishedCall {
@@ -89,8 +89,7 @@ pub(crate) async fn act(
     }
     let results = match stopped {
         Some(reason) => {
-            end(&mut run, TerminalReason::Hook)?;
-            at_end(parts, HookEvent::RunFailed, TerminalReason::Hook.as_str(), &run).await?;
+            end(parts, &mut run, TerminalReason::Hook).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
         None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
@@ -101,8 +100,7 @@ pub(crate) async fn act(
     };
     Ok(AgentRun::messages
         .append(results)
-        .set(AgentRun::reason, run.reason)
-        .set(AgentRun::dormouse_shortfall, run.dormouse_shortfall)
+        .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)
@@ -114,8 +112,7 @@ pub(crate) async fn act(
 
 /// Ends a run whose time is over while its calls are open; gives what its conversation says of them.
 pub(crate) async fn out_of_time(parts: &AgentParts, run: &mut AgentRun) -> Result<Vec<Value>, NodeError> {
-    end(run, TerminalReason::Time)?;
-    at_end(parts, HookEvent::RunFailed, TerminalReason::Time.as_str(), run).await?;
+    end(parts, run, TerminalReason::Time).await?;
     give_up(run, "the call was not made: the time of the run was over")
 }
 
