@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_ports::tool::{
-    Effect, NotedEffects, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolReply, ToolSource,
+    Effect, NotedEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply,
+    ToolSource,
 };
 use dormouse_ports::{FetchError, Map};
 use dormouse_testkit::{ManualClock, ScriptedAnswer, ScriptedFetch};
@@ -237,6 +238,9 @@ async fn a_command_ends_in_time_to_tell_of_it() {
     call.deadline = Some(session.clock.now() + std::time::Duration::from_secs(1));
     let ToolReply::Done(output) = session.tools.call(&call).await.expect("it runs") else { panic!("it is done") };
     assert!(output.is_error, "it ends before nobody waits any more: {output:?}");
+    call.deadline = Some(session.clock.now() + TIME_TO_TELL + std::time::Duration::from_millis(20));
+    let ToolReply::Done(output) = session.tools.call(&call).await.expect("it runs") else { panic!("it is done") };
+    assert_eq!(output, ToolOutput::error("the command was ended after 1 second"), "half of the time is the command's");
     call.deadline = Some(session.clock.now());
     assert!(session.tools.call(&call).await.is_err(), "there is no time left");
 }

@@ -40,9 +40,13 @@ fn build() -> PathBuf {
     path.expect("cargo names the binary")
 }
 
-fn command(data: &Path, port: u16) -> Command {
+/// The server; its leases are short where `arguments` say nothing of them, so that what a killed one held is free soon.
+fn command(data: &Path, port: u16, arguments: &[String]) -> Command {
     let mut command = program();
-    command.args(["dev", "--lease", "10", "--port", &port.to_string(), "--data"]).arg(data);
+    command.args(["dev", "--port", &port.to_string(), "--data"]).arg(data).args(arguments);
+    if !arguments.iter().any(|argument| argument == "--lease") {
+        command.args(["--lease", "10"]);
+    }
     command
 }
 
@@ -56,7 +60,7 @@ pub(crate) fn program() -> Command {
 
 /// Runs it to its end, which must come by itself.
 pub(crate) fn run_to_end(data: &Path, port: u16) -> Output {
-    command(data, port).output().expect("it runs")
+    command(data, port, &[]).output().expect("it runs")
 }
 
 /// A running `dormouse dev`. Dropping it kills it.
@@ -98,8 +102,7 @@ impl Dormouse {
     ) -> Self {
         let log = log_of(&data);
         let log = File::options().create(true).append(true).open(log).expect("a log file");
-        let mut child = command(&data, port)
-            .args(&arguments)
+        let mut child = command(&data, port, &arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(log)

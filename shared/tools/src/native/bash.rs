@@ -48,7 +48,7 @@ pub(super) async fn call(
 pub(crate) fn left(clock: &dyn Clock, call: &ToolCall) -> Result<Duration, ToolError> {
     let Some(deadline) = call.deadline else { return Ok(Duration::from_secs(LONGEST)) };
     let left = Duration::try_from(deadline.duration_since(clock.now())).unwrap_or_default();
-    let left = left.checked_sub(TIME_TO_TELL).unwrap_or(left / 2);
+    let left = left.saturating_sub(TIME_TO_TELL).max(left / 2);
     if left.is_zero() { Err(wrong("there is no time left to run a command")) } else { Ok(left) }
 }
 

@@ -80,7 +80,8 @@ async fn files_that_are_none_of_its_business_are_refused_one_by_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_without_end_are_ended_and_nothing_of_them_is_left() {
     let project = Project::of(&[WORKER]).await;
-    let dormouse = project.serve();
+    // A turn that outlasts all of them, on a busy machine as well.
+    let dormouse = project.serve_with(&["--lease", "120"]);
     let bash = |command: &str| ("Bash", json!({ "command": command, "timeout_seconds": 20 }));
     let calls = [
         bash("yes"),

@@ -73,7 +73,13 @@ impl Project {
 
     /// `dormouse dev --workspace`.
     pub(crate) fn serve(&self) -> Dormouse {
-        Dormouse::start_with(self.place.path(), &["--workspace", &self.folder(), "--no-tour"])
+        self.serve_with(&[])
+    }
+
+    /// Serves it with `arguments` more.
+    pub(crate) fn serve_with(&self, arguments: &[&str]) -> Dormouse {
+        let folder = self.folder();
+        Dormouse::start_with(self.place.path(), &[&["--workspace", &folder, "--no-tour"], arguments].concat())
     }
 
     /// Sends a message for which the model makes `calls`, and gives the id of the task.
