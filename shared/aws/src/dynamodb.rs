@@ -28,6 +28,7 @@ mod marks;
 mod pending;
 mod plan;
 mod recent;
+mod requests;
 mod retry;
 mod rows;
 mod rules;
@@ -58,10 +59,20 @@ use dormouse_ports::{
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
 
-use recent::RecentLists;
+use blobs::Bodies;
+use collect::Collector;
+use commit::CommitWriter;
+use invocation::InvocationItems;
+use journal::{DocumentItems, StreamItems};
+use pending::{PauseReader, SleeperIndex};
+use requests::Table;
+use rules::RuleItems;
+use session::SessionItems;
+use signal::SignalItems;
+use upkeep::NoteItems;
 
 pub use checkpoint::DynamoDbCheckpointer;
-pub use erase::{Belongings, Erased};
+pub use erase::{Belongings, Erased, Eraser};
 pub use retry::RetryPolicy;
 pub use table::{TABLE_RESOURCE_NAME, ensure_table, table_resource};
 
@@ -125,24 +136,31 @@ impl Default for StoreConfig {
     }
 }
 
-/// The [`StateStore`](dormouse_ports::StateStore) on DynamoDB, and the [`Records`] of its journals. Cloning is cheap
-/// and shares the connections.
+/// The [`StateStore`](dormouse_ports::StateStore) on DynamoDB, and the [`Records`] of its journals: each port with the
+/// items that it is about. Cloning is cheap and shares the connections.
 #[derive(Clone)]
 pub struct DynamoDbStateStore {
-    client: Client,
-    table: String,
-    config: StoreConfig,
-    /// Gives the instant at which a commit is sent.
-    clock: Arc<dyn Clock>,
-    /// Lists that durable steps have stored.
-    recent: Arc<RecentLists>,
+    sessions: SessionItems,
+    invocations: InvocationItems,
+    signals: SignalItems,
+    commits: CommitWriter,
+    documents: DocumentItems,
+    streams: StreamItems,
+    rules: RuleItems,
+    notes: NoteItems,
+    sleepers: SleeperIndex,
+    pauses: PauseReader,
+    collector: Collector,
+    /// See [`StoreConfig::under_way`].
+    under_way: SignedDuration,
 }
 
 impl fmt::Debug for DynamoDbStateStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commits = &self.commits;
         f.debug_struct("DynamoDbStateStore")
-            .field("table", &self.table)
-            .field("config", &self.config)
+            .field("table", &commits.table.name)
+            .field("config", &commits.bodies.config)
             .finish_non_exhaustive()
     }
 }
@@ -152,34 +170,64 @@ impl DynamoDbStateStore {
     ///
     /// Retries are done here, where it is known which of them are safe: those of the client are switched off.
     pub fn new(client: &Client, table_name: impl Into<String>, config: StoreConfig) -> Self {
-        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(config.attempt_timeout);
-        let timeouts = match client.config().timeout_config() {
-            Some(given) => timeouts.take_unset_from(given.clone().into_builder()),
-            None => timeouts,
-        };
-        let own = client.config().to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
-        let clock = Arc::new(SystemClock::default());
-        Self { client: Client::from_conf(own.build()), table: table_name.into(), config, clock, recent: Arc::default() }
+        let under_way = SignedDuration::try_from(config.under_way).unwrap_or(SignedDuration::MAX);
+        let wakes_by_index = config.wakes_by_index;
+        let (table, bodies) = opened(client, table_name.into(), config);
+        let invocations = InvocationItems { table: table.clone(), bodies: bodies.clone() };
+        let signals = SignalItems { table: table.clone(), bodies: bodies.clone() };
+        let (clock, recent) = (Arc::new(SystemClock::default()), Arc::default());
+        Self {
+            sessions: SessionItems { table: table.clone(), bodies: bodies.clone() },
+            documents: DocumentItems { table: table.clone(), bodies: bodies.clone() },
+            streams: StreamItems { table: table.clone(), bodies: bodies.clone() },
+            rules: RuleItems { table: table.clone() },
+            notes: NoteItems { table: table.clone() },
+            sleepers: SleeperIndex { table: table.clone(), wakes_by_index },
+            pauses: PauseReader { table: table.clone(), signals: signals.clone() },
+            collector: Collector { table: table.clone(), bodies: bodies.clone(), invocations: invocations.clone() },
+            commits: CommitWriter { table, bodies, signals: signals.clone(), clock, recent },
+            invocations,
+            signals,
+            under_way,
+        }
     }
 
     /// The same by another clock than that of the machine.
     #[must_use]
     pub fn timed_by(self, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, ..self }
+        Self { commits: CommitWriter { clock, ..self.commits }, ..self }
     }
+
+    /// What erases from the table.
+    pub fn eraser(&self) -> Eraser {
+        Eraser { table: self.commits.table.clone(), documents: self.documents.clone() }
+    }
+}
+
+/// The table `name`, reached as `client` is configured but for retries, and what lies in it beside items.
+fn opened(client: &Client, name: String, config: StoreConfig) -> (Arc<Table>, Arc<Bodies>) {
+    let timeouts = TimeoutConfig::builder().operation_attempt_timeout(config.attempt_timeout);
+    let timeouts = match client.config().timeout_config() {
+        Some(given) => timeouts.take_unset_from(given.clone().into_builder()),
+        None => timeouts,
+    };
+    let own = client.config().to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
+    let (page_size, retry) = (config.page_size, config.retry.clone());
+    let table = Arc::new(Table { client: Client::from_conf(own.build()), name, page_size, retry });
+    (table.clone(), Arc::new(Bodies { table, config }))
 }
 
 #[async_trait]
 impl Sessions for DynamoDbStateStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         match lease {
-            Some(request) => self.lease_session(id, request).await,
-            None => self.read_session(id).await,
+            Some(request) => self.sessions.lease(id, request).await,
+            None => self.sessions.read(id).await,
         }
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        self.remove_session(id).await
+        self.sessions.remove(id).await
     }
 
     async fn list_sessions(
@@ -187,55 +235,55 @@ impl Sessions for DynamoDbStateStore {
         filter: &SessionFilter,
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError> {
-        self.list_heads(filter, cursor).await
+        self.sessions.list(filter, cursor).await
     }
 }
 
 #[async_trait]
 impl Invocations for DynamoDbStateStore {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        self.read_invocation(id).await
+        self.invocations.read(id).await
     }
 
     async fn load_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
-        self.read_invocations(ids).await
+        self.invocations.read_all(ids).await
     }
 
     async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
-        self.read_cancellation(id).await
+        self.invocations.cancellation(id).await
     }
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
-        self.glance_at(ids).await
+        self.invocations.glance_at(ids).await
     }
 }
 
 #[async_trait]
 impl Signals for DynamoDbStateStore {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        self.read_signal(id, now).await
+        self.signals.read(id, now).await
     }
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        self.park_signal(id, signal).await
+        self.signals.park(id, signal).await
     }
 }
 
 #[async_trait]
 impl Commits for DynamoDbStateStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        self.claim_invocation(request).await
+        self.invocations.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.write_commit(commit).await
+        self.commits.write(commit).await
     }
 }
 
 #[async_trait]
 impl DocumentWrites for DynamoDbStateStore {
     async fn write_document(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError> {
-        self.put_document(write, name, now).await
+        self.documents.put(write, name, now).await
     }
 }
 
@@ -246,27 +294,27 @@ impl Sleepers for DynamoDbStateStore {
         due_by: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
-        self.query_pending(due_by, cursor).await
+        self.sleepers.pending(due_by, cursor).await
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.read_row(paused).await
+        self.sleepers.row(paused).await
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.query_dead_claims(now).await
+        self.sleepers.dead_claims(now).await
     }
 
     async fn put_aside(&self) -> Result<PutAside, StoreError> {
-        self.query_aside().await
+        self.sleepers.put_aside().await
     }
 
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
-        self.query_parked(cursor).await
+        self.sleepers.parked(cursor).await
     }
 
     async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
-        self.repair_index(repair).await
+        self.sleepers.repair(repair).await
     }
 }
 
@@ -278,33 +326,33 @@ impl RuleEntries for DynamoDbStateStore {
         fresh: &RuleIncarnation,
         now: Timestamp,
     ) -> Result<RuleEntry, StoreError> {
-        self.touch_entry(shape, fresh, now).await
+        self.rules.touch(shape, fresh, now).await
     }
 
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
-        self.query_entries().await
+        self.rules.all().await
     }
 
     async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
-        self.put_plainly(rules::update_write(update)).await
+        self.rules.update(update).await
     }
 }
 
 #[async_trait]
 impl Notes for DynamoDbStateStore {
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
-        self.read_note(name).await
+        self.notes.read(name).await
     }
 
     async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
-        self.put_plainly(upkeep::note_write(name, text, until)).await
+        self.notes.keep(name, text, until).await
     }
 }
 
 #[async_trait]
 impl Garbage for DynamoDbStateStore {
     async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
-        self.collect_stretch(now, cursor).await
+        self.collector.collect(now, cursor).await
     }
 }
 
@@ -315,46 +363,45 @@ impl Diagnostics for DynamoDbStateStore {
         paused: &[&PausedInvocation],
         now: Timestamp,
     ) -> Result<Vec<Surroundings>, StoreError> {
-        self.read_surroundings(paused, now).await
+        self.pauses.surroundings(paused, now).await
     }
 }
 
 #[async_trait]
 impl Records for DynamoDbStateStore {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
-        self.read_document(key, now).await
+        self.documents.read(key, now).await
     }
 
     async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
-        self.read_counters(key).await
+        self.documents.counters(key).await
     }
 
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
-        self.list_documents(request).await
+        self.documents.list(request).await
     }
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
-        self.read_entries(stream, after, limit).await
+        self.streams.entries(stream, after, limit).await
     }
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.read_last_position(stream).await
+        self.streams.last_position(stream).await
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
-        self.read_tip(stream).await
+        self.streams.tip(stream).await
     }
 
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
-        self.read_append(stream, position).await
+        self.streams.append_of(stream, position).await
     }
 
     async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
-        self.read_feed(request).await
+        self.streams.feed(request).await
     }
 
     fn settled(&self, now: Timestamp) -> Timestamp {
-        let under_way = SignedDuration::try_from(self.config.under_way).unwrap_or(SignedDuration::MAX);
-        now.saturating_sub(under_way).unwrap_or(Timestamp::MIN)
+        now.saturating_sub(self.under_way).unwrap_or(Timestamp::MIN)
     }
 }

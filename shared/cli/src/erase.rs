@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use dormouse_api::{Agents, Erasure, Forgotten};
-use dormouse_aws::{Belongings, DynamoDbStateStore, Erased};
+use dormouse_aws::{Belongings, Erased, Eraser};
 use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
 use dormouse_ports::{Category, InvocationId, StoreError};
@@ -121,7 +121,7 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
 
 /// Report of what would be erased.
 async fn looked(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<serde_json::Value, EraseError> {
-    let forgotten = found(opened.table(), erasure, name).await?;
+    let forgotten = found(&opened.eraser(), erasure, name).await?;
     let mut kinds = std::collections::BTreeMap::<&str, u64>::new();
     for document in &forgotten.documents {
         *kinds.entry(&document.kind).or_default() += 1;
@@ -138,7 +138,7 @@ async fn erased(
 ) -> Result<serde_json::Value, EraseError> {
     let mut sums = Erased::new();
     let (mut canceled, mut mirrored, mut ids) = (0, 0, BTreeSet::new());
-    let mut forgotten = found(opened.table(), erasure, name).await?;
+    let mut forgotten = found(&opened.eraser(), erasure, name).await?;
     for _ in 0..ROUNDS {
         for id in &forgotten.open {
             canceled += u64::from(ended(opened, id).await?);
@@ -148,9 +148,9 @@ async fn erased(
         // The table still tells of what is to go, if this dies in between.
         mirrored += forget(mirrors, &ids)?;
         let Forgotten { documents, owners, tenant, .. } = forgotten;
-        let counts = opened.table().erase(&Belongings { documents, owners, tenant }).await?;
+        let counts = opened.eraser().erase(&Belongings { documents, owners, tenant }).await?;
         counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
-        forgotten = match found(opened.table(), erasure, name).await {
+        forgotten = match found(&opened.eraser(), erasure, name).await {
             Ok(more) => more,
             Err(EraseError::Nothing(_)) => {
                 let mut told = json!(sums);
@@ -174,8 +174,8 @@ fn forget(mirrors: &[Mirror], ids: &BTreeSet<String>) -> Result<usize, MirrorErr
 }
 
 /// What there is to erase.
-async fn found(table: &DynamoDbStateStore, erasure: &Erasure, name: &str) -> Result<Forgotten, EraseError> {
-    let documents = table.documents_where(&|document| erasure.may_take(document)).await?;
+async fn found(eraser: &Eraser, erasure: &Erasure, name: &str) -> Result<Forgotten, EraseError> {
+    let documents = eraser.documents_where(&|document| erasure.may_take(document)).await?;
     let forgotten = erasure.forgotten(&documents);
     let is_there = documents.iter().any(|document| forgotten.documents.contains(&document.key));
     if is_there { Ok(forgotten) } else { Err(EraseError::Nothing(name.to_owned())) }

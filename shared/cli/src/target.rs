@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, Receipts, RecordingStore};
 use dormouse_aws::{
-    AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, KmsKey, KmsSigner, ParameterError, Parameters,
+    AwsAccess, DynamoDbStateStore, Endpoints, Eraser, EventBridgeBus, KmsKey, KmsSigner, ParameterError, Parameters,
     StoreConfig,
 };
 use dormouse_fetch::NetworkFetch;
@@ -91,9 +91,9 @@ impl OpenedStore {
         &*self.store
     }
 
-    /// The table itself.
-    pub(crate) fn table(&self) -> &DynamoDbStateStore {
-        &self.store
+    /// What erases from its table.
+    pub(crate) fn eraser(&self) -> Eraser {
+        self.store.eraser()
     }
 
     /// True if wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use dormouse_ports::StoreError;
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, text, text_value};
 use super::keys::{Key, PK, SK};
+use super::requests::Table;
 use super::write::key_item;
 
 /// The most keys that one request takes.
@@ -23,7 +23,7 @@ pub(super) struct KeyRange {
     pub(super) backwards: bool,
 }
 
-impl DynamoDbStateStore {
+impl Table {
     /// The items at `keys`, as far as there are any; only these `attributes` when they are given, which must include
     /// the key.
     pub(super) async fn get_items(
@@ -37,7 +37,7 @@ impl DynamoDbStateStore {
             let mut seen = HashSet::new();
             let mut left: Vec<Item> = keys.iter().filter(|key| seen.insert(*key)).map(key_item).collect();
             while !left.is_empty() {
-                let (items, unread) = self.config.retry.run(|| self.batch_once(&left, attributes)).await?;
+                let (items, unread) = self.retry.run(|| self.batch_once(&left, attributes)).await?;
                 for item in items {
                     let key = Key { pk: text(&item, PK)?.to_owned(), sk: text(&item, SK)?.to_owned() };
                     found.insert(key, item);
@@ -53,10 +53,10 @@ impl DynamoDbStateStore {
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec())).consistent_read(true);
         let wanted = wanted.set_projection_expression(attributes.map(str::to_owned)).build();
         let wanted = wanted.map_err(|error| Fault::Permanent(StoreError::Invalid(error.to_string())))?;
-        let answer = self.client.batch_get_item().request_items(&self.table, wanted).send().await;
-        let answer = answer.map_err(|error| fault("BatchGetItem", &self.table, &error))?;
-        let items = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
-        let unread = answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table));
+        let answer = self.client.batch_get_item().request_items(&self.name, wanted).send().await;
+        let answer = answer.map_err(|error| fault("BatchGetItem", &self.name, &error))?;
+        let items = answer.responses.and_then(|mut tables| tables.remove(&self.name)).unwrap_or_default();
+        let unread = answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.name));
         let unread = unread.map(|rest| rest.keys).unwrap_or_default();
         if items.is_empty() && unread.len() == keys.len() {
             return Err(Fault::Transient(StoreError::Unavailable("the table is throttling".to_owned())));
@@ -70,7 +70,7 @@ impl DynamoDbStateStore {
         let mut items = Vec::new();
         while items.len() < limit {
             let left = limit - items.len();
-            let (page, last) = self.config.retry.run(|| self.range_once(range, left, start.clone())).await?;
+            let (page, last) = self.retry.run(|| self.range_once(range, left, start.clone())).await?;
             items.extend(page);
             if last.is_none() {
                 break;
@@ -86,12 +86,12 @@ impl DynamoDbStateStore {
         limit: usize,
         start: Option<Item>,
     ) -> Result<(Vec<Item>, Option<Item>), Fault> {
-        let request = self.client.query().table_name(&self.table).consistent_read(true);
+        let request = self.query().consistent_read(true);
         let request = request.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!range.backwards);
         let request = request.key_condition_expression("pk = :pk");
         let request = request.expression_attribute_values(":pk", text_value(&range.pk));
         let answer = request.set_exclusive_start_key(start).send().await;
-        let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
+        let answer = answer.map_err(|error| fault("Query", &self.name, &error))?;
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
 }

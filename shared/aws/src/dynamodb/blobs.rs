@@ -7,6 +7,7 @@
 //! refers to is removed (`collect`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -16,16 +17,14 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::DynamoDbStateStore;
-use super::codec;
 use super::item::{Item, time_value};
 use super::keys::{CHUNK, Key, OWNERS, WRITTEN_AT};
+use super::requests::{CONCURRENT, Table};
 use super::write::Write;
+use super::{StoreConfig, codec};
 
 /// Below the 400 KB of an item, with room for its keys.
 pub(super) const CHUNK_BYTES: usize = 350 * 1024;
-/// Number of chunks that travel at a time.
-const CONCURRENT: usize = 8;
 
 /// Place of a blob, and the proof that it is whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,15 +101,17 @@ impl BlobRef {
     }
 }
 
-impl DynamoDbStateStore {
+/// Reads and writes the values of attributes, wherever their bytes are.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    pub(super) table: Arc<Table>,
+    pub(super) config: StoreConfig,
+}
+
+impl Bodies {
     /// Writes `blobs`, chunk by chunk.
     pub(super) async fn put_blobs(&self, blobs: BTreeMap<BlobRef, Blob>) -> Result<(), StoreError> {
-        self.put_all(blobs.iter().flat_map(|(reference, blob)| chunk_writes(reference, blob)).collect()).await
-    }
-
-    /// Does `puts`, which have no conditions, in no order.
-    pub(super) async fn put_all(&self, puts: Vec<Write>) -> Result<(), StoreError> {
-        stream::iter(puts).map(|put| self.put_plainly(put)).buffer_unordered(CONCURRENT).try_collect().await
+        self.table.put_all(blobs.iter().flat_map(|(reference, blob)| chunk_writes(reference, blob)).collect()).await
     }
 
     /// The value of the attribute `name`, wherever its bytes are.
@@ -137,13 +138,17 @@ impl DynamoDbStateStore {
     pub(super) async fn remove_blob(&self, reference: &str) -> Result<(), StoreError> {
         let reference = BlobRef::parse(reference)?;
         let deletes = (0..reference.chunks()).map(|chunk| Write::delete(&reference.key(chunk)));
-        stream::iter(deletes).map(|delete| self.put_plainly(delete)).buffer_unordered(CONCURRENT).try_collect().await
+        stream::iter(deletes)
+            .map(|delete| self.table.put_plainly(delete))
+            .buffer_unordered(CONCURRENT)
+            .try_collect()
+            .await
     }
 
     async fn get_blob(&self, reference: &BlobRef) -> Result<Vec<u8>, StoreError> {
         let keys = (0..reference.chunks()).map(|chunk| reference.key(chunk));
         let chunks: Vec<Option<Item>> =
-            stream::iter(keys).map(|key| self.get_item(key)).buffered(CONCURRENT).try_collect().await?;
+            stream::iter(keys).map(|key| self.table.get_item(key)).buffered(CONCURRENT).try_collect().await?;
         let mut bytes = Vec::with_capacity(reference.size);
         for chunk in &chunks {
             match chunk.as_ref().and_then(|item| item.get(CHUNK)) {

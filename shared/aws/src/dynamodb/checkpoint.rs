@@ -4,6 +4,8 @@
 //! to it. No two records have the same bytes, for each has its own instant: a blob is removed once its record was
 //! replaced, and a sweep has to collect only the blobs that a crash leaves behind in between.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,33 +13,36 @@ use dormouse_ports::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, InvocationId, Page, SaveSource, StoreError,
 };
 
-use super::blobs::BlobOrigin;
+use super::blobs::{BlobOrigin, Bodies};
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_text, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     self, CHECKPOINT, CHECKPOINT_SK, COMPLETED_COUNT, CORRELATION_ID, GRAPH_NAME, Key, PK, SAVED_AT, TTL,
 };
+use super::requests::Table;
 use super::scan::ScanSelection;
 use super::write::{Write, Written};
-use super::{DynamoDbStateStore, StoreConfig};
+use super::{StoreConfig, opened};
 
-/// The [`Checkpointer`] on DynamoDB, in the table of the [`DynamoDbStateStore`]. Every save is durable when it returns,
+/// The [`Checkpointer`] on DynamoDB, in the table of the [`DynamoDbStateStore`](super::DynamoDbStateStore). Every save is durable when it returns,
 /// those inside of fan-outs too. State may be any JSON, up to [`StoreConfig::state_limit`] with all that belongs to the
 /// record; it can be migrated.
 #[derive(Clone, Debug)]
 pub struct DynamoDbCheckpointer {
-    store: DynamoDbStateStore,
+    table: Arc<Table>,
+    bodies: Arc<Bodies>,
 }
 
 impl DynamoDbCheckpointer {
     /// A checkpointer in the table `table_name`, reached as `client` is configured.
     pub fn new(client: &Client, table_name: impl Into<String>, config: StoreConfig) -> Self {
-        Self { store: DynamoDbStateStore::new(client, table_name, config) }
+        let (table, bodies) = opened(client, table_name.into(), config);
+        Self { table, bodies }
     }
 
     async fn read(&self, id: &InvocationId) -> Result<Option<CheckpointRecord>, StoreError> {
-        match self.store.get_item(Key::checkpoint(id)).await? {
-            Some(item) => self.store.body(&item, CHECKPOINT).await.map(Some),
+        match self.table.get_item(Key::checkpoint(id)).await? {
+            Some(item) => self.bodies.body(&item, CHECKPOINT).await.map(Some),
             None => Ok(None),
         }
     }
@@ -45,7 +50,7 @@ impl DynamoDbCheckpointer {
     /// Removes the blob of a record that is not the latest any more.
     async fn clear(&self, id: &InvocationId, reference: Option<&str>) {
         let Some(reference) = reference else { return };
-        if let Err(error) = self.store.remove_blob(reference).await {
+        if let Err(error) = self.bodies.remove_blob(reference).await {
             tracing::debug!(%error, invocation_id = %id, "the blob of an old checkpoint stays behind");
         }
     }
@@ -56,11 +61,11 @@ impl Checkpointer for DynamoDbCheckpointer {
     async fn save(&self, record: &CheckpointRecord, _: SaveSource) -> Result<(), StoreError> {
         let id = &record.invocation_id;
         let origin = BlobOrigin { owners: vec![Key::checkpoint(id)], now: record.last_saved_at };
-        let mut encoder = Encoder::new(&self.store.config, origin);
+        let mut encoder = Encoder::new(&self.bodies.config, origin);
         let body = encoder.body("the checkpoint", record)?;
         let blob = body.as_s().ok().cloned();
-        self.store.put_blobs(encoder.blobs).await?;
-        let (replaced, kept) = match self.store.write_alone(&self.put(record, body)).await? {
+        self.bodies.put_blobs(encoder.blobs).await?;
+        let (replaced, kept) = match self.table.write_alone(&self.put(record, body)).await? {
             Written::Done(before) => (blob_of(&before), blob),
             // A later record is there; or this very one, if its acknowledgement was lost.
             Written::Refused(found) => (blob, found.as_ref().and_then(blob_of)),
@@ -84,13 +89,13 @@ impl Checkpointer for DynamoDbCheckpointer {
         filter: &CheckpointFilter,
         cursor: Option<&str>,
     ) -> Result<Page<CheckpointSummary>, StoreError> {
-        let (items, next) = self.store.scan(&listing(filter), cursor).await?;
+        let (items, next) = self.table.scan(&listing(filter), cursor).await?;
         Ok(Page { items: items.iter().map(summary).collect::<Result<_, _>>()?, next })
     }
 
     async fn delete(&self, id: &InvocationId) -> Result<(), StoreError> {
-        let Some(item) = self.store.get_item(Key::checkpoint(id)).await? else { return Ok(()) };
-        self.store.write_alone(&Write::delete(&Key::checkpoint(id))).await?;
+        let Some(item) = self.table.get_item(Key::checkpoint(id)).await? else { return Ok(()) };
+        self.table.write_alone(&Write::delete(&Key::checkpoint(id))).await?;
         self.clear(id, blob_of(&item).as_deref()).await;
         Ok(())
     }
@@ -98,7 +103,7 @@ impl Checkpointer for DynamoDbCheckpointer {
 
 impl DynamoDbCheckpointer {
     fn put(&self, record: &CheckpointRecord, body: AttributeValue) -> Write {
-        let kept = record.last_saved_at.checked_add(self.store.config.checkpoint_kept);
+        let kept = record.last_saved_at.checked_add(self.bodies.config.checkpoint_kept);
         let item = Item::from([
             (CHECKPOINT.to_owned(), body),
             (CORRELATION_ID.to_owned(), text_value(&record.correlation_id)),

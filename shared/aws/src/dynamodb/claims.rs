@@ -11,16 +11,17 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use super::fault::{Fault, fault};
+use super::invocation;
 use super::item::{Item, text, text_value, time};
 use super::keys::{self, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, CLAIMS_INDEX, Key, PENDING_SHARDS, PHASE, PK, SK};
-use super::{DynamoDbStateStore, invocation};
+use super::pending::SleeperIndex;
 
-impl DynamoDbStateStore {
+impl SleeperIndex {
     /// The payloads that no worker has, and the claims that are out of time, among the oldest of each shard. The index
     /// follows the table within moments: one that it does not have yet is found by the next sweep.
-    pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+    pub(super) async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         let shards =
-            (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::claim_lane(shard))));
+            (0..PENDING_SHARDS).map(|shard| self.table.retry.run(move || self.query_lane(keys::claim_lane(shard))));
         let mut claims = Vec::new();
         for item in try_join_all(shards).await?.iter().flat_map(|page| &page.items) {
             claims.push((time(item, CLAIM_SINCE)?, claimed_id(item)?));
@@ -29,7 +30,7 @@ impl DynamoDbStateStore {
         let ids: Vec<InvocationId> = claims.into_iter().map(|(_, id)| id).collect();
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
         let attributes = [PK, SK, PHASE, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
-        let found = self.get_items(&keys, Some(&attributes)).await?;
+        let found = self.table.get_items(&keys, Some(&attributes)).await?;
         let is_dead = |key: &Key| match found.get(key) {
             Some(item) if invocation::is_claimed(item)? => Ok(limits::out_of_time(invocation::claim_end(item)?, now)),
             Some(_) | None => Ok(false),
@@ -42,9 +43,9 @@ impl DynamoDbStateStore {
     }
 
     /// The invocations that were put aside, among the first of each shard, the oldest first.
-    pub(super) async fn query_aside(&self) -> Result<PutAside, StoreError> {
+    pub(super) async fn put_aside(&self) -> Result<PutAside, StoreError> {
         let shards =
-            (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::aside_lane(shard))));
+            (0..PENDING_SHARDS).map(|shard| self.table.retry.run(move || self.query_lane(keys::aside_lane(shard))));
         let mut aside = Vec::new();
         let mut more = false;
         for page in try_join_all(shards).await? {
@@ -58,11 +59,11 @@ impl DynamoDbStateStore {
     }
 
     async fn query_lane(&self, lane: String) -> Result<LanePage, Fault> {
-        let request = self.client.query().table_name(&self.table).index_name(CLAIMS_INDEX);
+        let request = self.table.query().index_name(CLAIMS_INDEX);
         let request = request.key_condition_expression("claim_lane = :lane");
         let request = request.expression_attribute_values(":lane", text_value(lane));
-        let answer = request.limit(self.config.page_size).send().await;
-        let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
+        let answer = request.limit(self.table.page_size).send().await;
+        let answer = answer.map_err(|error| fault("Query", &self.table.name, &error))?;
         Ok(LanePage { goes_on: answer.last_evaluated_key.is_some(), items: answer.items.unwrap_or_default() })
     }
 }

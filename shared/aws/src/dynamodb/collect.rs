@@ -28,16 +28,18 @@
 //! apart. A round takes a million sleepers, with three items each, eight days at a sweep a minute.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use dormouse_ports::{GcReport, InvocationId, InvocationPhase, PausedInvocation, SessionId, StoreError};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 
-use super::DynamoDbStateStore;
-use super::blobs::BlobRef;
+use super::blobs::{BlobRef, Bodies};
 use super::fault::{Fault, fault};
+use super::invocation::InvocationItems;
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
 use super::keys::{self, GENERATION, INVOCATION_ID, Key, LIST_REFS, OWNERS, PAUSE, PIECE, PK, SK, TTL, WRITTEN_AT};
+use super::requests::{CONCURRENT, Table};
 use super::scan::key_of;
 use super::signal::WAITING;
 use super::write::{Write, key_item};
@@ -49,7 +51,6 @@ const YOUNG: SignedDuration = SignedDuration::from_hours(24);
 /// Characters of the digest with which the address of a blob begins.
 const DIGEST: usize = 64;
 /// Number of owners that are asked at a time.
-const CONCURRENT: usize = 8;
 /// Duration for which a note of a deleted session is kept, if it is not noted again.
 const NOTED: SignedDuration = SignedDuration::from_hours(90 * 24);
 const FILTER: &str = "attribute_exists(owners) OR begins_with(sk, :piece) \
@@ -73,12 +74,20 @@ enum GarbageCandidate {
     Wait { key: Key, invocation_id: InvocationId, generation: u64 },
 }
 
-impl DynamoDbStateStore {
-    pub(super) async fn collect_stretch(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
+/// Removes what nothing refers to any more.
+#[derive(Clone)]
+pub(super) struct Collector {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+    pub(super) invocations: InvocationItems,
+}
+
+impl Collector {
+    pub(super) async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         let (before, began, start) = cursor.map_or(Ok((None, None, None)), parse_place)?;
         let began = began.unwrap_or(now);
         let start = start.map(|(pk, sk)| Key { pk, sk });
-        let (items, last) = self.config.retry.run(|| self.stretch(start.as_ref())).await?;
+        let (items, last) = self.table.retry.run(|| self.stretch(start.as_ref())).await?;
         let mut found = Vec::new();
         for item in &items {
             match self.found(item, now - YOUNG).await {
@@ -106,7 +115,7 @@ impl DynamoDbStateStore {
         });
         let removals: Vec<Write> = useless.filter_map(removal).collect();
         let removed = removals.len();
-        self.put_all(removals).await?;
+        self.table.put_all(removals).await?;
         let next = match &last {
             Some(key) => (before, Some(began), Some((key.pk.clone(), key.sk.clone()))),
             None => (Some(began), None, None),
@@ -131,19 +140,19 @@ impl DynamoDbStateStore {
                 GarbageCandidate::Piece { owner, .. } if !owners.contains_key(owner) => {
                     pieces.extend(keys::session_id(&owner.pk));
                 }
-                GarbageCandidate::Riddle => self.put_plainly(note(&Key::riddle(), now)).await?,
+                GarbageCandidate::Riddle => self.table.put_plainly(note(&Key::riddle(), now)).await?,
                 GarbageCandidate::Root { .. }
                 | GarbageCandidate::Piece { .. }
                 | GarbageCandidate::Chunk { .. }
                 | GarbageCandidate::Wait { .. } => {}
             }
         }
-        self.put_all(roots.iter().map(|session| note(&Key::root(session), now)).collect()).await?;
+        self.table.put_all(roots.iter().map(|session| note(&Key::root(session), now)).collect()).await?;
         let riddle = if pieces.is_empty() { None } else { self.noted(Key::riddle()).await? };
         let mut over = BTreeSet::new();
         for session in &pieces {
-            let Some(headless) = self.get_item(Key::headless(session)).await? else {
-                self.put_plainly(note(&Key::headless(session), now)).await?;
+            let Some(headless) = self.table.get_item(Key::headless(session)).await? else {
+                self.table.put_plainly(note(&Key::headless(session), now)).await?;
                 continue;
             };
             let since = time(&headless, WRITTEN_AT)?;
@@ -157,18 +166,19 @@ impl DynamoDbStateStore {
 
     /// Instant at which `key` was noted last.
     async fn noted(&self, key: Key) -> Result<Option<Timestamp>, StoreError> {
-        self.get_item(key).await?.map(|item| time(&item, WRITTEN_AT)).transpose()
+        self.table.get_item(key).await?.map(|item| time(&item, WRITTEN_AT)).transpose()
     }
 
     async fn stretch(&self, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
         let attributes = [PK, SK, OWNERS, WRITTEN_AT, INVOCATION_ID, GENERATION, LIST_REFS, PAUSE].join(", ");
-        let request = self.client.scan().table_name(&self.table).limit(STRETCH).projection_expression(attributes);
+        let request =
+            self.table.client.scan().table_name(&self.table.name).limit(STRETCH).projection_expression(attributes);
         let request = request.filter_expression(FILTER);
         let request = request.expression_attribute_values(":paused", text_value(keys::PAUSED));
         let request = request.expression_attribute_values(":piece", text_value(PIECE));
         let request = request.expression_attribute_values(":waiting", text_value(WAITING));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
-        let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
+        let answer = answer.map_err(|error| fault("Scan", &self.table.name, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Permanent)?;
         Ok((answer.items.unwrap_or_default(), last))
     }
@@ -180,7 +190,7 @@ impl DynamoDbStateStore {
             return Ok(Some(GarbageCandidate::Wait { key, invocation_id, generation: number(item, GENERATION)? }));
         }
         if item.contains_key(LIST_REFS) {
-            let paused: PausedInvocation = self.body(item, PAUSE).await?;
+            let paused: PausedInvocation = self.bodies.body(item, PAUSE).await?;
             let root =
                 paused.session_id.map(|session| GarbageCandidate::Root { head: Key::session(&session), session });
             return Ok(root);
@@ -191,7 +201,7 @@ impl DynamoDbStateStore {
     /// The owners of the found items, as far as they exist.
     async fn owners(&self, found: &[GarbageCandidate]) -> Result<HashMap<Key, Item>, StoreError> {
         let keys: BTreeSet<&Key> = found.iter().flat_map(GarbageCandidate::owners).collect();
-        let load = async |key: &Key| Ok(self.get_item(key.clone()).await?.map(|item| (key.clone(), item)));
+        let load = async |key: &Key| Ok(self.table.get_item(key.clone()).await?.map(|item| (key.clone(), item)));
         let loaded: Vec<_> = stream::iter(keys).map(load).buffer_unordered(CONCURRENT).try_collect().await?;
         Ok(loaded.into_iter().flatten().collect())
     }
@@ -202,7 +212,7 @@ impl DynamoDbStateStore {
         let mut over = BTreeSet::new();
         for some in waits.chunks(100) {
             let ids: Vec<InvocationId> = some.iter().map(|(_, id)| (*id).clone()).collect();
-            let glances = self.glance_at(&ids).await?;
+            let glances = self.invocations.glance_at(&ids).await?;
             let ended = some
                 .iter()
                 .zip(glances)

@@ -15,22 +15,26 @@
 //! transaction that is not sent soon behind its rows is given another instant. Of a durable step, for which a run waits,
 //! rows of feeds travel in the transaction.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
-use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
+use dormouse_ports::{Clock, Commit, CommitError, JournalConflict, StoreError};
 use jiff::SignedDuration;
 use sha2::{Digest, Sha256};
 
-use super::DynamoDbStateStore;
+use super::blobs::Bodies;
 use super::fault::{Fault, fault};
 use super::item::{Item, optional_text};
 use super::journal::AppendWrites;
 use super::keys::{COMMIT_ID, Key};
 use super::plan::{Plan, PlanPart};
+use super::recent::RecentLists;
+use super::requests::Table;
 use super::session;
+use super::signal::SignalItems;
 use super::write::{Write, Written};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
@@ -54,16 +58,28 @@ enum ItemsVerdict {
 const PASSING: &[&str] =
     &["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"];
 
-impl DynamoDbStateStore {
-    pub(super) async fn write_commit(&self, commit: &Commit) -> Result<(), CommitError> {
+/// Writes commits, as one change or as none.
+#[derive(Clone)]
+pub(super) struct CommitWriter {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+    pub(super) signals: SignalItems,
+    /// Gives the instant at which a commit is sent.
+    pub(super) clock: Arc<dyn Clock>,
+    /// Lists that durable steps have stored.
+    pub(super) recent: Arc<RecentLists>,
+}
+
+impl CommitWriter {
+    pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let growing = self.recent.knowing(commit);
-        let mut plan = Plan::of(commit, &growing, &self.config)?;
-        self.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
+        let mut plan = Plan::of(commit, &growing, &self.bodies.config)?;
+        self.bodies.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
-        self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
+        self.table.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
         let verdict = if plan.sendings.is_empty() {
-            self.put_all(plan.rows(commit.now)).await?;
+            self.table.put_all(plan.rows(commit.now)).await?;
             self.write_plan(commit, &plan, &in_doubt).await
         } else {
             self.send(commit, &plan, &in_doubt).await
@@ -86,12 +102,12 @@ impl DynamoDbStateStore {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.put_all(plan.rows(at)).await.map_err(Fault::Permanent)?;
+                    self.table.put_all(plan.rows(at)).await.map_err(Fault::Permanent)?;
                     if self.clock.now().duration_since(at) > ROWS_TAKE {
                         return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
                     }
                     let parts = plan.sent_at(commit, at);
-                    let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
+                    let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table.name));
                     let items = items.collect::<Result<_, _>>().map_err(Fault::Permanent)?;
                     let sent = self.transact(commit, items, &format!("{} {at}", commit.id)).await;
                     sent.inspect_err(|fault| {
@@ -99,11 +115,11 @@ impl DynamoDbStateStore {
                     })
                 }
             };
-            let ItemsVerdict::Refused(index, found) = self.config.retry.run(attempt).await? else {
+            let ItemsVerdict::Refused(index, found) = self.table.retry.run(attempt).await? else {
                 return Ok(ItemsVerdict::Happened);
             };
             if let Some(key) = &plan.witness
-                && is_ours(commit, self.get_item(key.clone()).await?.as_ref())
+                && is_ours(commit, self.table.get_item(key.clone()).await?.as_ref())
             {
                 return Ok(ItemsVerdict::Happened);
             }
@@ -126,12 +142,12 @@ impl DynamoDbStateStore {
         in_doubt: &AtomicBool,
     ) -> Result<ItemsVerdict, StoreError> {
         let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
-        let retry = &self.config.retry;
+        let retry = &self.table.retry;
         match plan.parts.as_slice() {
             [] => Ok(ItemsVerdict::Happened),
             [(_, write)] if !write.needs_transaction() => {
                 let attempt = async || {
-                    self.attempt(write).await.inspect_err(|fault| {
+                    self.table.attempt(write).await.inspect_err(|fault| {
                         doubt(fault);
                     })
                 };
@@ -142,7 +158,7 @@ impl DynamoDbStateStore {
                 }
             }
             parts => {
-                let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
+                let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table.name));
                 let items: Vec<TransactWriteItem> = items.collect::<Result<_, _>>()?;
                 let attempt = async || {
                     self.transact(commit, items.clone(), &commit.id).await.inspect_err(|fault| {
@@ -161,7 +177,7 @@ impl DynamoDbStateStore {
         items: Vec<TransactWriteItem>,
         name: &str,
     ) -> Result<ItemsVerdict, Fault> {
-        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        let request = self.table.client.transact_write_items().set_transact_items(Some(items));
         let error = match request.client_request_token(token(name)).send().await {
             Ok(_) => return Ok(ItemsVerdict::Happened),
             Err(error) => error,
@@ -171,7 +187,7 @@ impl DynamoDbStateStore {
         {
             return verdict(commit, canceled.cancellation_reasons());
         }
-        Err(fault("TransactWriteItems", &self.table, &error))
+        Err(fault("TransactWriteItems", &self.table.name, &error))
     }
 
     /// After the last attempt failed: finds out if one of them happened all the same. One that was not answered may
@@ -186,7 +202,7 @@ impl DynamoDbStateStore {
             return Err(error.into());
         }
         if let Some(key) = witness
-            && let Ok(found) = self.attempt_get(key).await
+            && let Ok(found) = self.table.attempt_get(key).await
             && is_ours(commit, found.as_ref())
         {
             return Ok(());
@@ -198,7 +214,7 @@ impl DynamoDbStateStore {
         match part {
             Some(PlanPart::Session(write)) => session::refusal(write, found),
             Some(PlanPart::Invocation) => CommitError::InvocationConflict,
-            Some(PlanPart::Signal) => self.wait_refusal(found).await,
+            Some(PlanPart::Signal) => self.signals.wait_refusal(found).await,
             Some(PlanPart::Document(write)) => CommitError::Journal(JournalConflict::Document(write.key.clone())),
             Some(PlanPart::Counters(key)) => CommitError::Journal(JournalConflict::Counters(key.clone())),
             Some(PlanPart::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{CounterChange, CounterWrite, Counters, DocumentKey, StoreError};
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
 use super::item::{Item, optional_time, time_value};
+use super::journal::DocumentItems;
 use super::keys::{Key, LEFT, PERIOD_ENDS_AT};
 use super::write::Write;
 
@@ -65,9 +65,9 @@ fn whole(amount: i64) -> AttributeValue {
     AttributeValue::N(amount.to_string())
 }
 
-impl DynamoDbStateStore {
-    pub(super) async fn read_counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
-        self.get_item(Key::document(key)).await?.map(|item| counters_of(&item)).transpose()
+impl DocumentItems {
+    pub(super) async fn counters(&self, key: &DocumentKey) -> Result<Option<Counters>, StoreError> {
+        self.table.get_item(Key::document(key)).await?.map(|item| counters_of(&item)).transpose()
     }
 }
 

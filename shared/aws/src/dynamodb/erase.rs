@@ -6,12 +6,14 @@
 //! where others were writing, it is done again, until nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_ports::{Document, DocumentKey, SignalBringer, StoreError};
 
-use super::DynamoDbStateStore;
 use super::item::{Item, optional_text, text, text_value};
+use super::journal::DocumentItems;
 use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, VERSION};
+use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
 use super::write::Write;
 
@@ -29,7 +31,14 @@ pub struct Belongings {
 /// Number of items that were erased, by what they were.
 pub type Erased = BTreeMap<&'static str, u64>;
 
-impl DynamoDbStateStore {
+/// Erases what belongs to a session or a tenant, from a whole table.
+#[derive(Clone, Debug)]
+pub struct Eraser {
+    pub(super) table: Arc<Table>,
+    pub(super) documents: DocumentItems,
+}
+
+impl Eraser {
     /// All documents that `is_wanted`. Reads the whole table.
     ///
     /// # Errors
@@ -46,9 +55,9 @@ impl DynamoDbStateStore {
         let mut wanted = Vec::new();
         let mut cursor = None;
         loop {
-            let (items, next) = self.scan(&selection, cursor.as_deref()).await?;
+            let (items, next) = self.table.scan(&selection, cursor.as_deref()).await?;
             for item in &items {
-                match self.document_of(item).await {
+                match self.documents.decode(item).await {
                     Ok(document) => wanted.extend(is_wanted(&document).then_some(document)),
                     Err(StoreError::Corrupt(reason)) => {
                         tracing::warn!(reason, "a document that cannot be read is not looked at");
@@ -78,7 +87,7 @@ impl DynamoDbStateStore {
         let mut erased = Erased::new();
         let mut cursor = None;
         loop {
-            let (items, next) = self.scan(&selection, cursor.as_deref()).await?;
+            let (items, next) = self.table.scan(&selection, cursor.as_deref()).await?;
             let mut removals = Vec::new();
             for item in &items {
                 let key = key_of(item)?;
@@ -89,7 +98,7 @@ impl DynamoDbStateStore {
                 removals.push(Write::delete(&key));
                 *erased.entry(kind).or_default() += 1;
             }
-            self.put_all(removals).await?;
+            self.table.put_all(removals).await?;
             match next {
                 Some(next) => cursor = Some(next),
                 None => break,
@@ -97,7 +106,7 @@ impl DynamoDbStateStore {
         }
         let removals: Vec<Write> = documents.iter().map(Write::delete).collect();
         erased.insert("documents", documents.len() as u64);
-        self.put_all(removals).await?;
+        self.table.put_all(removals).await?;
         Ok(erased)
     }
 }

@@ -1,21 +1,24 @@
 //! Paused invocations and their ends: one item each.
 
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase,
-    InvocationRecord, InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, ProgressFrom,
-    StoreError, SuspendFrom, WakePlan,
+    InvocationRecord, InvocationStatus, InvocationSummary, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation,
+    ProgressFrom, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
-use super::blobs::BlobOrigin;
+use super::blobs::{BlobOrigin, Bodies};
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, count, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE, CLAIM_UNTIL,
-    FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, RUNG, TTL, WAKE, aside_lane_of, claim_lane_of,
+    FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, RUNG, SK, TTL, WAKE, aside_lane_of,
+    claim_lane_of,
 };
+use super::requests::Table;
 use super::segments;
 use super::write::{Write, Written};
 
@@ -35,22 +38,29 @@ const UNCLAIMED_OWNER: &str = "";
 /// End of such a claim: it is over by every clock.
 const UNCLAIMED_UNTIL: Timestamp = Timestamp::UNIX_EPOCH;
 
-impl DynamoDbStateStore {
-    pub(super) async fn read_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        match self.get_item(Key::invocation(id)).await? {
-            Some(item) => self.invocation_record(&item).await.map(Some),
+/// Invocations: what sleeps, what was claimed, what ended.
+#[derive(Clone)]
+pub(super) struct InvocationItems {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl InvocationItems {
+    pub(super) async fn read(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        match self.table.get_item(Key::invocation(id)).await? {
+            Some(item) => self.record(&item).await.map(Some),
             None => Ok(None),
         }
     }
 
-    pub(super) async fn read_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+    pub(super) async fn read_all(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
-        let found = self.get_items(&keys, None).await?;
+        let found = self.table.get_items(&keys, None).await?;
         let mut loaded = Vec::new();
         for key in &keys {
             loaded.push(match found.get(key) {
                 None => Ok(None),
-                Some(item) => match self.invocation_record(item).await {
+                Some(item) => match self.record(item).await {
                     Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
                     record => record.map(Some),
                 },
@@ -60,21 +70,28 @@ impl DynamoDbStateStore {
     }
 
     /// One item, without the state that may lie beside it.
-    pub(super) async fn read_cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
-        match self.get_item(Key::invocation(id)).await? {
-            Some(item) if text(&item, PHASE)? == CANCELED => self.body(&item, CANCELLATION).await.map(Some),
+    pub(super) async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        match self.table.get_item(Key::invocation(id)).await? {
+            Some(item) if text(&item, PHASE)? == CANCELED => self.bodies.body(&item, CANCELLATION).await.map(Some),
             Some(_) | None => Ok(None),
         }
     }
 
+    pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
+        let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
+        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL].join(", ");
+        let found = self.table.get_items(&keys, Some(&attributes)).await?;
+        keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
+    }
+
     /// Claims and loads in one update; the returned item shows the reason of a refusal.
-    pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+    pub(super) async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let origin = BlobOrigin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
-        let mut encoder = Encoder::new(&self.config, origin);
+        let mut encoder = Encoder::new(&self.bodies.config, origin);
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
-        self.put_blobs(encoder.blobs).await?;
-        match self.write_alone(&claim_write(request, payload)).await? {
-            Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(&item).await?))),
+        self.bodies.put_blobs(encoder.blobs).await?;
+        match self.table.write_alone(&claim_write(request, payload)).await? {
+            Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.record(&item).await?))),
             Written::Refused(None) => Ok(ClaimOutcome::NotFound),
             Written::Refused(Some(item)) => self.refused_claim(request, &item).await,
         }
@@ -84,26 +101,26 @@ impl DynamoDbStateStore {
         let current = number(item, GENERATION)?;
         let same_pause = request.generation.is_none_or(|generation| generation == current);
         if text(item, PHASE)? == SUSPENDED && same_pause && request.payload.is_some() {
-            return Ok(ClaimOutcome::AwaitingMoreSignals(Box::new(self.invocation_record(item).await?)));
+            return Ok(ClaimOutcome::AwaitingMoreSignals(Box::new(self.record(item).await?)));
         }
         if text(item, PHASE)? != RESUMING || !same_pause {
-            return Ok(ClaimOutcome::NotClaimable(Box::new(self.invocation_record(item).await?)));
+            return Ok(ClaimOutcome::NotClaimable(Box::new(self.record(item).await?)));
         }
         if text(item, CLAIM_OWNER)? == request.owner.as_str() {
-            return Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(item).await?)));
+            return Ok(ClaimOutcome::Granted(Box::new(self.record(item).await?)));
         }
         Ok(ClaimOutcome::Held { until: claim_end(item)? })
     }
 
-    async fn invocation_record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
-        let mut paused: PausedInvocation = self.body(item, PAUSE).await?;
-        if let Some(state) = self.optional_body(item, PAUSE_STATE).await? {
+    async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
+        let mut paused: PausedInvocation = self.bodies.body(item, PAUSE).await?;
+        if let Some(state) = self.bodies.optional_body(item, PAUSE_STATE).await? {
             *outermost(&mut paused) = state;
         }
-        if let Some(wake) = self.optional_body(item, WAKE).await? {
+        if let Some(wake) = self.bodies.optional_body(item, WAKE).await? {
             paused.wake = wake;
         }
-        if let (Some(fan_in), Some(answers)) = (&mut paused.fan_in, self.optional_body(item, ANSWERS).await?) {
+        if let (Some(fan_in), Some(answers)) = (&mut paused.fan_in, self.bodies.optional_body(item, ANSWERS).await?) {
             fan_in.answers = answers;
         }
         let mut status = self.status(item).await?;
@@ -116,7 +133,7 @@ impl DynamoDbStateStore {
             | InvocationStatus::Errored(_)
             | InvocationStatus::Canceled(_) => outermost(&mut paused),
         };
-        self.refill(&stored, state).await?;
+        self.bodies.refill(&stored, state).await?;
         Ok(InvocationRecord { status, paused, stored })
     }
 
@@ -126,18 +143,22 @@ impl DynamoDbStateStore {
             RESUMING => {
                 let owner = Owner::from(text(item, CLAIM_OWNER)?);
                 let until = claim_end(item)?;
-                let payload = self.body(item, CLAIM_PAYLOAD).await?;
+                let payload = self.bodies.body(item, CLAIM_PAYLOAD).await?;
                 if until == UNCLAIMED_UNTIL {
                     return Ok(InvocationStatus::Accepted { payload });
                 }
                 Ok(InvocationStatus::Resuming(Claim { owner, until, payload, attempts: count(item, ATTEMPTS)? }))
             }
-            COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
-            ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
-            CANCELED => Ok(InvocationStatus::Canceled(self.body(item, CANCELLATION).await?)),
+            COMPLETED => Ok(InvocationStatus::Completed { state: self.bodies.body(item, FINAL_STATE).await? }),
+            ERRORED => Ok(InvocationStatus::Errored(self.bodies.body(item, FAILURE).await?)),
+            CANCELED => Ok(InvocationStatus::Canceled(self.bodies.body(item, CANCELLATION).await?)),
             other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
         }
     }
+}
+
+fn glance_of(item: &Item) -> Result<InvocationSummary, StoreError> {
+    Ok(InvocationSummary { generation: number(item, GENERATION)?, standing: standing(item)? })
 }
 
 /// The phase of an item, without its bodies.

@@ -14,14 +14,17 @@
 //! or the batch that they name is written they are phantoms, which readers pass over (`rows`). Positions have no gaps, so
 //! that batches of both kinds stand in one order.
 
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry, StreamTip,
 };
 use jiff::{SignedDuration, Timestamp};
 
+use super::StoreConfig;
 use super::batch::KeyRange;
-use super::blobs::{BlobOrigin, CHUNK_BYTES};
+use super::blobs::{BlobOrigin, Bodies, CHUNK_BYTES};
 use super::encode::Encoder;
 use super::item::{
     Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time_value, ttl_value,
@@ -30,8 +33,8 @@ use super::keys::{
     self, BODY, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key, LABEL,
     LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
+use super::requests::Table;
 use super::write::{Write, Written};
-use super::{DynamoDbStateStore, StoreConfig};
 
 /// Makes, changes or removes a document, or only demands that there is none.
 pub(super) fn document_write(
@@ -198,57 +201,59 @@ fn last_of(append: &Append) -> u64 {
     append.first + append.entries.len() as u64 - 1
 }
 
-impl DynamoDbStateStore {
-    pub(super) async fn put_document(
-        &self,
-        write: &DocumentWrite,
-        name: &str,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
+/// Documents, their lists, and counters.
+#[derive(Clone, Debug)]
+pub(super) struct DocumentItems {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl DocumentItems {
+    pub(super) async fn put(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError> {
         let invalid = |reason: &str| Err(StoreError::Invalid(format!("{}: {reason}", write.key)));
         if write.body.is_none() || !write.listed.is_empty() {
             return invalid("expected a document with a body and without places in lists");
         }
-        let whole = StoreConfig { inline_limit: CHUNK_BYTES, ..self.config.clone() };
+        let whole = StoreConfig { inline_limit: CHUNK_BYTES, ..self.bodies.config.clone() };
         let mut encoder = Encoder::new(&whole, BlobOrigin { owners: Vec::new(), now });
         let put = document_write(&mut encoder, write, now, text_value(name))?;
         if !encoder.blobs.is_empty() {
             return invalid("it is too large for one item");
         }
-        match self.put_alone(&put).await? {
+        match self.table.put_alone(&put).await? {
             Written::Done(_) => Ok(true),
             // Our own, whose answer was lost.
             Written::Refused(found) => Ok(found.is_some_and(|item| optional_text(&item, COMMIT_ID) == Some(name))),
         }
     }
 
-    pub(super) async fn read_document(
-        &self,
-        key: &DocumentKey,
-        now: Timestamp,
-    ) -> Result<Option<Document>, StoreError> {
-        let item = self.get_item(Key::document(key)).await?;
+    pub(super) async fn read(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        let item = self.table.get_item(Key::document(key)).await?;
         match item.filter(|item| is_there(item, now)) {
-            Some(item) => self.document_of(&item).await.map(Some),
+            Some(item) => self.decode(&item).await.map(Some),
             None => Ok(None),
         }
     }
 
-    pub(super) async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
+    pub(super) async fn decode(&self, item: &Item) -> Result<Document, StoreError> {
         Ok(Document {
             key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
             version: number(item, VERSION)?,
-            body: self.body(item, BODY).await?,
+            body: self.bodies.body(item, BODY).await?,
             expires_at: optional_time(item, EXPIRES_AT)?,
         })
     }
+}
 
-    pub(super) async fn read_entries(
-        &self,
-        stream: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<StreamEntry>, StoreError> {
+/// Streams of entries, and the feeds that tell of appends to them.
+#[derive(Clone, Debug)]
+pub(super) struct StreamItems {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl StreamItems {
+    pub(super) async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         let mut entries = Vec::new();
         for batch in self.batches(stream, after, limit).await? {
             if entries.len() >= limit {
@@ -276,7 +281,7 @@ impl DynamoDbStateStore {
         let behind = Some(keys::batch_order(after));
         let range = KeyRange { pk: keys::stream_partition(stream), after: behind, backwards: false };
         // Every batch has an entry behind `after`, so that as many batches are enough.
-        let mut batches = self.query_range(&range, limit).await?;
+        let mut batches = self.table.query_range(&range, limit).await?;
         let begins = batches.first().map(bounds).transpose()?.map(|(first, _)| first);
         if after > 0
             && begins != Some(after + 1)
@@ -293,22 +298,22 @@ impl DynamoDbStateStore {
     async fn newest_batch(&self, stream: &str, before: Option<u64>) -> Result<Option<Item>, StoreError> {
         let after = before.map(keys::batch_order);
         let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: true };
-        let newest = self.query_range(&range, 1).await?.pop();
+        let newest = self.table.query_range(&range, 1).await?.pop();
         // The head sorts before all batches.
         Ok(newest.filter(|item| item.contains_key(FIRST_POSITION)))
     }
 
-    pub(super) async fn read_tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
+    pub(super) async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         let Some(newest) = self.newest_batch(stream, None).await? else { return Ok(StreamTip::default()) };
         let position = bounds(&newest)?.1;
         let at = optional_time(&newest, FED_AT)?;
-        Ok(StreamTip { position, at, known: self.optional_body(&newest, KNOWN).await? })
+        Ok(StreamTip { position, at, known: self.bodies.optional_body(&newest, KNOWN).await? })
     }
 
     /// The entries of `batch` of `stream`.
     pub(super) async fn entries_of(&self, stream: &str, batch: &Item) -> Result<Vec<StreamEntry>, StoreError> {
         let first = number(batch, FIRST_POSITION)?;
-        let bodies = match self.body::<Vec<Map>>(batch, ENTRIES).await {
+        let bodies = match self.bodies.body::<Vec<Map>>(batch, ENTRIES).await {
             Ok(bodies) => bodies,
             Err(StoreError::Corrupt(reason)) => {
                 tracing::error!(
@@ -324,12 +329,12 @@ impl DynamoDbStateStore {
         Ok((first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry }).collect())
     }
 
-    pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
+    pub(super) async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         let newest = self.newest_batch(stream, None).await?;
         Ok(newest.as_ref().map(bounds).transpose()?.map_or(0, |(_, last)| last))
     }
 
-    pub(super) async fn read_append(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+    pub(super) async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
         if position == 0 {
             return Ok(None);
         }
@@ -341,7 +346,7 @@ impl DynamoDbStateStore {
         if !found.as_ref().map(holds).transpose()?.unwrap_or_default() {
             let after = Some(keys::batch_order(position - 1));
             let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
-            found = self.query_range(&range, 1).await?.pop();
+            found = self.table.query_range(&range, 1).await?.pop();
         }
         let Some(batch) = found else { return Ok(None) };
         if !holds(&batch)? {
@@ -351,7 +356,7 @@ impl DynamoDbStateStore {
         let at = match optional_time(&batch, FED_AT)? {
             Some(at) => Some(at),
             // Those of the first versions stand in the feed at the time of their entries.
-            None => self.body::<Vec<Map>>(&batch, ENTRIES).await?.first().and_then(created_at),
+            None => self.bodies.body::<Vec<Map>>(&batch, ENTRIES).await?.first().and_then(created_at),
         };
         Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
     }

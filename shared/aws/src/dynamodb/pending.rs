@@ -1,5 +1,7 @@
 //! The indexes of suspended invocations and of parked signals, spread over shards; within a shard in the order of time.
 
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,20 +10,29 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_text, optional_time, text, text_value, time, time_value};
 use super::keys::{
     self, DUE_AT, GENERATION, INVOCATION_ID, Key, LEASE_UNTIL, PENDING_SHARDS, PK, RECEIVED_AT, REGISTERED, SHAPE,
     SIGNAL_ID, SINCE, SK,
 };
+use super::requests::Table;
+use super::signal::SignalItems;
 use super::write::{Write, key_item};
 
 /// Position of a listing: the shard, and the row behind which it goes on.
 type ListingPosition = (u8, Option<String>);
 
-impl DynamoDbStateStore {
-    pub(super) async fn query_pending(
+/// What sleeps, what nobody works on, and the signals that are parked: the indexes that sweeps read.
+#[derive(Clone)]
+pub(super) struct SleeperIndex {
+    pub(super) table: Arc<Table>,
+    /// See [`StoreConfig::wakes_by_index`](super::StoreConfig::wakes_by_index).
+    pub(super) wakes_by_index: bool,
+}
+
+impl SleeperIndex {
+    pub(super) async fn pending(
         &self,
         due_by: Option<Timestamp>,
         cursor: Option<&str>,
@@ -30,44 +41,12 @@ impl DynamoDbStateStore {
         self.query_shards(keys::pending_shard, bound.as_deref(), cursor, pending_row).await
     }
 
-    pub(super) async fn read_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        let row = self.get_item(Key::pending(paused)).await?.as_ref().map(pending_row).transpose()?;
+    pub(super) async fn row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        let row = self.table.get_item(Key::pending(paused)).await?.as_ref().map(pending_row).transpose()?;
         Ok(row.filter(|row| row.generation == paused.generation))
     }
 
-    /// Three requests for a hundred pauses, and one more for each hundred signals beyond.
-    pub(super) async fn read_surroundings(
-        &self,
-        paused: &[&PausedInvocation],
-        now: Timestamp,
-    ) -> Result<Vec<Surroundings>, StoreError> {
-        let keys: Vec<Key> = paused.iter().map(|paused| Key::pending(paused)).collect();
-        let rows = self.get_items(&keys, None).await?;
-        let awaited: Vec<Key> = paused.iter().flat_map(|paused| paused.waits()).map(|id| Key::signal(&id)).collect();
-        let signals = self.get_items(&awaited, None).await?;
-        let sessions: Vec<Key> =
-            paused.iter().filter_map(|paused| paused.session_id.as_ref()).map(Key::session).collect();
-        let sessions = self.get_items(&sessions, Some(&[PK, SK, LEASE_UNTIL].join(", "))).await?;
-        let mut all = Vec::new();
-        for paused in paused {
-            let row = rows.get(&Key::pending(paused)).map(pending_row).transpose()?;
-            let mut found =
-                Surroundings { row: row.filter(|row| row.generation == paused.generation), ..Surroundings::default() };
-            for id in paused.waits() {
-                let state = match signals.get(&Key::signal(&id)) {
-                    Some(item) => self.signal_record(&id, item, now).await?.map(|record| record.state),
-                    None => None,
-                };
-                found.signals.push((id, state));
-            }
-            let head = paused.session_id.as_ref().and_then(|session| sessions.get(&Key::session(session)));
-            found.leased_until = head.map(|head| optional_time(head, LEASE_UNTIL)).transpose()?.flatten();
-            all.push(found);
-        }
-        Ok(all)
-    }
-
-    pub(super) async fn query_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+    pub(super) async fn parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         self.query_shards(keys::parked_shard, None, cursor, parked_row).await
     }
 
@@ -80,7 +59,7 @@ impl DynamoDbStateStore {
     ) -> Result<Page<T>, StoreError> {
         let mut position = cursor.map_or(Ok((0, None)), parse_cursor)?;
         loop {
-            let (rows, last) = self.config.retry.run(|| self.query_once(partition, bound, &position)).await?;
+            let (rows, last) = self.table.retry.run(|| self.query_once(partition, bound, &position)).await?;
             let next = match last {
                 Some(row) => Some((position.0, Some(row))),
                 None if position.0 + 1 < PENDING_SHARDS => Some((position.0 + 1, None)),
@@ -103,7 +82,7 @@ impl DynamoDbStateStore {
         (shard, after): &ListingPosition,
     ) -> Result<(Vec<Item>, Option<String>), Fault> {
         let pk = partition(*shard);
-        let request = self.client.query().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
+        let request = self.table.query().consistent_read(true).limit(self.table.page_size);
         let request = request.expression_attribute_values(":pk", text_value(&pk));
         let request = match bound {
             Some(bound) => request
@@ -113,9 +92,50 @@ impl DynamoDbStateStore {
         };
         let start = after.as_ref().map(|sk| key_item(&Key { pk, sk: sk.clone() }));
         let answer = request.set_exclusive_start_key(start).send().await;
-        let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
+        let answer = answer.map_err(|error| fault("Query", &self.table.name, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(|key| text(key, SK).map(str::to_owned)).transpose();
         Ok((answer.items.unwrap_or_default(), last.map_err(Fault::Permanent)?))
+    }
+}
+
+/// All that surrounds pauses.
+#[derive(Clone)]
+pub(super) struct PauseReader {
+    pub(super) table: Arc<Table>,
+    pub(super) signals: SignalItems,
+}
+
+impl PauseReader {
+    /// Three requests for a hundred pauses, and one more for each hundred signals beyond.
+    pub(super) async fn surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        let keys: Vec<Key> = paused.iter().map(|paused| Key::pending(paused)).collect();
+        let rows = self.table.get_items(&keys, None).await?;
+        let awaited: Vec<Key> = paused.iter().flat_map(|paused| paused.waits()).map(|id| Key::signal(&id)).collect();
+        let signals = self.table.get_items(&awaited, None).await?;
+        let sessions: Vec<Key> =
+            paused.iter().filter_map(|paused| paused.session_id.as_ref()).map(Key::session).collect();
+        let sessions = self.table.get_items(&sessions, Some(&[PK, SK, LEASE_UNTIL].join(", "))).await?;
+        let mut all = Vec::new();
+        for paused in paused {
+            let row = rows.get(&Key::pending(paused)).map(pending_row).transpose()?;
+            let mut found =
+                Surroundings { row: row.filter(|row| row.generation == paused.generation), ..Surroundings::default() };
+            for id in paused.waits() {
+                let state = match signals.get(&Key::signal(&id)) {
+                    Some(item) => self.signals.record(&id, item, now).await?.map(|record| record.state),
+                    None => None,
+                };
+                found.signals.push((id, state));
+            }
+            let head = paused.session_id.as_ref().and_then(|session| sessions.get(&Key::session(session)));
+            found.leased_until = head.map(|head| optional_time(head, LEASE_UNTIL)).transpose()?.flatten();
+            all.push(found);
+        }
+        Ok(all)
     }
 }
 

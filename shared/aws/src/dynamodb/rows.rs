@@ -13,13 +13,13 @@ use dormouse_ports::{
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
 use super::batch::KeyRange;
 use super::item::{Item, number, optional_text, optional_time, text};
-use super::journal::is_there;
+use super::journal::{DocumentItems, StreamItems, is_there};
 use super::keys::{
     self, BY_FIRST, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION, RECORD_ID, SK, STREAM,
 };
+use super::requests::Table;
 
 /// Number of rows that are read at once of each partition where readers want only those with a label.
 const LABELED_ROWS: usize = 100;
@@ -34,8 +34,8 @@ struct Rows {
     goes_on: bool,
 }
 
-impl DynamoDbStateStore {
-    pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+impl DocumentItems {
+    pub(super) async fn list(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         let partitions = keys::list_partitions(&request.list, &request.breadth);
         let is_labeled = matches!(request.breadth, Breadth::Wide { label: Some(_) });
         let mut items = Vec::new();
@@ -44,7 +44,7 @@ impl DynamoDbStateStore {
             // One more row than is wanted shows if another page follows.
             let wanted = request.limit.saturating_sub(items.len()).max(1);
             let each = if is_labeled { LABELED_ROWS } else { wanted.saturating_add(1) };
-            let found = self.read_rows(&partitions, after.as_deref(), request.newest_first, each).await?;
+            let found = self.table.read_rows(&partitions, after.as_deref(), request.newest_first, each).await?;
             let mut taken = Vec::new();
             let mut more = found.goes_on;
             for (place, row) in found.rows {
@@ -55,7 +55,7 @@ impl DynamoDbStateStore {
                 after = Some(place);
                 taken.extend(request.breadth.takes(&breadth_of(&row)).then_some(row));
             }
-            items.extend(self.documents_at(&taken, request.now).await?);
+            items.extend(self.read_at(&taken, request.now).await?);
             if !more {
                 return Ok(Page { items, next: None });
             }
@@ -67,13 +67,13 @@ impl DynamoDbStateStore {
     }
 
     /// The documents that `rows` name, as far as they are there, in their order.
-    async fn documents_at(&self, rows: &[Item], now: Timestamp) -> Result<Vec<Document>, StoreError> {
+    async fn read_at(&self, rows: &[Item], now: Timestamp) -> Result<Vec<Document>, StoreError> {
         let key = |row: &Item| Ok(Key::document(&DocumentKey::new(text(row, KIND)?, text(row, RECORD_ID)?)));
         let keys: Vec<Key> = rows.iter().map(key).collect::<Result<_, StoreError>>()?;
-        let found = self.get_items(&keys, None).await?;
+        let found = self.table.get_items(&keys, None).await?;
         let mut documents = Vec::new();
         for item in keys.iter().filter_map(|key| found.get(key)).filter(|item| is_there(item, now)) {
-            match self.document_of(item).await {
+            match self.decode(item).await {
                 Ok(document) => documents.push(document),
                 Err(StoreError::Corrupt(reason)) => {
                     let name = DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?);
@@ -87,12 +87,14 @@ impl DynamoDbStateStore {
         }
         Ok(documents)
     }
+}
 
-    pub(super) async fn read_feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+impl StreamItems {
+    pub(super) async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
         let partitions = keys::feed_partitions(&request.feed);
         // Of several partitions half of the rows are enough, mostly.
         let each = if request.labels.is_some() { LABELED_ROWS } else { request.limit.div_ceil(2) };
-        let found = self.read_rows(&partitions, request.after.as_deref(), false, each).await?;
+        let found = self.table.read_rows(&partitions, request.after.as_deref(), false, each).await?;
         let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
         let mut taken = Vec::new();
         for (place, item) in found.rows {
@@ -121,7 +123,7 @@ impl DynamoDbStateStore {
         let key = |(row, by_first): &(FeedRow, bool)| {
             Key::batch(&row.stream, if *by_first { row.first } else { (row.first + row.count).saturating_sub(1) })
         };
-        let found = self.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
+        let found = self.table.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
         let mut appends = Vec::new();
         for row in rows {
             let Some(batch) = found.get(&key(&row)) else { continue };
@@ -139,7 +141,9 @@ impl DynamoDbStateStore {
         }
         Ok(appends)
     }
+}
 
+impl Table {
     /// The next rows of `partitions` behind the place `after`, in one order; at least `each` of one that has so many.
     async fn read_rows(
         &self,

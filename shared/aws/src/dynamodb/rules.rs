@@ -1,20 +1,32 @@
 //! The entries of the rules on the bus: an item for each shape of event that a wait relies on.
 
+use std::sync::Arc;
+
 use dormouse_ports::{RuleEntry, RuleIncarnation, RuleUpdate, ShapeId, StoreError};
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
 use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, STANDS_SINCE, TOUCHES};
+use super::requests::Table;
 use super::write::{Write, Written};
 
 /// The entry is as it was read: of the same edition, and untouched.
 const UNTOUCHED: &str = "rule_edition = :edition AND touches = :touches";
 
-impl DynamoDbStateStore {
+/// Entries of rules.
+#[derive(Clone)]
+pub(super) struct RuleItems {
+    pub(super) table: Arc<Table>,
+}
+
+impl RuleItems {
+    pub(super) async fn update(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        self.table.put_plainly(update_write(update)).await
+    }
+
     /// Repeating it after a lost answer touches the entry twice, which is harmless.
-    pub(super) async fn touch_entry(
+    pub(super) async fn touch(
         &self,
         shape: &ShapeId,
         fresh: &RuleIncarnation,
@@ -28,17 +40,17 @@ impl DynamoDbStateStore {
             .with(":fresh", text_value(fresh.as_str()))
             .with(":now", time_value(now))
             .with(":one", number_value(1));
-        match self.write_alone(&write).await? {
+        match self.table.write_alone(&write).await? {
             Written::Done(item) => entry(&item),
             Written::Refused(_) => Err(StoreError::Corrupt("an entry of a rule refused to be touched".to_owned())),
         }
     }
 
-    pub(super) async fn query_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+    pub(super) async fn all(&self) -> Result<Vec<RuleEntry>, StoreError> {
         let mut entries = Vec::new();
         let mut start = None;
         loop {
-            let (items, last) = self.config.retry.run(|| self.query_rules(start.clone())).await?;
+            let (items, last) = self.table.retry.run(|| self.query(start.clone())).await?;
             for item in &items {
                 entries.push(entry(item)?);
             }
@@ -49,17 +61,17 @@ impl DynamoDbStateStore {
         }
     }
 
-    async fn query_rules(&self, start: Option<Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
-        let request = self.client.query().table_name(&self.table).consistent_read(true);
+    async fn query(&self, start: Option<Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
+        let request = self.table.query().consistent_read(true);
         let request = request.key_condition_expression("pk = :pk");
         let request = request.expression_attribute_values(":pk", text_value(RULES)).set_exclusive_start_key(start);
-        let answer = request.send().await.map_err(|error| fault("Query", &self.table, &error))?;
+        let answer = request.send().await.map_err(|error| fault("Query", &self.table.name, &error))?;
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
 }
 
 /// Changes an entry as it was read.
-pub(super) fn update_write(update: &RuleUpdate) -> Write {
+fn update_write(update: &RuleUpdate) -> Write {
     match update {
         RuleUpdate::Idle { entry, since } => idle_write(entry, *since),
         RuleUpdate::Stands { entry, since } => stands_write(entry, *since),

@@ -4,10 +4,10 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::StoreError;
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, text};
 use super::keys::{Key, PK, SK};
+use super::requests::Table;
 use super::write::key_item;
 
 /// Selection of the items to list, and of their attributes.
@@ -17,7 +17,7 @@ pub(super) struct ScanSelection {
     pub(super) attributes: &'static [&'static str],
 }
 
-impl DynamoDbStateStore {
+impl Table {
     /// The next items behind `cursor` that pass, and where the page after them starts.
     pub(super) async fn scan(
         &self,
@@ -26,7 +26,7 @@ impl DynamoDbStateStore {
     ) -> Result<(Vec<Item>, Option<String>), StoreError> {
         let mut start = cursor.map(parse_cursor).transpose()?;
         loop {
-            let (items, last) = self.config.retry.run(|| self.scan_once(listing, start.as_ref())).await?;
+            let (items, last) = self.retry.run(|| self.scan_once(listing, start.as_ref())).await?;
             if items.is_empty() && last.is_some() {
                 start = last;
                 continue;
@@ -36,12 +36,12 @@ impl DynamoDbStateStore {
     }
 
     async fn scan_once(&self, listing: &ScanSelection, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
-        let request = self.client.scan().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
+        let request = self.client.scan().table_name(&self.name).consistent_read(true).limit(self.page_size);
         let request = request.filter_expression(&listing.condition);
         let request = request.set_expression_attribute_values(Some(listing.values.clone()));
         let request = request.projection_expression(listing.attributes.join(", "));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
-        let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
+        let answer = answer.map_err(|error| fault("Scan", &self.name, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Permanent)?;
         Ok((answer.items.unwrap_or_default(), last))
     }

@@ -25,7 +25,7 @@ use dormouse_ports::{Map, StoreError, StoredList};
 use futures::future::try_join_all;
 use serde_json::Value;
 
-use super::DynamoDbStateStore;
+use super::blobs::Bodies;
 use super::codec;
 use super::encode::Encoder;
 use super::fault::{Fault, fault};
@@ -169,7 +169,7 @@ pub(super) fn referred(home: &str, item: &Item) -> Result<Vec<StoredList>, Store
     Ok(rows.into_iter().map(list).collect())
 }
 
-impl DynamoDbStateStore {
+impl Bodies {
     /// Reads `lists` and puts them where they belong in `state`.
     pub(super) async fn refill(&self, lists: &[StoredList], state: &mut Map) -> Result<(), StoreError> {
         let read = try_join_all(lists.iter().map(|list| self.read_list(list))).await?;
@@ -183,7 +183,7 @@ impl DynamoDbStateStore {
         let mut found = Vec::new();
         let mut start = None;
         loop {
-            let (items, last) = self.config.retry.run(|| self.query_pieces(list, start.as_ref())).await?;
+            let (items, last) = self.table.retry.run(|| self.query_pieces(list, start.as_ref())).await?;
             found.extend(items);
             match last {
                 Some(last) => start = Some(last),
@@ -202,13 +202,13 @@ impl DynamoDbStateStore {
 
     async fn query_pieces(&self, list: &StoredList, start: Option<&Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
         let (low, high) = PieceKey::bounds(&list.field, list.count, list.merged);
-        let request = self.client.query().table_name(&self.table).consistent_read(true);
+        let request = self.table.query().consistent_read(true);
         let request = request.key_condition_expression("pk = :home AND sk BETWEEN :low AND :high");
         let request = request.expression_attribute_values(":home", text_value(&list.home));
         let request = request.expression_attribute_values(":low", text_value(low));
         let request = request.expression_attribute_values(":high", text_value(high));
         let answer = request.set_exclusive_start_key(start.cloned()).send().await;
-        let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
+        let answer = answer.map_err(|error| fault("Query", &self.table.name, &error))?;
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
 }

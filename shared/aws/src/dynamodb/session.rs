@@ -1,12 +1,14 @@
 //! Session heads: the record and the lease in one item.
 
+use std::sync::Arc;
+
 use dormouse_ports::{
     CommitError, Lease, LeaseRequest, LoadedSession, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
     SessionSummary, SessionWrite, StoreError, StoredList,
 };
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
+use super::blobs::Bodies;
 use super::encode::Encoder;
 use super::item::{
     Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time, time_value,
@@ -15,13 +17,21 @@ use super::keys::{
     self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, LIST_REFS, PK, SCHEMA_VERSION, SESSION_STATE,
     UPDATED_AT, VERSION,
 };
+use super::requests::Table;
 use super::scan::ScanSelection;
 use super::segments;
 use super::write::{Write, Written};
 
-impl DynamoDbStateStore {
-    pub(super) async fn read_session(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
-        match self.get_item(Key::session(id)).await? {
+/// Heads of sessions, their leases and their states.
+#[derive(Clone)]
+pub(super) struct SessionItems {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl SessionItems {
+    pub(super) async fn read(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
+        match self.table.get_item(Key::session(id)).await? {
             Some(item) => self.loaded(id, &item, None).await,
             None => Ok(LoadedSession { record: None, lease: None, leased_until: None, stored: Vec::new() }),
         }
@@ -29,12 +39,8 @@ impl DynamoDbStateStore {
 
     /// Takes the lease and loads the record in one update. A lease that the caller holds already is renewed in a
     /// second one and keeps its fence: that is also how a grant is found again when its answer was lost.
-    pub(super) async fn lease_session(
-        &self,
-        id: &SessionId,
-        request: &LeaseRequest,
-    ) -> Result<LoadedSession, StoreError> {
-        let item = match self.write_alone(&grant(id, request)).await? {
+    pub(super) async fn lease(&self, id: &SessionId, request: &LeaseRequest) -> Result<LoadedSession, StoreError> {
+        let item = match self.table.write_alone(&grant(id, request)).await? {
             Written::Done(item) => item,
             Written::Refused(Some(item)) if optional_text(&item, LEASE_OWNER) == Some(request.owner.as_str()) => {
                 self.renew(id, request, &item).await?
@@ -51,7 +57,7 @@ impl DynamoDbStateStore {
             .with(":until", time_value(request.until))
             .with(":owner", text_value(request.owner.as_str()))
             .with(":fence", number_value(number(found, FENCE)?));
-        match self.write_alone(&renewal).await? {
+        match self.table.write_alone(&renewal).await? {
             Written::Done(item) => Ok(item),
             Written::Refused(item) => Err(held(item.as_ref())),
         }
@@ -59,29 +65,29 @@ impl DynamoDbStateStore {
 
     /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists are left to the
     /// sweep (`collect`): a sleeping invocation may refer to them.
-    pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
+    pub(super) async fn remove(&self, id: &SessionId) -> Result<(), StoreError> {
         // A note of an earlier time without a head does not count for this one.
-        self.write_alone(&Write::delete(&Key::headless(id))).await?;
-        self.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
+        self.table.write_alone(&Write::delete(&Key::headless(id))).await?;
+        self.table.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
     }
 
     /// The session whose head is `item`; one that was born by a lease has no record yet.
     async fn loaded(&self, id: &SessionId, item: &Item, lease: Option<Lease>) -> Result<LoadedSession, StoreError> {
         let stored = segments::referred(&Key::session(id).pk, item)?;
-        let record = self.session_record(id, item, &stored).await?;
+        let record = self.record(id, item, &stored).await?;
         let leased_until = optional_time(item, LEASE_UNTIL)?;
         Ok(LoadedSession { record, lease, leased_until, stored })
     }
 
-    async fn session_record(
+    async fn record(
         &self,
         id: &SessionId,
         item: &Item,
         stored: &[StoredList],
     ) -> Result<Option<SessionRecord>, StoreError> {
         let Some(version) = optional_number(item, VERSION)? else { return Ok(None) };
-        let mut state = self.body(item, SESSION_STATE).await?;
-        self.refill(stored, &mut state).await?;
+        let mut state = self.bodies.body(item, SESSION_STATE).await?;
+        self.bodies.refill(stored, &mut state).await?;
         Ok(Some(SessionRecord {
             session_id: id.clone(),
             state,
@@ -92,14 +98,14 @@ impl DynamoDbStateStore {
         }))
     }
 
-    pub(super) async fn list_heads(
+    pub(super) async fn list(
         &self,
         filter: &SessionFilter,
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError> {
         let (condition, values) = filter_expression(filter);
         let attributes = &[PK, SCHEMA_VERSION, CREATED_AT, UPDATED_AT];
-        let (items, next) = self.scan(&ScanSelection { condition, values, attributes }, cursor).await?;
+        let (items, next) = self.table.scan(&ScanSelection { condition, values, attributes }, cursor).await?;
         Ok(Page { items: items.iter().map(summary).collect::<Result<_, _>>()?, next })
     }
 }

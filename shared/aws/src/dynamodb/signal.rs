@@ -1,19 +1,21 @@
 //! Signal items: one per signal id, changed by compare-and-set.
 
+use std::sync::Arc;
+
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, CommitError, EarlySignal, InvocationId, PausedInvocation, SignalId, SignalRecord,
     SignalState, StoreError, SuspendFrom,
 };
 use jiff::Timestamp;
 
-use super::DynamoDbStateStore;
-use super::blobs::BlobOrigin;
+use super::blobs::{BlobOrigin, Bodies};
 use super::codec::payload_digest;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, TTL,
+    self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, SIGNAL_ID, TTL,
 };
+use super::requests::Table;
 use super::write::{Write, Written};
 
 pub(super) const WAITING: &str = "waiting";
@@ -23,16 +25,23 @@ const DELIVERED: &str = "delivered";
 /// The condition that no record of it counts yet.
 const UNHEARD: &str = "attribute_not_exists(pk) OR (phase = :buffered AND expires_at <= :now)";
 
-impl DynamoDbStateStore {
-    pub(super) async fn read_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        match self.get_item(Key::signal(id)).await? {
-            Some(item) => self.signal_record(id, &item, now).await,
+/// Signals: what is awaited, what came early, what was delivered.
+#[derive(Clone)]
+pub(super) struct SignalItems {
+    pub(super) table: Arc<Table>,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+impl SignalItems {
+    pub(super) async fn read(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        match self.table.get_item(Key::signal(id)).await? {
+            Some(item) => self.record(id, &item, now).await,
             None => Ok(None),
         }
     }
 
     /// The record of the signal `id` in `item`; none, when it is forgotten by `now`.
-    pub(super) async fn signal_record(
+    pub(super) async fn record(
         &self,
         id: &SignalId,
         item: &Item,
@@ -41,10 +50,10 @@ impl DynamoDbStateStore {
         if text(item, PHASE)? == BUFFERED && time(item, EXPIRES_AT)? <= now {
             return Ok(None);
         }
-        Ok(Some(SignalRecord { signal_id: id.clone(), state: self.signal_state(item).await? }))
+        Ok(Some(SignalRecord { signal_id: id.clone(), state: self.state(item).await? }))
     }
 
-    async fn signal_state(&self, item: &Item) -> Result<SignalState, StoreError> {
+    async fn state(&self, item: &Item) -> Result<SignalState, StoreError> {
         match text(item, PHASE)? {
             WAITING => Ok(SignalState::Waiting { invocation_id: waiter(item)?, generation: number(item, GENERATION)? }),
             BUFFERED => Ok(SignalState::Buffered(self.buffered(item).await?)),
@@ -57,22 +66,18 @@ impl DynamoDbStateStore {
 
     async fn buffered(&self, item: &Item) -> Result<BufferedSignal, StoreError> {
         Ok(BufferedSignal {
-            payload: self.body(item, PAYLOAD).await?,
+            payload: self.bodies.body(item, PAYLOAD).await?,
             received_at: time(item, RECEIVED_AT)?,
             expires_at: time(item, EXPIRES_AT)?,
         })
     }
 
-    pub(super) async fn park_signal(
-        &self,
-        id: &SignalId,
-        signal: &BufferedSignal,
-    ) -> Result<BufferOutcome, StoreError> {
+    pub(super) async fn park(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
         let origin = BlobOrigin { owners: vec![Key::signal(id)], now: signal.received_at };
-        let mut encoder = Encoder::new(&self.config, origin);
+        let mut encoder = Encoder::new(&self.bodies.config, origin);
         let write = park_write(&mut encoder, id, signal)?;
-        self.put_blobs(encoder.blobs).await?;
-        match self.write_alone(&write).await? {
+        self.bodies.put_blobs(encoder.blobs).await?;
+        match self.table.write_alone(&write).await? {
             Written::Done(_) => {
                 // The signal is kept whether or not its row is: the row only counts it.
                 if let Err(error) = self.note_parked(id, signal).await {
@@ -88,12 +93,22 @@ impl DynamoDbStateStore {
         }
     }
 
+    /// Notes that `signal` was parked. Its row goes away with it, or when a sweep finds that it was claimed.
+    async fn note_parked(&self, id: &SignalId, signal: &BufferedSignal) -> Result<(), StoreError> {
+        let item = Item::from([
+            (SIGNAL_ID.to_owned(), text_value(id.as_str())),
+            (RECEIVED_AT.to_owned(), time_value(signal.received_at)),
+            (TTL.to_owned(), ttl_value(signal.expires_at)),
+        ]);
+        self.table.put_plainly(Write::put(&Key::parked(id, signal.received_at), item)).await
+    }
+
     /// The error for which the signal `found` refused a wait.
     pub(super) async fn wait_refusal(&self, found: Option<&Item>) -> CommitError {
         let Some(item) = found else {
             return CommitError::Store(StoreError::Unavailable("the signal changed meanwhile".to_owned()));
         };
-        match self.signal_state(item).await {
+        match self.state(item).await {
             Ok(SignalState::Buffered(signal)) => CommitError::SignalBuffered(signal),
             Ok(SignalState::Waiting { invocation_id, .. } | SignalState::Delivered { invocation_id, .. }) => {
                 match signal_id(item) {

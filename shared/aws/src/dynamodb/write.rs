@@ -8,11 +8,12 @@ use aws_sdk_dynamodb::types::{
     Update,
 };
 use dormouse_ports::StoreError;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, text_value};
 use super::keys::{Key, PK, SK};
+use super::requests::{CONCURRENT, Table};
 
 /// The effect of a change on its item.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,10 +178,10 @@ pub(super) fn key_item(key: &Key) -> Item {
     Item::from([(PK.to_owned(), text_value(&key.pk)), (SK.to_owned(), text_value(&key.sk))])
 }
 
-impl DynamoDbStateStore {
+impl Table {
     /// Does `write` alone.
     pub(super) async fn write_alone(&self, write: &Write) -> Result<Written, StoreError> {
-        self.config.retry.run(|| self.attempt(write)).await
+        self.retry.run(|| self.attempt(write)).await
     }
 
     /// Does `write`, which is a put, alone: a program that writes by nothing else has no other request in it.
@@ -188,12 +189,17 @@ impl DynamoDbStateStore {
         let ItemChange::Put(item) = &write.change else {
             return Err(StoreError::Invalid("expected a write that puts an item".to_owned()));
         };
-        self.config.retry.run(|| self.attempt_put(write, item)).await
+        self.retry.run(|| self.attempt_put(write, item)).await
     }
 
     /// Does `write` alone, whether or not its condition holds.
     pub(super) async fn put_plainly(&self, write: Write) -> Result<(), StoreError> {
         self.write_alone(&write).await.map(|_| ())
+    }
+
+    /// Does `puts`, which have no conditions, in no order.
+    pub(super) async fn put_all(&self, puts: Vec<Write>) -> Result<(), StoreError> {
+        stream::iter(puts).map(|put| self.put_plainly(put)).buffer_unordered(CONCURRENT).try_collect().await
     }
 
     /// Does `write` once.
@@ -209,20 +215,20 @@ impl DynamoDbStateStore {
     }
 
     async fn attempt_delete(&self, write: &Write, key: &Item) -> Result<Written, Fault> {
-        let request = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
+        let request = self.client.delete_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         match request.set_expression_attribute_values(write.placeholders()).send().await {
             Ok(_) => Ok(Written::Done(Item::new())),
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 Ok(Written::Refused(None))
             }
-            Err(error) => Err(fault("DeleteItem", &self.table, &error)),
+            Err(error) => Err(fault("DeleteItem", &self.name, &error)),
         }
     }
 
     async fn attempt_put(&self, write: &Write, item: &Item) -> Result<Written, Fault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(item.clone()));
+        let request = self.client.put_item().table_name(&self.name).set_item(Some(item.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
         let request = request.set_return_values(write.tells_what_was.then_some(ReturnValue::AllOld));
@@ -234,13 +240,13 @@ impl DynamoDbStateStore {
                 };
                 Ok(Written::Refused(refused.item))
             }
-            Err(error) => Err(fault("PutItem", &self.table, &error)),
+            Err(error) => Err(fault("PutItem", &self.name, &error)),
         }
     }
 
     async fn attempt_update(&self, write: &Write, key: &Item, expression: &str) -> Result<Written, Fault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
-        let request = self.client.update_item().table_name(&self.table).set_key(Some(key.clone()));
+        let request = self.client.update_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.update_expression(expression).set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
         let request = request.set_return_values_on_condition_check_failure(old).return_values(ReturnValue::AllNew);
@@ -252,19 +258,19 @@ impl DynamoDbStateStore {
                 };
                 Ok(Written::Refused(refused.item))
             }
-            Err(error) => Err(fault("UpdateItem", &self.table, &error)),
+            Err(error) => Err(fault("UpdateItem", &self.name, &error)),
         }
     }
 
     /// The item at `key`, as of now.
     pub(super) async fn get_item(&self, key: Key) -> Result<Option<Item>, StoreError> {
-        self.config.retry.run(|| self.attempt_get(&key)).await
+        self.retry.run(|| self.attempt_get(&key)).await
     }
 
     /// Asks once for the item at `key`.
     pub(super) async fn attempt_get(&self, key: &Key) -> Result<Option<Item>, Fault> {
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(key_item(key)));
+        let request = self.client.get_item().table_name(&self.name).set_key(Some(key_item(key)));
         let answer = request.consistent_read(true).send().await;
-        answer.map(|answer| answer.item).map_err(|error| fault("GetItem", &self.table, &error))
+        answer.map(|answer| answer.item).map_err(|error| fault("GetItem", &self.name, &error))
     }
 }
