@@ -47,6 +47,10 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     assert_eq!(duplicate, json!({ "status": "completed", "invocation_id": invocation_id, "repeated": true }));
     let error = signal.invoke(json!({ "source": "aws.s3" })).await.expect_err("raised");
     assert_eq!(error["errorType"], "unreadable_event");
+    for path in ["/v1/tasks", "/openapi.json", "/console"] {
+        let refused = signal.invoke(http_event("GET", path, "", &Value::Null)).await.expect("an answer");
+        assert_eq!(refused["statusCode"], 404, "it serves turns and nothing else: {refused}");
+    }
 
     let wakeup = Lambda::start("dormouse-wakeup", &endpoint).await;
     let late = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 1 } });

@@ -7,6 +7,7 @@ use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
 use dormouse_ports::{EventBus, MaintenanceStore, SignalSubscriptions, limits};
+use futures::TryFutureExt;
 use futures::future::{Either, select};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -220,12 +221,12 @@ impl App {
     }
 
     /// Runs `work` for at most `time_left`, and a moment.
-    pub(crate) async fn within<T>(
-        &self,
+    pub(crate) fn within<'a, T: Send + 'a>(
+        &'a self,
         time_left: Option<Duration>,
-        work: impl Future<Output = T> + Send,
-    ) -> Result<T, TurnError> {
-        in_time(&self.engine().ports().clock, time_left, work).await.map_err(late)
+        work: impl Future<Output = T> + Send + 'a,
+    ) -> impl Future<Output = Result<T, TurnError>> + Send + 'a {
+        in_time(&self.engine().ports().clock, time_left, work).map_err(late)
     }
 
     /// Waits until the observers of all turns have been notified of everything and the spans have been exported, within

@@ -15,11 +15,15 @@ const GRACE: Duration = Duration::from_millis(900);
 ///
 /// # Errors
 /// [`Cut`] when it was not done by then.
-pub(crate) async fn in_time<T>(
-    clock: &Arc<dyn Clock>,
+pub(crate) fn in_time<'a, T: 'a>(
+    clock: &'a Arc<dyn Clock>,
     time_left: Option<Duration>,
-    work: impl Future<Output = T> + Send,
-) -> Result<T, CutShort> {
-    let Some(time_left) = time_left else { return Ok(work.await) };
-    cut_off(Box::pin(work), clock.sleep(time_left + MOMENT), || clock.sleep(GRACE)).await
+    work: impl Future<Output = T> + Send + 'a,
+) -> impl Future<Output = Result<T, CutShort>> + Send + 'a {
+    // Boxed before anything holds it: whoever awaits this would have room for it twice.
+    let work = Box::pin(work);
+    async move {
+        let Some(time_left) = time_left else { return Ok(work.await) };
+        cut_off(work, clock.sleep(time_left + MOMENT), || clock.sleep(GRACE)).await
+    }
 }

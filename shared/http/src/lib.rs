@@ -49,6 +49,7 @@ mod streams;
 mod surface;
 mod tokens;
 mod trigger;
+mod turns;
 
 pub use app::{App, Limits, Parts};
 pub use findings::{Caller, Findings};
@@ -65,3 +66,4 @@ pub use socket::{
 pub use streams::{StreamParts, StreamServer};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};
 pub use trigger::TriggerError;
+pub use turns::TurnServer;

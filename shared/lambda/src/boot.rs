@@ -10,7 +10,7 @@ use dormouse_api::{
     WebhookKeys, WebhookParts, Writes, webhook_graph,
 };
 use dormouse_aws::{
-    ApiGatewayConnections, AwsAccess, AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
+    ApiGatewayConnections, AwsAccess, AwsSubscriptions, Clients, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
     ParameterSecrets, Parameters, RequestSigner, RuleConfig, SchedulerConfig, StoreConfig,
 };
 use dormouse_declared::ServedTemplates;
@@ -80,7 +80,18 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
-    Ok(joined(shape(function, &config), config, telemetry, agents).await?.server)
+    let Joined { app, wire, .. } = joined(shape(function, &config), config, telemetry, agents).await?;
+    Ok(Server::new(app, wire))
+}
+
+/// The application that `function` runs on AWS, as the environment describes it, without a server of the protocol over it.
+pub(crate) async fn boot_app(
+    function: Function,
+    agents: &Agents,
+    telemetry: Option<Telemetry>,
+) -> Result<App, BootError> {
+    let config = Config::from_env(function)?;
+    Ok(joined(shape(function, &config), config, telemetry, agents).await?.app)
 }
 
 /// The sockets of `agents` that the function `socket` holds on AWS, as the environment describes it.
@@ -105,7 +116,9 @@ pub async fn compose_sockets(
     let fetch = shape.fetch.clone();
     let access = config.access.clone();
     let table = config.table.clone();
-    let Joined { server, cursors, dynamodb, .. } = joined(shape, config, telemetry, agents).await?;
+    let Joined { app, wire, dynamodb, .. } = joined(shape, config, telemetry, agents).await?;
+    let cursors = wire.cursors.clone();
+    let server = Server::new(app, wire);
     let clock = Arc::new(SystemClock::default());
     let kept = StoreConfig { inline_limit: SOCKET_RECORD, ..StoreConfig::default() };
     let store = Arc::new(DynamoDbStateStore::new(&dynamodb, table, kept));
@@ -124,37 +137,38 @@ pub async fn compose_sockets(
 
 /// The shape of the server that `function` runs.
 fn shape(function: Function, config: &Config) -> ServerShape {
-    let bus = Arc::new(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone()));
+    let clients = config.access.clone().clients();
+    let bus = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
     let reads_only = function == Function::Socket;
-    ServerShape { streams: streams(function), reads_only, bus, fetch }
+    ServerShape { streams: streams(function), reads_only, clients, bus, fetch }
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
 pub(crate) struct ServerShape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
+    pub(crate) clients: Clients,
     pub(crate) bus: Arc<dyn EventBus>,
     /// All that is sent over HTTP by this process shares its connections, and the roots that it has read.
     pub(crate) fetch: Arc<dyn Fetch>,
 }
 
-/// A server, and the parts of it that others need.
+/// An application, and what a server of it and others need. Who makes no [`Server`] of it holds no code of the protocol.
 pub(crate) struct Joined {
-    pub(crate) server: Server,
+    pub(crate) app: App,
+    pub(crate) wire: ProtocolConfig,
     /// Its store, as one that knows what falls due.
     pub(crate) sleepers: Arc<dyn Sleepers>,
-    /// What seals with its secret.
-    cursors: Cursors,
     /// The client of its store.
     dynamodb: aws_sdk_dynamodb::Client,
 }
 
-/// The server that the environment describes.
+/// The application that the environment describes.
 pub(crate) async fn joined(
-    ServerShape { streams, reads_only, bus, fetch }: ServerShape,
+    ServerShape { streams, reads_only, clients, bus, fetch }: ServerShape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,
@@ -162,11 +176,10 @@ pub(crate) async fn joined(
     let access = config.workspaces.is_some().then(|| config.access.clone());
     let ses = config.access.clone();
     let kms = config.access.clone();
-    let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let outside = Outside::new(bus.clone(), clock.clone());
     let making = async { agents.compile(&outside) };
-    let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
+    let (secrets, agents) = futures::join!(Box::pin(config.secrets.load(&clients.parameters)), making);
     let secrets = secrets?;
     let agents = agents?;
     let signs = secrets.signs;
@@ -278,7 +291,7 @@ pub(crate) async fn joined(
         webhooks,
         secrets: vaults(config.vaults, &clients.parameters, &clock),
         templates: Some(Arc::new(ServedTemplates::shipped())),
-        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors.clone())
+        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), cursors)
     };
     let limits = config.quotas.limits;
     let keys = Keys::new(wire.records.clone());
@@ -305,7 +318,7 @@ pub(crate) async fn joined(
         },
         telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
-    Ok(Joined { server: Server::new(app, wire), sleepers: store, cursors, dynamodb: clients.dynamodb })
+    Ok(Joined { app, wire, sleepers: store, dynamodb: clients.dynamodb })
 }
 
 /// Providers of the secrets of vaults: encrypted parameters below `path`, each named after its tenant, a dot and itself.

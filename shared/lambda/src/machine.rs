@@ -51,15 +51,16 @@ impl std::fmt::Debug for MachineStore {
 /// If a secret cannot be had, or an agent is wrong.
 pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agents) -> Result<Machine, BootError> {
     let (calls, work) = mpsc::unbounded_channel();
+    let clients = config.access.clone().clients();
     let elsewhere = match config.bus.is_empty() {
         true => None,
-        false => Some(EventBridgeBus::new(config.access.clone().clients().eventbridge, config.bus.clone())),
+        false => Some(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone())),
     };
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
-    let shape = ServerShape { streams: StreamLimits::default(), reads_only: false, bus, fetch };
-    let Joined { server, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
-    Ok(Machine { server, sleepers: MachineStore(sleepers), work })
+    let shape = ServerShape { streams: StreamLimits::default(), reads_only: false, clients, bus, fetch };
+    let Joined { app, wire, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
+    Ok(Machine { server: Server::new(app, wire), sleepers: MachineStore(sleepers), work })
 }
 
 /// EventBridge, where there is a bus of it; calls for work also reach the worker of this process.

@@ -1,18 +1,17 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::Agents;
-use dormouse_http::{App, Server, TriggerError};
+use dormouse_http::{App, Request, Response, TriggerError, TurnServer};
 use dormouse_otel::Telemetry;
 use dormouse_ports::Clock;
 use futures::stream::BoxStream;
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::Value;
 
-use crate::boot::{BootError, boot, boot_sockets};
+use crate::boot::{BootError, boot, boot_app, boot_sockets};
 use crate::{gateway, sockets, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
@@ -40,14 +39,23 @@ pub enum Function {
 pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Serves `agents` as `function`: boots once, then serves events until Lambda ends the process.
+///
+/// A program that names its function here holds the code of that one alone, as the optimiser sees to: what wakes up knows
+/// nothing of HTTP, and what takes signals nothing of the protocol.
+#[inline]
 pub fn serve(function: Function, agents: &Agents) -> ExitCode {
-    on_runtime(serve_events(function, agents))
+    match function {
+        Function::Inbound => on_runtime(serve_requests(agents)),
+        Function::Signal => on_runtime(serve_signals(agents)),
+        Function::Wakeup => on_runtime(serve_wakeups(agents)),
+        Function::Socket => on_runtime(serve_sockets(agents)),
+    }
 }
 
-/// Runs `served` to its end.
-pub(crate) fn on_runtime(served: impl Future<Output = ExitCode>) -> ExitCode {
+/// Runs `served` to its end, and tells the log why it ended.
+pub(crate) fn on_runtime(served: impl Future<Output = Result<(), ServeError>>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(served),
+        Ok(runtime) => ended(runtime.block_on(served)),
         Err(error) => {
             // There is no log yet. Without an error stream there is no reader.
             let _ = writeln!(io::stderr(), "no runtime: {error}");
@@ -56,22 +64,18 @@ pub(crate) fn on_runtime(served: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
+/// The exporter that the environment describes, if there is one; the log goes there too.
+fn exporter() -> Option<Telemetry> {
     let exporter = Telemetry::from_env();
     telemetry::init(exporter.as_ref().ok().and_then(Option::as_ref));
-    let exporter = exporter.unwrap_or_else(|error| {
+    exporter.unwrap_or_else(|error| {
         tracing::warn!(%error, "the function goes on without a collector");
         None
-    });
-    let served = match function {
-        Function::Socket => serve_sockets(agents, exporter).await,
-        Function::Inbound | Function::Signal | Function::Wakeup => serve_requests(function, agents, exporter).await,
-    };
-    ended(served)
+    })
 }
 
 /// Tells the log why a function ended.
-pub(crate) fn ended(served: Result<(), ServeError>) -> ExitCode {
+fn ended(served: Result<(), ServeError>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(ServeError::Start(error)) => {
@@ -91,50 +95,64 @@ pub(crate) enum ServeError {
     Runtime(lambda_runtime::Error),
 }
 
-async fn serve_sockets(agents: &Agents, exporter: Option<Telemetry>) -> Result<(), ServeError> {
-    let sockets = Arc::new(boot_sockets(agents, exporter).await.map_err(ServeError::Start)?);
-    let handler = service_fn(|event: LambdaEvent<Value>| {
-        let sockets = sockets.clone();
-        async move {
-            let left = time_left(clock(sockets.server().app()), event.context.deadline);
-            sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
+async fn serve_sockets(agents: &Agents) -> Result<(), ServeError> {
+    let sockets = boot_sockets(agents, exporter()).await.map_err(ServeError::Start)?;
+    let handler = service_fn(async |event: LambdaEvent<Value>| {
+        let left = time_left(clock(sockets.server().app()), event.context.deadline);
+        sockets::handle(&sockets, event.payload, left).await.map_err(diagnostic)
+    });
+    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
+}
+
+async fn serve_requests(agents: &Agents) -> Result<(), ServeError> {
+    let server = boot(Function::Inbound, agents, exporter()).await.map_err(ServeError::Start)?;
+    serve_turns(server.app(), async |event, left| http(event, left, |request| server.http(request)).await).await
+}
+
+async fn serve_signals(agents: &Agents) -> Result<(), ServeError> {
+    let app = boot_app(Function::Signal, agents, exporter()).await.map_err(ServeError::Start)?;
+    let server = TurnServer::new(app);
+    serve_turns(server.app(), async |event, left| match gateway::is_http(&event) {
+        true => http(event, left, |request| server.http(request)).await,
+        false => server.app().event(event, Some(left)).await,
+    })
+    .await
+}
+
+async fn serve_wakeups(agents: &Agents) -> Result<(), ServeError> {
+    let app = boot_app(Function::Wakeup, agents, exporter()).await.map_err(ServeError::Start)?;
+    serve_turns(&app, async |event, left| app.wakeup(event, Some(left)).await).await
+}
+
+/// Serves events by `handle`, which gets the time that is left for each; the observers of the turns of `app` have theirs
+/// behind it.
+async fn serve_turns(
+    app: &App,
+    handle: impl AsyncFn(Value, Duration) -> Result<Value, TriggerError>,
+) -> Result<(), ServeError> {
+    let handler = service_fn(async |event: LambdaEvent<Value>| {
+        let deadline = event.context.deadline;
+        let left = time_left(clock(app), deadline).saturating_sub(TO_DRAIN);
+        let answer = handle(event.payload, left).await;
+        let drained = app.drain(Some(time_left(clock(app), deadline))).await;
+        if drained.timeout_reached {
+            tracing::warn!(
+                undelivered = drained.undelivered_count,
+                "observers did not take every event before the turn ended; the rest is lost"
+            );
         }
+        answer.map_err(diagnostic)
     });
     lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
 }
 
-async fn serve_requests(function: Function, agents: &Agents, exporter: Option<Telemetry>) -> Result<(), ServeError> {
-    let server = boot(function, agents, exporter).await.map_err(ServeError::Start)?;
-    let handler = service_fn(|event: LambdaEvent<Value>| {
-        let server = server.clone();
-        async move { handle(&server, function, event).await.map_err(diagnostic) }
-    });
-    lambda_runtime::run(handler).await.map_err(ServeError::Runtime)
-}
-
-async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
-    let app = server.app();
-    let deadline = event.context.deadline;
-    let left = time_left(clock(app), deadline).saturating_sub(TO_DRAIN);
-    let answer = match function {
-        Function::Inbound | Function::Socket => http(server, event.payload, left).await,
-        Function::Signal if gateway::is_http(&event.payload) => http(server, event.payload, left).await,
-        Function::Signal => app.event(event.payload, Some(left)).await,
-        Function::Wakeup => app.wakeup(event.payload, Some(left)).await,
-    };
-    let drained = app.drain(Some(time_left(clock(app), deadline))).await;
-    if drained.timeout_reached {
-        tracing::warn!(
-            undelivered = drained.undelivered_count,
-            "observers did not take every event before the turn ended; the rest is lost"
-        );
-    }
-    answer
-}
-
-async fn http(server: &Server, event: Value, left: Duration) -> Result<Value, TriggerError> {
-    let left = left.min(GATEWAY);
-    Ok(gateway::encode(server.http(gateway::decode(event, Some(left))?).await).await)
+/// Answers the request that `event` carries by `serve`.
+async fn http<F>(event: Value, left: Duration, serve: impl FnOnce(Request) -> F) -> Result<Value, TriggerError>
+where
+    F: Future<Output = Response>,
+{
+    let request = gateway::decode(event, Some(left.min(GATEWAY)))?;
+    Ok(gateway::encode(serve(request).await).await)
 }
 
 /// Time left by `clock` until `deadline`, which is in milliseconds since the epoch.

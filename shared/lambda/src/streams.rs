@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::boot::{BootError, callers};
 use crate::config::StreamConfig;
-use crate::serve::{ServeError, diagnostic, ended, on_runtime, time_left};
+use crate::serve::{ServeError, diagnostic, on_runtime, time_left};
 use crate::streaming::{self, PiecewiseResponse};
 use crate::{gateway, telemetry};
 
@@ -29,7 +29,7 @@ const LIFE: Duration = Duration::from_secs(300);
 pub fn serve_streams() -> ExitCode {
     on_runtime(async {
         telemetry::init_without_exporter();
-        ended(serve().await)
+        serve().await
     })
 }
 
