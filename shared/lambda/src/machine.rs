@@ -57,7 +57,7 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     };
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
-    let shape = ServerShape { streams: StreamLimits::default(), reads_only: false, bus, fetch };
+    let shape = ServerShape { streams: StreamLimits::default(), reads_only: false, own_agents: true, bus, fetch };
     let Joined { server, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server, sleepers: MachineStore(sleepers), work })
 }
