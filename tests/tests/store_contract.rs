@@ -1,14 +1,20 @@
-//! The contracts of the state store and of the checkpointer, on memory and on DynamoDB.
+//! The contracts of the state store and of the checkpointer, on memory and on DynamoDB, and that of files over those that
+//! are stored there.
 
 #[path = "store_contract/tasks.rs"]
 mod tasks;
 
 use std::sync::Arc;
 
+use dormouse_api::WorkspaceFiles;
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::BatchedSaves;
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
+use dormouse_ports::execution::ExecutionBackend;
+use dormouse_ports::{Commits, Records};
+use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryCheckpointer, MemoryStore, contract};
+use dormouse_tools::StoredBackend;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tasks::Tasks;
 
@@ -51,7 +57,29 @@ fn main() {
         let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
         trials.push(trial(&format!("dynamodb_blobs::{name}"), move || checkpoints_on_dynamodb(check, apart)));
     }
+    for &(name, check) in contract::EXECUTION_FILES.iter().chain(contract::EXECUTION_STORED) {
+        trials.push(trial(&format!("memory_files::{name}"), move || {
+            block_on(check(files_in(Arc::new(MemoryStore::default()))));
+        }));
+        trials.push(trial(&format!("dynamodb_files::{name}"), move || {
+            block_on(async {
+                let (_embedded, client, config) = table(StoreConfig::default()).await;
+                check(files_in(Arc::new(DynamoDbStateStore::new(&client, "dormouse", config)))).await;
+            });
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The files of a workspace that are stored in `store`, as tools work in them.
+fn files_in(store: Arc<impl Records + Commits + 'static>) -> Arc<dyn ExecutionBackend> {
+    let files = WorkspaceFiles {
+        records: store.clone(),
+        commits: store,
+        ids: Arc::new(RandomIds),
+        clock: Arc::new(SystemClock::default()),
+    };
+    Arc::new(StoredBackend::new(Arc::new(files.of("acme", &"workspace_1".into()))))
 }
 
 fn trial(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {

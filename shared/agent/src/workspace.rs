@@ -21,6 +21,7 @@ mod agent;
 mod approval;
 mod check;
 mod fields;
+mod guest;
 mod hook;
 mod load;
 mod model;
@@ -43,6 +44,7 @@ pub use dormouse_ports::tool::{
     ActionDefinition, ActionEntry, ActionExposure, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition,
 };
 pub use dormouse_ports::{Lookup, Template};
+pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM_MODELS, load};
 pub(crate) use load::{counted, digest, imports_of, skill_folders, tool_servers};

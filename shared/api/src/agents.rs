@@ -9,10 +9,11 @@ use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::CallbackAddresses;
 use dormouse_ports::{Clock, EventBus};
+use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
 use crate::recorded_outside::{recording, replaying};
-use crate::{LiveText, PersonaSpec, Personas, WorkspaceTemplates};
+use crate::{LiveText, PersonaSpec, Personas, WorkspaceFiles, WorkspaceTemplates};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
@@ -137,11 +138,24 @@ impl fmt::Debug for MakesSource {
     }
 }
 
+type OwnMaker = dyn Fn(&Outside, WorkspaceFiles) -> Arc<dyn WorkspaceAgents> + Send + Sync;
+
+/// Makes the source of the agents that files of workspaces declare.
+#[derive(Clone)]
+struct MakesOwn(Arc<OwnMaker>);
+
+impl fmt::Debug for MakesOwn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakesOwn")
+    }
+}
+
 /// The agents of a server, in the order of their registration. The first one works for clients that name none.
 #[derive(Clone, Debug, Default)]
 pub struct Agents {
     agents: Vec<Agent>,
     source: Option<MakesSource>,
+    own: Option<MakesOwn>,
     tour: Option<String>,
     live: LiveText,
     catalog: Vec<CatalogLine>,
@@ -207,6 +221,20 @@ impl Agents {
     #[must_use]
     pub fn of_source(self, make: impl Fn(&Outside) -> Arc<dyn AgentSource> + Send + Sync + 'static) -> Self {
         Self { source: Some(MakesSource(Arc::new(make))), ..self }
+    }
+
+    /// Also, in each workspace, the agents that its files declare, by the source which `make` makes.
+    #[must_use]
+    pub fn of_workspaces(
+        self,
+        make: impl Fn(&Outside, WorkspaceFiles) -> Arc<dyn WorkspaceAgents> + Send + Sync + 'static,
+    ) -> Self {
+        Self { own: Some(MakesOwn(Arc::new(make))), ..self }
+    }
+
+    /// The source of the agents that `files` of workspaces declare; `None` where those count for nothing.
+    pub fn own(&self, outside: &Outside, files: WorkspaceFiles) -> Option<Arc<dyn WorkspaceAgents>> {
+        self.own.as_ref().map(|MakesOwn(make)| make(outside, files))
     }
 
     /// The text of answers of their models is in `live` while it comes. A server shows it to streams that ask for it.
@@ -309,7 +337,53 @@ pub trait AgentSource: GraphSource {
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
 }
 
+/// Agents that the files of workspaces declare, each in its workspace alone. Their graphs are current for nobody: whoever may
+/// have work done in the workspace is given the version with which it begins.
+#[async_trait]
+pub trait WorkspaceAgents: GraphSource {
+    /// The agents of `workspace`, which is one of `tenant`, as its files are now.
+    ///
+    /// # Errors
+    /// A sentence where they cannot be had.
+    async fn of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String>;
+
+    /// Has `prepare` see each graph before it runs, from now on.
+    fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
+}
+
+/// The agents of a workspace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnAgents {
+    /// Those that clients can have work done by, the one first that works where a request names none; each with the version
+    /// of its graph.
+    pub personas: Vec<PersonaSpec>,
+    /// What else is declared, and what is refused with its reasons.
+    pub catalog: Vec<CatalogLine>,
+}
+
+impl OwnAgents {
+    /// Why the agent called `name` cannot run; `None` where there is none of that name that cannot.
+    pub(crate) fn refusal_of(&self, name: &str) -> Option<String> {
+        self.refused().find(|line| line.name == name).map(|line| line.reasons.join("; "))
+    }
+
+    /// The agents that cannot run.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &CatalogLine> {
+        self.catalog.iter().filter(|line| line.kind == "agent" && !line.enabled)
+    }
+}
+
 impl CompiledAgents {
+    /// Also, in each workspace, the agents that its files declare.
+    #[must_use]
+    pub fn with_own(self, own: Arc<dyn WorkspaceAgents>) -> Self {
+        Self {
+            graphs: self.graphs.with_source(own.clone()),
+            personas: self.personas.with_own(own),
+            catalog: self.catalog,
+        }
+    }
+
     /// Also the agents of `source`, which come before the others.
     #[must_use]
     pub fn with_source(self, source: Arc<dyn AgentSource>) -> Self {

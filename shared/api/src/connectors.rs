@@ -162,7 +162,7 @@ impl Api {
             return Err(ProtocolError::invalid("target_session_id", "the session is in another workspace"));
         }
         if let Some(persona) = &request.target_persona_id {
-            self.chosen_persona(call, Some(persona)).await?;
+            self.chosen_persona(call, Some(&request.workspace_id), Some(persona)).await?;
         }
         let proof = self.proof(call, &request.auth, &request.workspace_id).await?;
         let mapping: Mapping = read("mapping", &request.mapping, MAPPING_FORM)?;

@@ -11,6 +11,7 @@ use dormouse_protocol::resource::{
     WriteWorkspaceFileRequest,
 };
 use dormouse_protocol::{ErrorCode, ProtocolError};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -20,7 +21,7 @@ use crate::refusal::{conflict, internal, store};
 use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
-const KIND: &str = "file";
+pub(crate) const KIND: &str = "file";
 
 /// The longest path, in bytes, and the most parts of one.
 const LONGEST_PATH: usize = 512;
@@ -37,12 +38,12 @@ const DOMAIN: &[u8] = b"dormouse workspace file 1\0";
 
 /// A path inside of a workspace: parts with `/` between them, none of which leads elsewhere. Empty for the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FilePath(String);
+pub(crate) struct FilePath(pub(crate) String);
 
 impl FilePath {
     /// # Errors
     /// `invalid_request` for a path that is absolute, leads out of the workspace, or has parts without a name.
-    fn read(text: &str) -> Result<Self, ProtocolError> {
+    pub(crate) fn read(text: &str) -> Result<Self, ProtocolError> {
         let refuse = |message: &str| Err(ProtocolError::invalid("path", message));
         let text = text.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(text);
         let text = if text == "." { "" } else { text };
@@ -59,12 +60,12 @@ impl FilePath {
         Ok(Self(text.to_owned()))
     }
 
-    fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The folders that it is in, the innermost last.
-    fn folders(&self) -> impl Iterator<Item = Self> + '_ {
+    pub(crate) fn folders(&self) -> impl Iterator<Item = Self> + '_ {
         self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at).map(|folder| Self(folder.to_owned())))
     }
 
@@ -75,13 +76,13 @@ impl FilePath {
 }
 
 /// Workspace of a tenant whose files are read or written.
-struct FilesOfWorkspace<'a> {
-    tenant: &'a str,
-    workspace: &'a WorkspaceId,
+pub(crate) struct FilesOfWorkspace<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) workspace: &'a WorkspaceId,
 }
 
 impl FilesOfWorkspace<'_> {
-    fn key(&self, path: &FilePath) -> DocumentKey {
+    pub(crate) fn key(&self, path: &FilePath) -> DocumentKey {
         let mut digest = Sha256::new().chain_update(DOMAIN);
         for part in [self.tenant, self.workspace.as_str(), path.0.as_str()] {
             digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
@@ -89,20 +90,20 @@ impl FilesOfWorkspace<'_> {
         DocumentKey::new(KIND, hex::encode(digest.finalize()))
     }
 
-    fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         format!("{}/{KIND}/{}", self.tenant, self.workspace)
     }
 
-    /// The write of a file that is not there yet, with its content and its metadata.
-    fn write(
+    /// The write of a file that is not there yet, with its content and its metadata, by `author` at an instant.
+    pub(crate) fn write(
         &self,
-        call: &Call,
+        (author, now): (&str, Timestamp),
         path: &FilePath,
         (content, metadata): (String, Map),
     ) -> Result<DocumentWrite, ProtocolError> {
         let body = json!({
-            "tenant": call.actor.tenant, "workspace": self.workspace, "path": path.0, "content": content,
-            "metadata": metadata, "written_by": call.actor.name, "written_at": call.now,
+            "tenant": self.tenant, "workspace": self.workspace, "path": path.0, "content": content,
+            "metadata": metadata, "written_by": author, "written_at": now,
         });
         let Value::Object(body) = body else { return Err(internal(&"an object is an object")) };
         let (key, listed) = (self.key(path), vec![Listed::new(self.list(), path.0.as_str())]);
@@ -133,7 +134,7 @@ pub(crate) fn first_files(
         if path.is_root() {
             return Err(ProtocolError::invalid("files", "the root of a workspace is a folder: name files"));
         }
-        writes.push(files.write(call, &path, (content, Map::new()))?);
+        writes.push(files.write((&call.actor.name, call.now), &path, (content, Map::new()))?);
         if !paths.insert(path.0) {
             return Err(conflict("two of the files have the same path"));
         }
@@ -259,7 +260,7 @@ impl Api {
         }
         let bytes = request.content.len() as u64;
         let expect = before.map_or(0, |file| file.version);
-        let write = files.write(call, &path, (request.content, request.metadata))?;
+        let write = files.write((&call.actor.name, call.now), &path, (request.content, request.metadata))?;
         let mut writes = vec![DocumentWrite { expect, ..write }];
         if expect == 0 {
             for folder in path.folders() {
@@ -312,11 +313,11 @@ fn text<'a>(body: &'a Map, field: &str) -> &'a str {
     body.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn path_of(file: &Document) -> &str {
+pub(crate) fn path_of(file: &Document) -> &str {
     text(&file.body, "path")
 }
 
-fn content_of(file: &Document) -> &str {
+pub(crate) fn content_of(file: &Document) -> &str {
     text(&file.body, "content")
 }
 

@@ -59,6 +59,7 @@ mod seats;
 mod sessions;
 mod signature;
 mod skills;
+mod stored_files;
 mod stream;
 mod tasks;
 mod templates;
@@ -67,7 +68,9 @@ mod vaults;
 mod webhooks;
 mod workspaces;
 
-pub use agents::{Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside};
+pub use agents::{
+    Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside, OwnAgents, WorkspaceAgents,
+};
 pub use answers::answer_payload;
 pub use api::{Api, ApiParts};
 pub use audit::{AuditEntry, AuditQuery, BegunEntry, Deed, Principal, Proof, audit_page};
@@ -77,7 +80,7 @@ pub use erasure::{Erasure, Forgotten};
 pub use events::first_event_since;
 pub use keys::{AccessPolicy, Keys, Writes};
 pub use operations::{Operations, is_offered};
-pub use personas::{PersonaSpec, Personas};
+pub use personas::{PersonaSpec, Personas, catalog_of};
 pub use rates::{RateLimits, Standing, Taken};
 pub use reads::Reads;
 pub use receipts::Receipts;
@@ -86,6 +89,7 @@ pub use recording_engine::RecordingEngine;
 pub use runtime::ToolInfo;
 pub use seats::{SeatLimits, Seats};
 pub use signature::{SignatureScheme, SignedBody, standard_signature};
+pub use stored_files::{FilesOf, WorkspaceFiles};
 pub use stream::{
     AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams, TextDelta,
 };

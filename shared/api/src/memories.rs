@@ -139,7 +139,7 @@ impl Api {
             }
             MemoryScope::Persona => {
                 self.reads.check_place(call, None).await?;
-                self.chosen_persona(call, Some(&PersonaId::from(owner))).await?;
+                self.chosen_persona(call, None, Some(&PersonaId::from(owner))).await?;
                 Ok(None)
             }
             MemoryScope::Tenant if owner == call.actor.tenant => {

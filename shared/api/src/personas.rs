@@ -1,5 +1,5 @@
 //! Personas: each graph that is offered is one, which is part of the server and cannot be written. A tenant can make
-//! others of the same graphs.
+//! others of the same graphs. An agent that the files of a workspace declare is one in that workspace alone.
 //!
 //! A persona that a tenant made promises how freely it acts. The promise is kept: where its graph acts more freely than
 //! its tier allows, it cannot be made, and a task for it is refused.
@@ -7,28 +7,30 @@
 use std::sync::Arc;
 
 use dormouse_engine::CompiledGraph;
-use dormouse_ports::{Category, Journal};
+use dormouse_ports::{Category, Journal, Records};
 use dormouse_protocol::envelope::List;
 use dormouse_protocol::event::redact;
-use dormouse_protocol::id::{PersonaId, QuotaId};
+use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
 use dormouse_protocol::resource::{
-    AutonomyTier, CreatePersonaRequest, Persona, Quota, ReceiptPolicy, UpdatePersonaRequest,
+    AutonomyTier, CreatePersonaRequest, Persona, Quota, ReceiptPolicy, UpdatePersonaRequest, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
 
-use crate::agents::AgentSource;
+use crate::agents::{AgentSource, CatalogLine, OwnAgents, WorkspaceAgents};
 use crate::api::{Api, Change, found, json};
 use crate::documents::Stored;
-use crate::refusal::{agents_away, internal};
+use crate::refusal::{agents_away, internal, store};
 use crate::runtime::ToolInfo;
-use crate::{Call, CallAnswer};
+use crate::{Actor, Call, CallAnswer};
 
 /// A graph that clients can have work done by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonaSpec {
     /// The name of the graph.
     pub graph: String,
+    /// The version of the graph, where it is one that a workspace alone has.
+    pub version: Option<String>,
     /// Responsibility of the persona.
     pub description: String,
     /// Degree to which it acts without asking a person.
@@ -53,7 +55,14 @@ impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         let receipts = ReceiptPolicy::Optional;
-        Self { graph: graph.into(), description: description.into(), autonomy_tier, tools: Vec::new(), receipts }
+        let (graph, description, tools) = (graph.into(), description.into(), Vec::new());
+        Self { graph, version: None, description, autonomy_tier, tools, receipts }
+    }
+
+    /// The same by `version` of its graph.
+    #[must_use]
+    pub fn of_version(self, version: impl Into<String>) -> Self {
+        Self { version: Some(version.into()), ..self }
     }
 
     /// The same with another policy for receipts.
@@ -108,11 +117,12 @@ impl PersonaSpec {
 pub struct Personas {
     linked: Vec<PersonaSpec>,
     source: Option<Arc<dyn AgentSource>>,
+    own: Option<Arc<dyn WorkspaceAgents>>,
 }
 
 impl From<Vec<PersonaSpec>> for Personas {
     fn from(linked: Vec<PersonaSpec>) -> Self {
-        Self { linked, source: None }
+        Self { linked, source: None, own: None }
     }
 }
 
@@ -126,6 +136,41 @@ impl Personas {
     /// The source, where there is one.
     pub fn source(&self) -> Option<&Arc<dyn AgentSource>> {
         self.source.as_ref()
+    }
+
+    /// Also, in each workspace, the agents of `own`.
+    #[must_use]
+    pub fn with_own(self, own: Arc<dyn WorkspaceAgents>) -> Self {
+        Self { own: Some(own), ..self }
+    }
+
+    /// The source of the agents that workspaces alone have, where there is one.
+    pub fn own(&self) -> Option<&Arc<dyn WorkspaceAgents>> {
+        self.own.as_ref()
+    }
+
+    /// The agents that `workspace` of `tenant` alone has. One with the name of an agent of the server is none: it could be
+    /// taken for that.
+    ///
+    /// # Errors
+    /// A sentence where they cannot be had.
+    pub async fn own_of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String> {
+        let Some(own) = &self.own else { return Ok(OwnAgents::default()) };
+        let OwnAgents { personas, mut catalog } = own.of(tenant, workspace).await?;
+        if personas.is_empty() {
+            return Ok(OwnAgents { personas, catalog });
+        }
+        let known = self.all().await?;
+        let (taken, personas): (Vec<_>, Vec<_>) =
+            personas.into_iter().partition(|spec| known.iter().any(|known| known.graph == spec.graph));
+        catalog.extend(taken.into_iter().map(|spec| CatalogLine {
+            kind: "agent",
+            reasons: vec![format!("an agent of the server is called `{}`, too: rename the file", spec.graph)],
+            name: spec.graph,
+            description: spec.description,
+            enabled: false,
+        }));
+        Ok(OwnAgents { personas, catalog })
     }
 
     /// Those of the linked agents.
@@ -149,7 +194,8 @@ impl Personas {
 
 impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let specs = self.all_personas().await?;
+        let mut specs = self.all_personas().await?;
+        specs.extend(self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas);
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
         let (mut shown, fixed) = self.lists.page_and_fixed::<Persona>(call, &names).await?;
         for spec in specs.get(fixed.range).unwrap_or_default() {
@@ -160,10 +206,35 @@ impl Api {
 
     pub(crate) async fn get_persona(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = PersonaId::from(call.params.get("persona_id"));
-        match self.all_personas().await?.iter().find(|spec| spec.persona_id() == id) {
-            Some(spec) => found(&self.persona(spec).await?),
-            None => found(&self.reads.see::<Persona>(call, &id).await?.kept.resource),
+        if let Some(spec) = self.all_personas().await?.iter().find(|spec| spec.persona_id() == id) {
+            return found(&self.persona(spec).await?);
         }
+        let stored = self.reads.see::<Persona>(call, &id).await;
+        if let (Err(_), Some(workspace)) = (&stored, self.place_of(call).await?)
+            && let Some(spec) =
+                self.own_agents(call, Some(&workspace)).await?.personas.iter().find(|spec| spec.persona_id() == id)
+        {
+            return found(&self.persona(spec).await?);
+        }
+        found(&stored?.kept.resource)
+    }
+
+    /// The workspace that the query names, if it names one.
+    ///
+    /// # Errors
+    /// `resource_not_found` for one that the caller does not see.
+    async fn place_of(&self, call: &Call) -> Result<Option<WorkspaceId>, ProtocolError> {
+        let Some(id) = call.query.get("workspace_id").map(|id| WorkspaceId::from(id.to_owned())) else {
+            return Ok(None);
+        };
+        Ok(Some(self.reads.see::<Workspace>(call, &id).await?.kept.resource.envelope.id))
+    }
+
+    /// The agents that `workspace`, which the caller sees, alone has.
+    async fn own_agents(&self, call: &Call, workspace: Option<&WorkspaceId>) -> Result<OwnAgents, ProtocolError> {
+        let Some(workspace) = workspace else { return Ok(OwnAgents::default()) };
+        let own = self.parts().personas.own_of(&call.actor.tenant, workspace).await;
+        own.map_err(|reason| agents_away(&reason))
     }
 
     /// Makes a persona of a graph of the server.
@@ -220,24 +291,54 @@ impl Api {
         Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
     }
 
-    /// The persona that `persona` names, of the server or of the caller's tenant; without one, that which works where a
-    /// request names none. Only one of the tenant is read from the store.
+    /// The persona that `persona` names, of the server, of the caller's tenant, or of the files of `workspace`, which the
+    /// caller sees; without one, that which works where a request names none: the default agent of the files, or else of
+    /// the server. Only one of the tenant is read from the store.
     ///
     /// # Errors
-    /// `resource_not_found`; `policy_violation` where its workflow acts more freely than it may; that it is busy when
-    /// it cannot be known.
+    /// `resource_not_found`; `policy_violation` where its workflow acts more freely than it may, or its definition is
+    /// refused; that it is busy when it cannot be known.
     pub(crate) async fn chosen_persona(
         &self,
         call: &Call,
+        workspace: Option<&WorkspaceId>,
         persona: Option<&PersonaId>,
     ) -> Result<ChosenPersona, ProtocolError> {
         let specs = self.all_personas().await?;
-        let of_server = specs.iter().find(|spec| persona.is_none_or(|persona| spec.persona_id() == *persona));
-        match (of_server, persona) {
-            (Some(spec), _) => Ok(ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None }),
-            (None, None) => Err(ProtocolError::not_found("persona")),
-            (None, Some(id)) => {
-                let stored = self.reads.see::<Persona>(call, id).await.map_err(none_so_called)?.kept.resource;
+        let chosen = |spec: &PersonaSpec| ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None };
+        let Some(id) = persona else {
+            let own = self.own_agents(call, workspace).await?;
+            if own.personas.is_empty() && own.refused().next().is_some() {
+                let reasons = own.refused().map(|line| format!("`{}`: {}", line.name, line.reasons.join("; ")));
+                return Err(refused_definition(format!(
+                    "no agent of the workspace can run: {}",
+                    reasons.collect::<Vec<_>>().join(". ")
+                )));
+            }
+            let first = own.personas.first().or(specs.first());
+            return first.map(chosen).ok_or_else(|| ProtocolError::not_found("persona"));
+        };
+        let of_server = specs.iter().find(|spec| spec.persona_id() == *id);
+        match of_server {
+            Some(spec) => Ok(chosen(spec)),
+            None => {
+                let stored = match self.reads.see::<Persona>(call, id).await {
+                    Ok(stored) => stored.kept.resource,
+                    Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
+                        let own = self.own_agents(call, workspace).await?;
+                        if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
+                            return Ok(chosen(spec));
+                        }
+                        let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
+                        return Err(match own.refusal_of(name) {
+                            Some(reason) => {
+                                refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}"))
+                            }
+                            None => self.none_so_called(),
+                        });
+                    }
+                    Err(refusal) => return Err(refusal),
+                };
                 let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
                     let message = "the workflow of the persona is not offered any more";
                     ProtocolError::new(ErrorCode::PolicyViolation, message)
@@ -267,7 +368,7 @@ impl Api {
     /// # Errors
     /// `internal_error` when the server offers what it has not; that it is busy when a source of agents is.
     pub(crate) async fn graph(&self, spec: &PersonaSpec) -> Result<Arc<CompiledGraph>, ProtocolError> {
-        let found = self.parts().harness.graphs().current(&spec.graph).await;
+        let found = self.parts().harness.graphs().begun(&spec.graph, spec.version.as_deref()).await;
         found.map(|found| found.graph).map_err(|error| match *error.category() == Category::GraphUnknown {
             true => internal(&error),
             false => agents_away(&error),
@@ -297,12 +398,42 @@ fn freedom(tier: AutonomyTier) -> u8 {
     }
 }
 
-/// Tells whoever names a persona that is not there which there are.
-fn none_so_called(refusal: ProtocolError) -> ProtocolError {
-    if refusal.code() != ErrorCode::ResourceNotFound {
-        return refusal;
+/// What stands in the catalog of `workspace`, beside its agents that run: what its files declare alone, and what of that is
+/// refused with its reasons.
+///
+/// # Errors
+/// `resource_not_found` for a workspace that `actor` does not see; that it is busy when it cannot be known.
+pub async fn catalog_of(
+    personas: &Personas,
+    records: &dyn Records,
+    (actor, now): (&Actor, Timestamp),
+    workspace: &WorkspaceId,
+) -> Result<Vec<CatalogLine>, ProtocolError> {
+    let found = Stored::<Workspace>::load(records, workspace, now).await.map_err(store)?;
+    if !found.is_some_and(|found| found.is_seen_by(actor)) {
+        return Err(ProtocolError::not_found("workspace"));
     }
-    let message = "there is no such persona: `GET /v1/personas` lists those that there are. Files of a workspace add none: \
-                   agents are those of the folder that is served, or that was published";
-    ProtocolError::new(ErrorCode::ResourceNotFound, message)
+    let own = personas.own_of(&actor.tenant, workspace).await.map_err(|reason| agents_away(&reason))?;
+    Ok(own.catalog)
+}
+
+/// The files of the workspace declare an agent that may not run.
+fn refused_definition(message: String) -> ProtocolError {
+    let message = format!("{message}. `GET /v1/x-catalog?workspace_id=…` tells of everything that its files declare");
+    ProtocolError::new(ErrorCode::PolicyViolation, message)
+}
+
+impl Api {
+    /// Tells whoever names a persona that is not there which there are.
+    fn none_so_called(&self) -> ProtocolError {
+        let files = match self.parts().personas.own() {
+            Some(_) => "with `?workspace_id=…` also those that the files of a workspace declare, which run there alone",
+            None => {
+                "files of a workspace add none on this server: agents are those of the folder that is served, or that was \
+                 published (`dormouse workspace publish`)"
+            }
+        };
+        let message = format!("there is no such persona: `GET /v1/personas` lists those that there are; {files}");
+        ProtocolError::new(ErrorCode::ResourceNotFound, message)
+    }
 }

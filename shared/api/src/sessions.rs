@@ -73,7 +73,7 @@ impl Api {
         let request: CreateSessionRequest = call.body.clone().decode()?;
         let quotas = self.reads.quotas_of(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
-            self.chosen_persona(call, Some(persona)).await?;
+            self.chosen_persona(call, Some(&request.workspace_id), Some(persona)).await?;
         }
         let memories = self.given(call, &request).await?;
         let id: SessionId = self.fresh(call.now);

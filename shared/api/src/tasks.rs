@@ -112,7 +112,8 @@ impl Api {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
-        let ChosenPersona { id: persona_id, spec, quota } = self.chosen_persona(call, persona).await?;
+        let ChosenPersona { id: persona_id, spec, quota } =
+            self.chosen_persona(call, Some(&session.kept.resource.workspace_id), persona).await?;
         let graph = self.graph(&spec).await?;
         if let Some(branch) = &request.branch_id {
             self.reads.see::<Branch>(call, branch).await?;
@@ -168,7 +169,7 @@ impl Api {
         }
         change.put_task(&task)?;
         let metadata = if is_queued { queue::marked() } else { Map::new() };
-        let invocation = self.accept(&spec.graph, &task, (state, metadata)).await?;
+        let invocation = self.accept(&spec, &task, (state, metadata)).await?;
         let work = (!is_queued).then(|| InvocationId::from(id.as_str()));
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation: Some(invocation), work, ..change })
@@ -296,10 +297,10 @@ impl Api {
         }
     }
 
-    /// The write that accepts `task` in `graph` with its first state, and the metadata of its invocation.
+    /// The write that accepts `task` for `spec` with its first state, and the metadata of its invocation.
     async fn accept(
         &self,
-        graph: &str,
+        spec: &PersonaSpec,
         task: &Stored<Task>,
         (state, mut metadata): (Map, Map),
     ) -> Result<InvocationWrite, ProtocolError> {
@@ -312,7 +313,8 @@ impl Api {
             session_id: Some(task.session_id.as_str().into()),
             invocation_id: Some(task.envelope.id.as_str().into()),
             correlation_id: Some(task.envelope.id.to_string()),
-            ..FreshTurn::new(graph, state)
+            version: spec.version.clone(),
+            ..FreshTurn::new(&spec.graph, state)
         };
         let paused = self.parts().harness.accept(turn).await.map_err(|error| refused("input", error))?;
         Ok(InvocationWrite::Accept { paused: Box::new(paused) })

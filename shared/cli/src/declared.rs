@@ -4,24 +4,30 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
+use dormouse_agent::workspace::{ModelDefinition, load};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_api::{Agents, CatalogLine, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
-use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom, agents};
+use dormouse_declared::{
+    BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
+    agents, models_lent_by,
+};
 use dormouse_fetch::NetworkFetch;
 use dormouse_local::{FolderObjects, program};
 use dormouse_ports::model::DeltaKind;
 use dormouse_ports::tool::ToolSources;
-use dormouse_ports::{Clock, WorkspaceError};
+use dormouse_ports::{Clock, Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
 use dormouse_tools::{DeclaredTools, LocalBackend, Values};
+use tokio::sync::Mutex;
 
 use crate::definitions::{NAME, WorkspaceDefinitions};
 use crate::target::access;
 use crate::terminal::quoted;
-use crate::workspace::{WorkspaceFailure, opened, platform, tell_problems};
+use crate::workspace::{FolderFiles, WorkspaceFailure, opened, platform, tell_problems};
 
 /// Reason for which the agents of a folder do not run.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +131,46 @@ pub(crate) fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSin
         tools,
         deltas,
         bedrock,
+        lender: None,
+    }
+}
+
+/// The agents that the files of workspaces declare, beside `agents`; the models of `folder`, where one is served, and of the
+/// platform are lent to them.
+pub(crate) fn with_own(agents: Agents, folder: Option<PathBuf>) -> Agents {
+    let live = agents.live().clone();
+    let lent = Arc::new(LentByFolder { folder, known: Mutex::default() });
+    agents.of_workspaces(move |outside, files| {
+        let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
+        let clock = outside.clock.clone();
+        let tools = {
+            let public = public.clone();
+            move |files| -> Arc<dyn ToolSources> {
+                Arc::new(DeclaredTools::of_stored(files, public.clone(), clock.clone()))
+            }
+        };
+        Arc::new(StoredAgents::new(OwnAgentsFrom {
+            files,
+            lent: Some(lent.clone()),
+            lender: ports(Arc::new(NoTools), Some(Arc::new(ShownLive(live.clone())))),
+            public,
+            tools: Arc::new(tools),
+            outside: outside.clone(),
+        }))
+    })
+}
+
+/// The models of the folder that is served, and of the platform.
+struct LentByFolder {
+    folder: Option<PathBuf>,
+    known: Mutex<FolderFiles>,
+}
+
+#[async_trait]
+impl LentModels for LentByFolder {
+    async fn models(&self) -> Result<Vec<ModelDefinition>, String> {
+        let files = self.known.lock().await.read(self.folder.as_deref()).await.map_err(|error| error.to_string())?;
+        Ok(models_lent_by(&load(&files, &platform())))
     }
 }
 

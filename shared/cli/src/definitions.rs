@@ -43,7 +43,7 @@ impl WorkspaceDefinitions {
     }
 
     async fn keep(&self, name: &str, known: &mut FolderFiles) -> Result<(), NotKept> {
-        let files = known.read(&self.folder).await?;
+        let files = known.read(Some(&self.folder)).await?;
         let bundle = Bundle::of_readable(&files)?;
         let current = self.store.current(name).await?;
         if current.as_ref().is_some_and(|current| current.digest == bundle.digest()) {

@@ -47,7 +47,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::audit::{AuditArgs, audit};
-use crate::declared::{data_of, declared};
+use crate::declared::{data_of, declared, with_own};
 use crate::erase::{EraseCommand, erase};
 use crate::export::{ExportSessionArgs, export};
 use crate::grouped::grouped;
@@ -361,7 +361,8 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Some(_) | None => None,
     };
     let agents = found.as_ref().or(demo.as_ref().map(|(agents, _)| agents)).unwrap_or(agents);
-    let agents = &agents.clone().with_templates(Arc::new(ServedTemplates::read_by(|| {
+    let agents = with_own(agents.clone(), arguments.workspace.clone());
+    let agents = &agents.with_templates(Arc::new(ServedTemplates::read_by(|| {
         Box::pin(async { templates().await.map_err(|error| error.to_string()) })
     })));
     let options = DevOptions {

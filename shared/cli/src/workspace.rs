@@ -69,7 +69,7 @@ pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure>
 
 /// The files of `folder`, each agent of the platform with a name that it does not have, and the models of the platform.
 pub(crate) async fn definitions(folder: &Path) -> Result<Files, WorkspaceError> {
-    FolderFiles::default().read(folder).await
+    FolderFiles::default().read(Some(folder)).await
 }
 
 /// The files of a workspace and of the platform as they were read last.
@@ -80,9 +80,13 @@ pub(crate) struct FolderFiles {
 }
 
 impl FolderFiles {
-    /// As [`definitions`], always of the same folder: what has not changed is not read again.
-    pub(crate) async fn read(&mut self, folder: &Path) -> Result<Files, WorkspaceError> {
-        let mut files = self.own.read(&WorkspaceFolder::open(folder)?).await?;
+    /// As [`definitions`], always of the same folder: what has not changed is not read again. Without a folder those of the
+    /// platform alone.
+    pub(crate) async fn read(&mut self, folder: Option<&Path>) -> Result<Files, WorkspaceError> {
+        let mut files = match folder {
+            Some(folder) => self.own.read(&WorkspaceFolder::open(folder)?).await?,
+            None => Files::default(),
+        };
         files.retain(|path, _| !path.starts_with(PLATFORM_MODELS));
         let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };
         for (path, content) in self.platform.read(&WorkspaceFolder::open(Path::new(&platform))?).await? {

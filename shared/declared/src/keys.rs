@@ -4,6 +4,16 @@ use async_trait::async_trait;
 use dormouse_agent::workspace::{Lookup, Template};
 use dormouse_ports::{Secret, SecretError, Secrets};
 
+/// A store of no secrets.
+pub(crate) struct NothingLent;
+
+#[async_trait]
+impl Secrets for NothingLent {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        Err(SecretError::Denied(name.to_owned()))
+    }
+}
+
 /// A text of a definition as a secret: what it refers to is looked up at each use.
 pub(crate) struct Templated {
     pub(crate) template: Template,

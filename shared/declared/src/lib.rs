@@ -2,7 +2,8 @@
 //!
 //! [`agents`] makes the graph of every agent that is enabled, with the provider of its model and the sources of its
 //! tools. What cannot be made is left out and named; it never keeps the others from running. [`PublishedAgents`] are
-//! those of published bundles: a run goes on with the bundle that it began with.
+//! those of published bundles: a run goes on with the bundle that it began with. [`StoredAgents`] are those that the files of
+//! workspaces declare, which are given nothing of the server's but its models.
 //!
 //! The crate imports the agent crate, the API's list of agents, the providers and the ports. It must not know AWS,
 //! files, processes, the environment or an HTTP client.
@@ -12,6 +13,7 @@
 mod hooks;
 mod keys;
 mod models;
+mod own;
 mod published;
 mod team;
 mod templates;
@@ -30,7 +32,8 @@ use dormouse_ports::{Clock, Fetch, IdSource, Secrets, Sign};
 use dormouse_protocol::resource::AutonomyTier;
 
 pub use dormouse_ports::tool::ToolSources;
-pub use published::{PublishedAgents, PublishedFrom, Refresh};
+pub use own::{LentModels, OwnAgentsFrom, StoredAgents};
+pub use published::{PublishedAgents, PublishedFrom, Refresh, models_lent_by};
 use team::Staff;
 pub use templates::ServedTemplates;
 pub use tools::NoTools;
@@ -54,6 +57,8 @@ pub struct DeclaredPorts {
     pub deltas: Option<Arc<dyn DeltaSink>>,
     /// Access to Amazon Bedrock; `None` where there are no credentials for it.
     pub bedrock: Option<BedrockAccess>,
+    /// Ports for the models of the platform, where those are lent to agents that are given less.
+    pub lender: Option<Arc<DeclaredPorts>>,
 }
 
 /// Access to the models of Amazon Bedrock.

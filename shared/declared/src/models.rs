@@ -27,6 +27,11 @@ pub(crate) async fn part(
     let Some(definition) = workspace.model(&resolved.reference) else {
         return Err(format!("there is no model `{}` here", resolved.reference));
     };
+    // A model of whoever runs the server is asked as that asks it, also by agents that are given nothing else.
+    let ports = match &ports.lender {
+        Some(lender) if resolved.reference.starts_with("platform/") => lender,
+        Some(_) | None => ports,
+    };
     let setup = setup(definition, ports).await?;
     let background: Option<Arc<dyn BackgroundProvider>> =
         if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError};
-use dormouse_agent::workspace::{Platform, load};
+use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, sound_workspace_name};
+use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, load};
 use dormouse_api::{AgentSource, Outside, PersonaSpec};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
@@ -15,6 +15,7 @@ use dormouse_ports::{Category, ObjectError};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use crate::own::LentModels;
 use crate::{DeclaredPorts, agents};
 
 /// Time for which a process takes a bundle for the current one before it looks again.
@@ -76,6 +77,7 @@ struct LoadedBundle {
     version: String,
     graphs: Vec<Arc<CompiledGraph>>,
     personas: Vec<PersonaSpec>,
+    models: Vec<ModelDefinition>,
 }
 
 impl LoadedBundle {
@@ -88,6 +90,11 @@ impl PublishedAgents {
     /// The agents that `from` describes.
     pub fn new(from: PublishedFrom) -> Self {
         Self { from, current: Mutex::default(), loaded: Mutex::default(), prepare: OnceLock::new() }
+    }
+
+    /// The ports that its agents need from outside.
+    pub fn ports(&self) -> &DeclaredPorts {
+        &self.from.ports
     }
 
     /// The digest of the current bundle of `workspace`; `None` where none is published.
@@ -158,12 +165,13 @@ impl PublishedAgents {
         if let Some(tools) = of_bundle {
             ports.tools = tools;
         }
+        let models = models_lent_by(&workspace);
         let declared = agents(&workspace, &ports).await;
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }
         if declared.names.is_empty() {
-            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new() });
+            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models });
         }
         let compiled = declared.agents.compile(&self.from.outside).map_err(|error| away(&error))?;
         let graphs: Vec<_> = compiled.graphs.iter().cloned().collect();
@@ -171,7 +179,7 @@ impl PublishedAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
-        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec() })
+        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec(), models })
     }
 
     /// The current bundles, in the order of the workspaces.
@@ -183,6 +191,37 @@ impl PublishedAgents {
             }
         }
         Ok(bundles)
+    }
+}
+
+/// The models of `workspace` that can be used, by their names alone; of two with one name that of the platform.
+pub fn models_lent_by(workspace: &Workspace) -> Vec<ModelDefinition> {
+    let mut lent: Vec<ModelDefinition> = Vec::new();
+    let of_platform = workspace.platform_models.keys().map(|name| (name, format!("platform/{name}")));
+    let own = workspace.models.keys().map(|name| (name, format!("workspace/{name}")));
+    for (name, reference) in of_platform.chain(own) {
+        if let Some(model) = workspace.model(&reference)
+            && lent.iter().all(|known| known.name != *name)
+        {
+            lent.push(ModelDefinition { name: name.clone(), ..model.clone() });
+        }
+    }
+    lent
+}
+
+#[async_trait]
+impl LentModels for PublishedAgents {
+    /// Of two with one name that of the first workspace.
+    async fn models(&self) -> Result<Vec<ModelDefinition>, String> {
+        let mut lent: Vec<ModelDefinition> = Vec::new();
+        for bundle in self.bundles().await.map_err(|error| error.to_string())? {
+            for model in &bundle.models {
+                if lent.iter().all(|known| known.name != model.name) {
+                    lent.push(model.clone());
+                }
+            }
+        }
+        Ok(lent)
     }
 }
 
@@ -210,6 +249,10 @@ impl GraphSource for PublishedAgents {
             }
         }
         Ok(None)
+    }
+
+    fn has(&self, version: &str) -> bool {
+        version.split_once('@').is_some_and(|(workspace, _)| sound_workspace_name(workspace))
     }
 
     async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError> {

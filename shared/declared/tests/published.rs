@@ -112,6 +112,7 @@ impl World {
                 tools: Arc::new(Booking),
                 deltas: None,
                 bedrock: None,
+                lender: None,
             },
             outside: Outside::new(bus.clone(), self.clock.clone()),
             refresh: None,

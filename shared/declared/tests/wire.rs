@@ -26,6 +26,7 @@ fn declared(workspace: &Workspace, fetch: &ScriptedFetch) -> Declared {
         tools: Arc::new(NoTools),
         deltas: None,
         bedrock: None,
+        lender: None,
     };
     block_on(agents(workspace, &ports))
 }

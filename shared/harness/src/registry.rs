@@ -17,11 +17,15 @@ const VERSION: &str = "dormouse.graph_version";
 /// stays the same for as long as it can be had.
 #[async_trait]
 pub trait GraphSource: fmt::Debug + Send + Sync {
-    /// The graph called `name` with which invocations begin now; `None` if the source has none of that name.
+    /// The graph called `name` with which invocations begin now; `None` if the source has none of that name, or none that
+    /// every caller may begin.
     ///
     /// # Errors
     /// When it is not known whether there is one.
     async fn current(&self, name: &str) -> Result<Option<VersionedGraph>, EngineError>;
+
+    /// True if `version` is the name of one of its versions.
+    fn has(&self, version: &str) -> bool;
 
     /// The graph called `name` of `version`, with which an invocation began earlier.
     ///
@@ -63,14 +67,14 @@ impl VersionedGraph {
     }
 }
 
-/// The graphs that a worker can run, by name: those that are linked into it, and those of a source. Every worker has the
+/// The graphs that a worker can run, by name: those that are linked into it, and those of sources. Every worker has the
 /// same registry, so that any of them can resume any invocation.
 #[derive(Clone, Debug, Default)]
 pub struct GraphRegistry {
     linked: IndexMap<String, Arc<CompiledGraph>>,
     /// Names of the linked graphs that no caller begins.
     inner: BTreeSet<String>,
-    source: Option<Arc<dyn GraphSource>>,
+    sources: Vec<Arc<dyn GraphSource>>,
     children: HarnessChildren,
 }
 
@@ -78,13 +82,14 @@ impl GraphRegistry {
     /// A registry of `graphs`; of graphs with the same name the last one stays.
     pub fn new(graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
         let linked = graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect();
-        Self { linked, inner: BTreeSet::new(), source: None, children: HarnessChildren::default() }
+        Self { linked, inner: BTreeSet::new(), sources: Vec::new(), children: HarnessChildren::default() }
     }
 
-    /// Also the graphs of `source`, which come before linked ones of the same name.
+    /// Also the graphs of `source`, behind those of earlier sources, and before linked ones of the same name.
     #[must_use]
-    pub fn with_source(self, source: Arc<dyn GraphSource>) -> Self {
-        Self { source: Some(source), ..self }
+    pub fn with_source(mut self, source: Arc<dyn GraphSource>) -> Self {
+        self.sources.push(source);
+        self
     }
 
     /// The same, whose graphs begin others by `children`.
@@ -100,12 +105,33 @@ impl GraphRegistry {
 
     /// The graph called `name` of the version with which the invocation of that `metadata` began.
     pub(crate) async fn beside(&self, metadata: &Map, name: &str) -> Result<VersionedGraph, EngineError> {
-        match (metadata.get(VERSION).and_then(Value::as_str), &self.source) {
-            (Some(version), Some(source)) => {
-                let graph = source.of_version(name, version).await?;
+        match metadata.get(VERSION).and_then(Value::as_str) {
+            Some(version) if !self.sources.is_empty() => self.begun(name, Some(version)).await,
+            Some(_) | None => Ok(VersionedGraph { graph: self.get(name)?.clone(), version: None }),
+        }
+    }
+
+    /// The graph called `name` with which an invocation begins: the current one, or that of `version`.
+    ///
+    /// # Errors
+    /// `graph_unknown`; the error of the source.
+    pub async fn begun(&self, name: &str, version: Option<&str>) -> Result<VersionedGraph, EngineError> {
+        match version {
+            None => self.current(name).await,
+            Some(version) => {
+                let graph = self.of_version(name, version).await?;
                 Ok(VersionedGraph { graph, version: Some(version.to_owned()) })
             }
-            (Some(_) | None, _) => Ok(VersionedGraph { graph: self.get(name)?.clone(), version: None }),
+        }
+    }
+
+    async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError> {
+        match self.sources.iter().find(|source| source.has(version)) {
+            Some(source) => source.of_version(name, version).await,
+            None => {
+                let message = format!("graph `{name}` is of a workspace, and this process does not serve it");
+                Err(EngineError::new(Category::GraphUnknown, message))
+            }
         }
     }
 
@@ -135,9 +161,9 @@ impl GraphRegistry {
         self.linked.values()
     }
 
-    /// The linked graphs, and those of the source that this process has made so far.
+    /// The linked graphs, and those of the sources that this process has made so far.
     pub(crate) fn made(&self) -> Vec<Arc<CompiledGraph>> {
-        let of_source = self.source.iter().flat_map(|source| source.made());
+        let of_source = self.sources.iter().flat_map(|source| source.made());
         self.linked.values().cloned().chain(of_source).collect()
     }
 
@@ -154,10 +180,10 @@ impl GraphRegistry {
     /// # Errors
     /// `graph_unknown`; the error of the source.
     pub async fn current(&self, name: &str) -> Result<VersionedGraph, EngineError> {
-        if let Some(source) = &self.source
-            && let Some(found) = source.current(name).await?
-        {
-            return Ok(found);
+        for source in &self.sources {
+            if let Some(found) = source.current(name).await? {
+                return Ok(found);
+            }
         }
         Ok(VersionedGraph { graph: self.get(name)?.clone(), version: None })
     }
@@ -167,14 +193,9 @@ impl GraphRegistry {
     /// # Errors
     /// `graph_unknown`; the error of the source.
     pub async fn of(&self, paused: &PausedInvocation) -> Result<Arc<CompiledGraph>, EngineError> {
-        let version = paused.metadata.get(VERSION).and_then(Value::as_str);
-        match (version, &self.source) {
-            (Some(version), Some(source)) => source.of_version(&paused.graph, version).await,
-            (Some(_), None) => {
-                let message = format!("graph `{}` is of a workspace, and this process serves none", paused.graph);
-                Err(EngineError::new(Category::GraphUnknown, message))
-            }
-            (None, _) => self.get(&paused.graph).cloned(),
+        match paused.metadata.get(VERSION).and_then(Value::as_str) {
+            Some(version) => self.of_version(&paused.graph, version).await,
+            None => self.get(&paused.graph).cloned(),
         }
     }
 

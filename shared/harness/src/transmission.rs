@@ -76,6 +76,9 @@ pub enum TransmissionKind {
 pub struct FreshTurn {
     /// The graph that it runs.
     pub graph: String,
+    /// The version of it, where it is not the current one of all callers: only who looked it up in a source of graphs
+    /// knows one.
+    pub version: Option<String>,
     /// Relation to the session as declared by the sender, where the transport knows.
     pub intent: Option<Intent>,
     /// The session, where the sender names one.

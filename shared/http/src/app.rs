@@ -147,6 +147,11 @@ impl App {
                 graph.attach_observer(telemetry.observer(), Phases::default());
             }));
         }
+        if let (Some(own), Some(telemetry)) = (personas.own(), telemetry.clone()) {
+            own.prepare(Box::new(move |graph| {
+                graph.attach_observer(telemetry.observer(), Phases::default());
+            }));
+        }
         let turn_tracer = || telemetry.as_ref().map(|telemetry| telemetry.turn_tracer());
         let harness = |mode| {
             let config = HarnessConfig {

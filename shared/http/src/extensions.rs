@@ -15,9 +15,10 @@ mod told;
 
 use std::sync::Arc;
 
-use dormouse_api::{Actor, Operations, first_event_since};
+use dormouse_api::{Actor, Operations, catalog_of, first_event_since};
 use dormouse_ports::Records;
 use dormouse_protocol::cursor::Cursors;
+use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::request::Query;
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
@@ -167,7 +168,7 @@ impl Extensions {
             ExtensionRoute::Cancel { id } => json!(self.cancel(&admitted, &id).await?),
             ExtensionRoute::Repair { id } => json!(self.repair(&admitted, &id).await?),
             ExtensionRoute::Graphs => json!(self.graphs()),
-            ExtensionRoute::Catalog => json!(told::Catalog::of(self.app.catalog())),
+            ExtensionRoute::Catalog => json!(self.catalog(&admitted).await?),
             ExtensionRoute::Feed => json!(self.feed_since(&admitted).await?),
             ExtensionRoute::Audit => return self.audit(&admitted).await,
         };
@@ -180,6 +181,17 @@ impl Extensions {
         let since = since.ok_or_else(|| ProtocolError::invalid("since", "an instant, 2027-01-31T09:00:00Z"))?;
         let first = first_event_since(&*self.records, &admitted.actor, since, admitted.now).await?;
         Ok(told::FeedStart::of(first))
+    }
+
+    /// The catalog of the server, or of the workspace that is named.
+    async fn catalog(&self, admitted: &AdmittedRequest<'_>) -> Result<told::Catalog, ProtocolError> {
+        let Some(workspace) = admitted.query.get("workspace_id") else {
+            return Ok(told::Catalog::of(self.app.catalog()));
+        };
+        let workspace = WorkspaceId::from(workspace.to_owned());
+        let asks = (&admitted.actor, admitted.now);
+        let lines = catalog_of(self.app.personas(), &*self.records, asks, &workspace).await?;
+        Ok(told::Catalog::of(&lines))
     }
 
     fn graphs(&self) -> told::Graphs {

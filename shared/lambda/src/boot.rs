@@ -7,7 +7,7 @@ use std::time::Duration;
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{
     Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, StreamSeats,
-    WebhookKeys, WebhookParts, Writes, webhook_graph,
+    WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, Clients, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
@@ -30,7 +30,7 @@ use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
 use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
-use crate::workspaces::published;
+use crate::workspaces::{own, published};
 
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
@@ -143,13 +143,16 @@ fn shape(function: Function, config: &Config) -> ServerShape {
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
     let reads_only = function == Function::Socket;
-    ServerShape { streams: streams(function), reads_only, clients, bus, fetch }
+    // The roles of the functions let no turn list or make files of a workspace.
+    ServerShape { streams: streams(function), reads_only, own_agents: false, clients, bus, fetch }
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
 pub(crate) struct ServerShape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
+    /// True if files of a workspace declare agents, which work in these files.
+    pub(crate) own_agents: bool,
     pub(crate) clients: Clients,
     pub(crate) bus: Arc<dyn EventBus>,
     /// All that is sent over HTTP by this process shares its connections, and the roots that it has read.
@@ -168,7 +171,7 @@ pub(crate) struct Joined {
 
 /// The application that the environment describes.
 pub(crate) async fn joined(
-    ServerShape { streams, reads_only, clients, bus, fetch }: ServerShape,
+    ServerShape { streams, reads_only, own_agents, clients, bus, fetch }: ServerShape,
     config: Config,
     telemetry: Option<Telemetry>,
     agents: &Agents,
@@ -196,19 +199,28 @@ pub(crate) async fn joined(
         }
         None => outside,
     };
-    let agents = match (config.workspaces, access) {
-        (Some(workspaces), Some(access)) => agents.with_source(Arc::new(published(
-            workspaces,
-            &access,
-            &clients.parameters,
-            fetch.clone(),
-            outside.clone(),
-        ))),
-        (Some(_) | None, Some(_) | None) => agents,
-    };
     // Where the scheduler is not told of a wake-up, the table has to be able to tell.
     let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
+    let of_workspaces = config.workspaces.zip(access).map(|(workspaces, access)| {
+        Arc::new(published(workspaces, &access, &clients.parameters, fetch.clone(), outside.clone()))
+    });
+    let agents = match &of_workspaces {
+        Some(published) => agents.with_source(published.clone()),
+        None => agents,
+    };
+    let agents = match own_agents {
+        false => agents,
+        true => {
+            let files = WorkspaceFiles {
+                records: store.clone(),
+                commits: store.clone(),
+                ids: Arc::new(RandomIds),
+                clock: clock.clone(),
+            };
+            agents.with_own(Arc::new(own(of_workspaces.as_ref(), files, fetch.clone(), outside.clone())))
+        }
+    };
     let agents = match &webhooks {
         Some(keys) => agents.with_inner(
             webhook_graph(WebhookParts {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::workspace::Platform;
-use dormouse_api::Outside;
+use dormouse_api::{Outside, WorkspaceFiles};
 use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects, ToolsFunction};
-use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom};
+use dormouse_declared::{
+    BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
+};
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
 use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, ToolDefinition, ToolSource, ToolSources};
@@ -51,6 +53,7 @@ pub(crate) fn published(
         secrets,
         deltas: None,
         bedrock: Some(BedrockAccess { region: access.region.clone(), sign }),
+        lender: None,
     };
     PublishedAgents::new(PublishedFrom {
         store: BundleStore::new(Arc::new(objects), config.prefix),
@@ -60,6 +63,39 @@ pub(crate) fn published(
         outside,
         refresh: None,
     })
+}
+
+/// The agents that the files of workspaces declare; the models of the `published` workspaces are lent to them.
+pub(crate) fn own(
+    published: Option<&Arc<PublishedAgents>>,
+    files: WorkspaceFiles,
+    fetch: Arc<dyn Fetch>,
+    outside: Outside,
+) -> StoredAgents {
+    let clock = outside.clock.clone();
+    let lender = published.map_or_else(
+        || DeclaredPorts {
+            tools: Arc::new(NoTools),
+            fetch,
+            clock: clock.clone(),
+            ids: Arc::new(RandomIds),
+            env: Arc::new(NoVariables),
+            secrets: Arc::new(NoSecrets),
+            deltas: None,
+            bedrock: None,
+            lender: None,
+        },
+        |published| published.ports().clone(),
+    );
+    let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
+    let tools = {
+        let public = public.clone();
+        move |files| -> Arc<dyn ToolSources> {
+            Arc::new(DeclaredTools::of_stored(files, public.clone(), clock.clone()))
+        }
+    };
+    let lent = published.map(|published| published.clone() as Arc<dyn LentModels>);
+    StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools: Arc::new(tools), outside })
 }
 
 /// Servers and HTTP requests for every workspace; native tools and actions for each in a place of its own.

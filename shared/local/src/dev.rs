@@ -12,7 +12,7 @@ use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{
     Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, WebhookKeys,
-    WebhookParts, Writes, webhook_graph,
+    WebhookParts, WorkspaceFiles, Writes, webhook_graph,
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
@@ -230,6 +230,16 @@ async fn run(
     let callbacks = SignalAddresses::new(&address, signer.clone(), clock.clone(), limits.address);
     let outside = Outside::new(Arc::new(bus.clone()), clock.clone()).with_callbacks(Arc::new(callbacks));
     let compiled = agents.compile(&outside)?;
+    let files = WorkspaceFiles {
+        records: table.clone(),
+        commits: table.clone(),
+        ids: Arc::new(RandomIds),
+        clock: clock.clone(),
+    };
+    let compiled = match agents.own(&outside, files) {
+        Some(own) => compiled.with_own(own),
+        None => compiled,
+    };
     let tour = agents.tour().map_or_else(|| tour::plain(&compiled.graphs, &program()), str::to_owned);
     let webhooks = WebhookKeys::new(vec![secret.to_secret()], true);
     let delivery = WebhookParts {

@@ -29,6 +29,8 @@ pub enum ExecutionTier {
     Local,
     /// A copy of the workspace in a function of its own that may reach nothing else.
     Function,
+    /// The stored text files of the workspace; no command runs.
+    Stored,
 }
 
 impl ExecutionTier {
@@ -37,6 +39,7 @@ impl ExecutionTier {
         match self {
             Self::Local => "local",
             Self::Function => "function",
+            Self::Stored => "stored",
         }
     }
 }
@@ -49,6 +52,11 @@ impl ExecutionTier {
 pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// Kind of place that it is.
     fn tier(&self) -> ExecutionTier;
+
+    /// False where no command can be run at all.
+    fn runs_commands(&self) -> bool {
+        true
+    }
 
     /// What a model is told of the place: facts, each with its name.
     async fn facts(&self) -> Vec<(String, String)> {

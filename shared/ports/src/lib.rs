@@ -26,6 +26,7 @@
 //! | [`tool::ToolSource`] | the tools that a model may call; `dormouse-tools` has MCP servers, HTTP addresses and functions |
 //! | [`hook::HookHandler`] | what handles the hooks of a workspace |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
+//! | [`TextFiles`] | the stored text files of a workspace; only where agents are declared in them |
 //! | [`execution::ExecutionBackend`] | files that tools read and write, and commands; only for workspaces of the kind `project` |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
@@ -92,6 +93,7 @@ mod sleepers;
 mod store;
 mod subscription;
 mod template;
+mod text_files;
 pub mod tool;
 mod workspace;
 
@@ -146,6 +148,7 @@ pub use subscription::{
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
 pub use template::{Lookup, Template};
+pub use text_files::{TextFile, TextFiles, TextFilesError};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object with keys that keep their order: the form in which state, payloads and metadata cross a port.

@@ -51,18 +51,35 @@ macro_rules! execution_checks {
 }
 
 execution_checks! {
-    /// Every check of execution backends with its name.
-    EXECUTION:
+    /// Checks of files alone: every backend passes them, also one without commands.
+    EXECUTION_FILES:
     a_file_is_written_and_read_whole,
     a_write_holds_to_its_condition,
     of_many_writers_one_wins,
+    no_path_leaves_the_workspace,
+    a_folder_is_no_file,
+    definitions_are_not_written,
+    files_are_found_by_pattern,
+    lines_are_found_by_expression,
+}
+
+execution_checks! {
+    /// Checks of backends with stored text files and without commands.
+    EXECUTION_STORED:
+    what_is_no_text_is_not_written,
+    no_command_runs,
+}
+
+execution_checks! {
+    /// Checks of backends with a folder and with commands, beside those of files alone.
+    EXECUTION:
+    a_file_has_any_bytes,
+    rights_stay_and_nothing_is_left_beside,
     nothing_leaves_the_workspace,
     what_is_no_file_is_not_opened,
     a_file_that_is_too_large_is_not_read,
     what_runs_keep_is_not_seen,
     definitions_are_not_changed,
-    files_are_found_by_pattern,
-    lines_are_found_by_expression,
     a_command_says_what_came_of_it,
     a_command_has_an_environment_of_its_own,
     output_without_end_is_ended,

@@ -53,6 +53,18 @@ impl DeclaredTools {
         }
     }
 
+    /// Tools for a workspace whose definitions whoever may write its files has written: over `files` alone, and what asks
+    /// over `public`, which reaches no private address. Nothing is looked up, and no command or process is started.
+    #[cfg(feature = "native")]
+    pub fn of_stored(
+        files: Arc<dyn dormouse_ports::TextFiles>,
+        public: Arc<dyn Fetch>,
+        clock: Arc<dyn dormouse_ports::Clock>,
+    ) -> Self {
+        let tools = Self::new(public.clone(), Values::none());
+        tools.with_place(Arc::new(crate::StoredBackend::new(files)), public, clock)
+    }
+
     /// Also processes, which work in `folder`: only on the author's own machine.
     #[must_use]
     pub fn with_processes(self, folder: PathBuf) -> Self {
@@ -154,7 +166,7 @@ impl ToolSources for DeclaredTools {
 
     #[cfg(feature = "native")]
     fn actions(&self, actions: Vec<dormouse_ports::tool::ActionDefinition>) -> Option<Arc<dyn ToolSource>> {
-        let WorkPlace { backend, clock, .. } = self.place.clone()?;
+        let WorkPlace { backend, clock, .. } = self.place.clone().filter(|place| place.backend.runs_commands())?;
         Some(Arc::new(crate::ActionTools::new(backend, self.values.clone(), clock, actions)))
     }
 }

@@ -5,7 +5,7 @@
 //! | [`RustTools`] | functions of an author's crate, their schemas made from the types that they take |
 //! | [`HttpTools`] | tools that are one HTTP request each |
 //! | `McpServer` (feature `mcp`) | the tools of a server that speaks the Model Context Protocol, over HTTP or, with the feature `stdio`, as a process |
-//! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine, and `CopyWorker` (feature `copy`) works in a copy for a function of its own |
+//! | `NativeTools` (feature `native`) | files, commands, the web, a list of things to do, over an execution backend; `LocalBackend` (feature `local`) is a folder of this machine, and `CopyWorker` (feature `copy`) works in a copy for a function of its own, and `StoredBackend` in stored text files |
 //! | [`Exposed`] | the tools of another source under a prefix, without those that are left out and those with names that are taken |
 //!
 //! Each is a [`ToolSource`](dormouse_ports::tool::ToolSource): it lists and calls, and nothing else. Approval, the check
@@ -35,12 +35,18 @@ mod failure;
 mod http;
 #[cfg(feature = "local")]
 mod local;
+#[cfg(any(feature = "local", feature = "native"))]
+mod matching;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod names;
 #[cfg(feature = "native")]
 mod native;
+#[cfg(any(feature = "local", feature = "native"))]
+mod paths;
 mod rust;
+#[cfg(feature = "native")]
+mod stored;
 mod text;
 mod values;
 
@@ -58,4 +64,6 @@ pub use mcp::{McpConfig, McpServer, McpServers};
 pub use native::{ActionTools, DeclaredHook, NativeTools};
 pub use rust::{RunnableTool, RustTool, RustTools, RustToolsError};
 pub use schemars;
+#[cfg(feature = "native")]
+pub use stored::StoredBackend;
 pub use values::Values;

@@ -51,23 +51,15 @@ impl fmt::Debug for NativeTools {
 #[async_trait]
 impl ToolSource for NativeTools {
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        let tools = [
-            bash::spec(),
-            files::spec(),
-            write::spec(),
-            edit::spec(),
-            find::glob(),
-            find::grep(),
-            web::spec(),
-            todo::spec(),
-        ];
-        Ok(tools.into())
+        let commands = self.backend.runs_commands().then(bash::spec);
+        let tools = [files::spec(), write::spec(), edit::spec(), find::glob(), find::grep(), web::spec(), todo::spec()];
+        Ok(commands.into_iter().chain(tools).collect())
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
         let backend = &*self.backend;
         let output = match call.name.as_str() {
-            "Bash" => bash::call(backend, &*self.clock, call).await?,
+            "Bash" if backend.runs_commands() => bash::call(backend, &*self.clock, call).await?,
             "Read" => files::call(backend, call).await?,
             "Write" => write::call(backend, call).await?,
             "Edit" => edit::call(backend, call).await?,

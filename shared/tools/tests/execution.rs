@@ -22,7 +22,12 @@ fn main() {
     };
     libtest_mimic::run(
         &Arguments::from_args(),
-        contract::EXECUTION.iter().chain(contract::EXECUTION_IN_PLACE).map(trial).collect(),
+        contract::EXECUTION_FILES
+            .iter()
+            .chain(contract::EXECUTION)
+            .chain(contract::EXECUTION_IN_PLACE)
+            .map(trial)
+            .collect(),
     )
     .exit();
 }

@@ -116,10 +116,10 @@ impl Caller {
         let seen = async {
             loop {
                 let found = self.get(&path).await;
-                assert!(found["status"] != "FAILED", "{found}");
                 if found["status"] == status {
                     return;
                 }
+                assert!(found["status"] != "FAILED", "{found}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
@@ -222,4 +222,27 @@ async fn what_is_missing_is_said_in_one_line() {
         assert!(said.contains(name), "{name}: {said}");
     }
     assert!(!said.contains("AWS_LAMBDA"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_files_declare_work_on_machines_of_ones_own() {
+    let place = Place::make().await;
+    let api = place.serve("api");
+    let caller = Caller { client: Client::new(), address: api.address.clone(), key: place.key() };
+    let files = json!({
+        ".openharness/agents/mine.md": "---\nmodel: workspace/near\n---\nWork.\n",
+        ".openharness/models/near.yaml": "near: {provider: openai-compatible, name: x, url: 'http://127.0.0.1:9/v1'}\n",
+    });
+    let workspace = caller.post("/v1/workspaces", &json!({ "name": "desk", "root": "/", "files": files })).await;
+    let session = caller.post("/v1/sessions", &json!({ "workspace_id": workspace["id"] })).await;
+    let input = json!({ "role": "user", "parts": [{ "type": "text", "text": "Hello" }] });
+    let task = json!({ "session_id": session["id"], "input": input });
+    let task = caller.post("/v1/tasks", &task).await;
+    assert_eq!(task["persona_id"], "persona_mine", "{task}");
+    let worker = place.serve("worker");
+    // Another process runs it with the definitions that were kept, and does not ask a model on no public address.
+    caller.task_is(&task, "FAILED").await;
+    let ended = caller.get(&format!("/v1/tasks/{}", text(&task, "id"))).await;
+    assert!(text(&ended["failure"], "message").contains("not on the public internet"), "{ended}");
+    assert_eq!((worker.ended().await, api.ended().await), (Some(0), Some(0)));
 }

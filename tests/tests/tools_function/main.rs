@@ -13,8 +13,9 @@ use tokio::runtime::Builder;
 use world::World;
 
 fn main() {
-    let mut trials: Vec<Trial> = contract::EXECUTION
+    let mut trials: Vec<Trial> = contract::EXECUTION_FILES
         .iter()
+        .chain(contract::EXECUTION)
         .map(|&(name, check)| {
             Trial::test(format!("function::{name}"), move || {
                 let folder = tempfile::tempdir()?;

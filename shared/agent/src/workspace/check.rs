@@ -117,19 +117,21 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
 fn model(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) -> Result<(), String> {
     let model = workspace.model_of(agent)?;
     let reference = &model.reference;
-    let broken = |name: &str| {
-        workspace.problems.iter().any(|problem| {
-            problem.disables.as_ref().is_some_and(|one| one.kind == DefinitionKind::Model && one.name == name)
-        })
+    let flaw = |name: &str| {
+        let is_of = |one: &DefinitionName| one.kind == DefinitionKind::Model && one.name == name;
+        workspace.problems.iter().find(|problem| problem.disables.as_ref().is_some_and(is_of))
     };
+    let broken = |name: &str| flaw(name).is_some();
     let guess = |name: &str, names: &mut dyn Iterator<Item = &str>| {
         nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
     };
     if let Some(name) = reference.strip_prefix("workspace/") {
         return match workspace.models.contains_key(name) && !broken(name) {
             true => Ok(()),
-            false if broken(name) => Err(format!("its model `{reference}` is disabled: mend that first")),
             false => {
+                if let Some(flaw) = flaw(name) {
+                    return Err(format!("its model `{reference}` is disabled: mend that first ({})", flaw.message));
+                }
                 let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
                 Err(format!("there is no model `{reference}`{guess}"))
             }

@@ -31,6 +31,8 @@ const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
 /// Models of the platform, which whoever reads a workspace puts there.
 pub const PLATFORM_MODELS: &str = ".openharness/platform/models/";
+/// The folder of what the platform brings.
+pub(super) const PLATFORM: &str = ".openharness/platform/";
 const ACTIONS: &str = ".openharness/actions/";
 const SKILLS: &str = ".openharness/skills/";
 const MEMORY: &str = ".openharness/memory/";
@@ -57,34 +59,36 @@ pub type Files = BTreeMap<String, FileContent>;
 /// Reads the definitions of `files`. It never fails: what is wrong is one of the
 /// [problems](Workspace::problems) and disables at most the definition that it is in.
 pub fn load(files: &Files, platform: &Platform) -> Workspace {
-    let mut loader = Loader { files, workspace: Workspace::default() };
-    loader.instructions();
-    loader.settings();
-    loader.prompts();
-    loader.agents();
-    loader.models();
-    loader.tools();
-    loader.actions();
-    loader.skills();
-    loader.hooks();
-    loader.memory();
-    loader.left_out();
-    loader.others();
-    let mut workspace = loader.workspace;
+    let mut workspace = Loader::read(files);
     workspace.digest = digest(files);
     check(&mut workspace, platform);
-    let disabled = workspace.problems.iter().filter_map(|problem| problem.disables.clone());
-    workspace.disabled = disabled.collect();
-    workspace.problems.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
-    workspace
+    workspace.settled()
 }
 
-struct Loader<'f> {
+pub(super) struct Loader<'f> {
     files: &'f Files,
     workspace: Workspace,
 }
 
 impl<'f> Loader<'f> {
+    /// The definitions of `files`, each by itself.
+    pub(super) fn read(files: &'f Files) -> Workspace {
+        let mut loader = Self { files, workspace: Workspace::default() };
+        loader.instructions();
+        loader.settings();
+        loader.prompts();
+        loader.agents();
+        loader.models();
+        loader.tools();
+        loader.actions();
+        loader.skills();
+        loader.hooks();
+        loader.memory();
+        loader.left_out();
+        loader.others();
+        loader.workspace
+    }
+
     /// The text of the file at `path`, if it is there and can be read as one.
     fn text(&self, path: &'f str, problems: &mut FileProblems<'_>) -> Option<&'f str> {
         match self.files.get(path)? {
@@ -517,6 +521,14 @@ pub(crate) fn tool_servers(bytes: &[u8]) -> Option<BTreeMap<String, serde_json::
 }
 
 impl Workspace {
+    /// The same with what its problems disable, and its problems in order.
+    pub(super) fn settled(mut self) -> Self {
+        let disabled = self.problems.iter().filter_map(|problem| problem.disables.clone());
+        self.disabled = disabled.collect();
+        self.problems.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+        self
+    }
+
     /// Adds an error that disables `name`.
     pub(super) fn disable(&mut self, file: &str, line: Option<usize>, name: DefinitionName, message: String) {
         let file = file.to_owned();

@@ -40,8 +40,8 @@ pub(super) enum WhenSessionBusy {
 /// # Errors
 /// `graph_unknown`, and the errors with which the turn would be refused before any node runs.
 pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
-    let current = worker.graphs.current(&turn.graph).await?;
-    accept_in(worker, turn, current).await
+    let begun = worker.graphs.begun(&turn.graph, turn.version.as_deref()).await?;
+    accept_in(worker, turn, begun).await
 }
 
 /// The same in the graph `current`.

@@ -22,7 +22,7 @@ pub(crate) async fn start(
     time_left: Option<Duration>,
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
-    let current = worker.graphs.current(&turn.graph).await?;
+    let current = worker.graphs.begun(&turn.graph, turn.version.as_deref()).await?;
     let tenant = current.signalled_by(turn.tenant).filter(|_| worker.config.signals_of_tenants);
     let turn = FreshTurn { tenant, metadata: current.noted_in(turn.metadata), ..turn };
     let graph = current.graph;

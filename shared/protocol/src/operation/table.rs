@@ -102,13 +102,13 @@ operations! {
     GetAgentCard "getAgentCard" Get "/v1/agent-card" Discovery Core Public, Whole []
         (none) -> (json 200 HarnAgentCard);
     /// Lists personas.
-    ListPersonas "listPersonas" Get "/v1/personas" Personas Core Needs(PersonasRead), Page []
+    ListPersonas "listPersonas" Get "/v1/personas" Personas Core Needs(PersonasRead), Page ["workspace_id"]
         (none) -> (json 200 List<Persona>);
     /// Creates or imports a persona.
     CreatePersona "createPersona" Post "/v1/personas" Personas Extended Needs(PersonasWrite), Whole []
         (required CreatePersonaRequest) -> (json 201 Persona);
     /// Reads a persona.
-    GetPersona "getPersona" Get "/v1/personas/{persona_id}" Personas Core Needs(PersonasRead), Whole []
+    GetPersona "getPersona" Get "/v1/personas/{persona_id}" Personas Core Needs(PersonasRead), Whole ["workspace_id"]
         (none) -> (json 200 Persona);
     /// Changes a persona.
     UpdatePersona "updatePersona" Patch "/v1/personas/{persona_id}" Personas Extended Needs(PersonasWrite), Whole []

@@ -1,4 +1,4 @@
-//! What every execution backend promises. Workspaces are prepared with commands of the backend itself.
+//! What every execution backend promises. Workspaces are prepared with writes and commands of the backend itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,14 @@ async fn prepared(backend: &BackendUnderTest, command: &str) {
     assert!(outcome.end.is_success(), "{command}: {outcome:?}");
 }
 
+/// Writes files that are not there.
+async fn filled(backend: &BackendUnderTest, files: &[(&str, &str)]) {
+    for (path, content) in files {
+        let written = write(backend, path, content, FileCondition::Absent).await;
+        assert!(written.is_ok(), "{path}: {written:?}");
+    }
+}
+
 async fn write(
     backend: &BackendUnderTest,
     path: &str,
@@ -56,12 +64,29 @@ pub(super) async fn a_file_is_written_and_read_whole(backend: BackendUnderTest) 
     let read = backend.read("a/b/c.txt", ENOUGH).await.expect("it is read");
     assert_eq!((read.bytes.as_slice(), &read.version), (&b"one\n"[..], &version));
     assert_eq!(text(&backend, "./a//b/c.txt").await, "one\n");
+    assert!(matches!(backend.read("nothing", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+    assert!(matches!(backend.read("a/b/c.txt/d", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+}
+
+pub(super) async fn a_file_has_any_bytes(backend: BackendUnderTest) {
     let bytes: Vec<u8> = (0..=255).collect();
     let write = FileWrite { path: "bytes".to_owned(), bytes: bytes.clone(), condition: FileCondition::Absent };
     backend.write(&write).await.expect("it is written");
     assert_eq!(backend.read("bytes", 256).await.expect("it is read").bytes, bytes);
-    assert!(matches!(backend.read("nothing", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
-    assert!(matches!(backend.read("a/b/c.txt/d", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+}
+
+/// Of a backend whose files are texts.
+pub(super) async fn what_is_no_text_is_not_written(backend: BackendUnderTest) {
+    let write = FileWrite { path: "bytes".to_owned(), bytes: vec![0xff], condition: FileCondition::Absent };
+    assert!(matches!(backend.write(&write).await, Err(ExecutionError::InvalidRequest { .. })));
+    assert!(matches!(backend.read("bytes", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
+}
+
+/// Of a backend without commands.
+pub(super) async fn no_command_runs(backend: BackendUnderTest) {
+    assert!(!backend.runs_commands());
+    let ran = backend.run(&ShellCommand::new("true")).await;
+    assert!(matches!(ran, Err(ExecutionError::Denied { .. })), "{ran:?}");
 }
 
 pub(super) async fn a_write_holds_to_its_condition(backend: BackendUnderTest) {
@@ -75,8 +100,13 @@ pub(super) async fn a_write_holds_to_its_condition(backend: BackendUnderTest) {
     let gone = write(&backend, "g", "x", FileCondition::Is(first)).await;
     assert!(matches!(gone, Err(ExecutionError::Changed { .. })), "{gone:?}");
     assert_eq!(text(&backend, "f").await, "two");
-    prepared(&backend, "chmod 750 f").await;
     write(&backend, "f", "four", FileCondition::Is(second)).await.expect("it is written");
+}
+
+pub(super) async fn rights_stay_and_nothing_is_left_beside(backend: BackendUnderTest) {
+    let first = write(&backend, "f", "one", FileCondition::Absent).await.expect("it is written");
+    prepared(&backend, "chmod 750 f").await;
+    write(&backend, "f", "two", FileCondition::Is(first)).await.expect("it is written");
     assert!(
         run(&backend, "test -x f && ! ls -a | grep -q part$").await.end.is_success(),
         "rights stay, nothing is left beside"
@@ -91,6 +121,51 @@ pub(super) async fn of_many_writers_one_wins(backend: BackendUnderTest) {
     assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
     let winner = won.iter().position(|won| *won).map(|at| texts[at].clone());
     assert_eq!(Some(text(&backend, "f").await), winner);
+}
+
+pub(super) async fn no_path_leaves_the_workspace(backend: BackendUnderTest) {
+    filled(&backend, &[("d/f", "x\n")]).await;
+    for path in ["/etc/passwd", "../x", "d/../../x", "d\0f"] {
+        let read = backend.read(path, ENOUGH).await;
+        assert!(matches!(read, Err(ExecutionError::Confined { .. })), "{path}: {read:?}");
+        for condition in [FileCondition::Absent, FileCondition::Is(FileVersion("0".to_owned()))] {
+            let written = write(&backend, path, "x", condition).await;
+            assert!(matches!(written, Err(ExecutionError::Confined { .. })), "{path}: {written:?}");
+        }
+    }
+    for folder in ["/etc", "..", "d/../.."] {
+        let found = backend.glob(&GlobRequest { folder: folder.to_owned(), ..glob("*") }).await;
+        assert!(matches!(found, Err(ExecutionError::Confined { .. })), "{folder}: {found:?}");
+        let found = backend.grep(&GrepRequest { path: folder.to_owned(), ..grep("root") }).await;
+        assert!(matches!(found, Err(ExecutionError::Confined { .. })), "{folder}: {found:?}");
+    }
+}
+
+pub(super) async fn a_folder_is_no_file(backend: BackendUnderTest) {
+    filled(&backend, &[("folder/f", "x")]).await;
+    for path in ["folder", "."] {
+        let read = backend.read(path, ENOUGH).await;
+        assert!(matches!(read, Err(ExecutionError::NoFile { .. })), "{path}: {read:?}");
+        let written = write(&backend, path, "x", FileCondition::Absent).await;
+        assert!(matches!(written, Err(ExecutionError::NoFile { .. })), "{path}: {written:?}");
+    }
+    let below = write(&backend, "folder/f/g", "x", FileCondition::Absent).await;
+    assert!(below.is_err(), "{below:?}");
+    assert_eq!(backend.read("folder/f", 1).await.expect("it is read").bytes, b"x");
+    assert!(matches!(backend.read("folder/f", 0).await, Err(ExecutionError::TooLarge { size: 1, .. })));
+}
+
+pub(super) async fn definitions_are_not_written(backend: BackendUnderTest) {
+    for path in [".openharness/agents/b.md", ".openharness/settings.yaml", ".OpenHarness/x", ".openharness/data/x"] {
+        let written = write(&backend, path, "x", FileCondition::Absent).await;
+        assert!(matches!(written, Err(ExecutionError::Confined { .. })), "{path}: {written:?}");
+    }
+    filled(&backend, &[(".openharness/memory/MEMORY.md", "key")]).await;
+    let read = backend.read(".openharness/data/secret", ENOUGH).await;
+    assert!(matches!(read, Err(ExecutionError::Confined { .. })), "{read:?}");
+    let found = backend.grep(&grep("key")).await.expect("it is searched");
+    let paths: Vec<_> = found.lines.iter().map(|line| line.path.as_str()).collect();
+    assert_eq!(paths, [".openharness/memory/MEMORY.md"]);
 }
 
 pub(super) async fn nothing_leaves_the_workspace(backend: BackendUnderTest) {
@@ -178,7 +253,8 @@ pub(super) async fn definitions_are_not_changed(backend: BackendUnderTest) {
 }
 
 pub(super) async fn files_are_found_by_pattern(backend: BackendUnderTest) {
-    prepared(&backend, "mkdir -p src/deep .git; touch a.rs src/b.rs src/deep/c.rs src/d.txt .git/e.rs").await;
+    let files = ["a.rs", "src/b.rs", "src/deep/c.rs", "src/d.txt", ".git/e.rs"].map(|path| (path, ""));
+    filled(&backend, &files).await;
     let found = async |pattern: &str, folder: &str, most: usize| {
         let request = GlobRequest { pattern: pattern.to_owned(), folder: folder.to_owned(), most };
         backend.glob(&request).await.expect("it is searched")
@@ -196,11 +272,8 @@ pub(super) async fn files_are_found_by_pattern(backend: BackendUnderTest) {
 }
 
 pub(super) async fn lines_are_found_by_expression(backend: BackendUnderTest) {
-    prepared(
-        &backend,
-        "mkdir src; printf 'one\\nTwo\\nthree\\n' > src/a.txt; printf 'two\\r\\n' > b.md; printf 'two\\0' > binary",
-    )
-    .await;
+    let files = [("src/a.txt", "one\nTwo\nthree\n"), ("b.md", "two\r\n"), ("binary", "two\0")];
+    filled(&backend, &files).await;
     let found = async |request: GrepRequest| {
         let found = backend.grep(&request).await.expect("it is searched");
         let lines: Vec<_> =

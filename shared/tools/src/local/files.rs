@@ -9,10 +9,9 @@ use dormouse_ports::execution::{ExecutionError, FileCondition, FileVersion, File
 use nix::libc::O_NONBLOCK;
 use sha2::{Digest, Sha256};
 
-use super::place::{Place, failed, kind_of, may_change};
-
-/// Digits of the digest that name a version.
-const DIGITS: usize = 32;
+use super::place::{Place, failed, kind_of};
+use crate::matching::{version, version_of};
+use crate::paths::may_change;
 
 pub(super) fn read(place: &Place, path: &str, limit: u64) -> Result<ReadFile, ExecutionError> {
     let mut file = open(place, &place.resolved(path)?)?;
@@ -75,17 +74,7 @@ fn version_at(place: &Place, path: &str) -> Result<FileVersion, ExecutionError> 
     let mut file = open(place, path)?;
     let mut hash = Sha256::new();
     io::copy(&mut file, &mut hash).map_err(|error| failed(&error, path))?;
-    Ok(named(hash))
-}
-
-fn version_of(bytes: &[u8]) -> FileVersion {
-    named(Sha256::new_with_prefix(bytes))
-}
-
-fn named(hash: Sha256) -> FileVersion {
-    let mut digits = hex::encode(hash.finalize());
-    digits.truncate(DIGITS);
-    FileVersion(digits)
+    Ok(version(hash))
 }
 
 /// Writes beside the file, and puts that in its place.

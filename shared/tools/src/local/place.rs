@@ -1,4 +1,4 @@
-//! Paths in the folder, and which of them tools may use.
+//! The folder, and paths in it with their links.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,7 @@ use cap_std::fs::{Dir, FileType};
 use dormouse_ports::execution::ExecutionError;
 use nix::libc::ELOOP;
 
-/// Folders that runs keep for themselves.
-const OWN: [&[&str]; 2] = [&[".openharness", "data"], &[".openharness", "state"]];
-/// Definitions, which people change.
-const DEFINITIONS: &[&str] = &[".openharness"];
-/// The part of it that agents may change.
-const MEMORY: &[&str] = &[".openharness", "memory"];
+use crate::paths::{confined, within};
 
 /// The folder.
 #[derive(Debug)]
@@ -37,26 +32,18 @@ impl Place {
 
     /// `path` as one that is relative to the root; empty for the root itself.
     pub(super) fn inside(&self, path: &str) -> Result<String, ExecutionError> {
-        let refused = |reason: &str| ExecutionError::Confined { path: path.to_owned(), reason: reason.to_owned() };
         if path.contains('\0') {
-            return Err(refused("it is no path"));
+            return Err(confined(path, "it is no path"));
         }
         let relative = match path.starts_with('/') {
             true => Path::new(path)
                 .strip_prefix(&self.root)
                 .ok()
                 .and_then(Path::to_str)
-                .ok_or_else(|| refused("it is outside of the workspace"))?,
+                .ok_or_else(|| confined(path, "it is outside of the workspace"))?,
             false => path,
         };
-        let parts: Vec<&str> = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-        if parts.contains(&"..") {
-            return Err(refused("it contains `..`; write the path from the root of the workspace"));
-        }
-        if OWN.iter().any(|own| begins(&parts, own)) {
-            return Err(refused("it belongs to the runs of the workspace"));
-        }
-        Ok(parts.join("/"))
+        within(path, relative)
     }
 
     /// The path of a file or folder that is there, with its links resolved: they must not lead to what may not be used.
@@ -78,29 +65,6 @@ impl Place {
         };
         self.inside(&format!("{folder}/{name}"))
     }
-}
-
-/// True if tools may change the file at `path`, which is relative to the root.
-pub(super) fn may_change(path: &str) -> Result<(), ExecutionError> {
-    let parts: Vec<&str> = path.split('/').collect();
-    match begins(&parts, DEFINITIONS) && !begins(&parts, MEMORY) {
-        true => Err(ExecutionError::Confined {
-            path: path.to_owned(),
-            reason: "definitions of agents are changed by people, not by tools".to_owned(),
-        }),
-        false => Ok(()),
-    }
-}
-
-/// True if runs keep the folder at `path` for themselves.
-pub(super) fn is_own(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    OWN.iter().any(|own| begins(&parts, own))
-}
-
-/// Some file systems do not tell upper from lower case.
-fn begins(parts: &[&str], beginning: &[&str]) -> bool {
-    parts.len() >= beginning.len() && beginning.iter().zip(parts).all(|(one, other)| one.eq_ignore_ascii_case(other))
 }
 
 /// Kind of thing that something is that is no file.
@@ -140,6 +104,7 @@ pub(super) fn failed(error: &io::Error, path: &str) -> ExecutionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths::may_change;
 
     #[test]
     fn paths_stay_inside_and_off_what_is_kept() {

@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use cap_std::fs::Dir;
-use dormouse_ports::execution::{ExecutionError, FoundFiles, GlobRequest, GrepRequest, Match, Matches};
-use globset::{GlobBuilder, GlobMatcher};
-use regex::bytes::{Regex, RegexBuilder};
+use dormouse_ports::execution::{ExecutionError, FoundFiles, GlobRequest, GrepRequest, Matches};
 
 use super::files;
-use super::place::{Place, failed, is_own};
+use super::place::{Place, failed};
+use crate::matching::{Search, below, matcher};
+use crate::paths::is_own;
 
 /// Entries of folders that one search looks at.
 const MOST_ENTRIES: usize = 200_000;
@@ -16,10 +16,6 @@ const MOST_ENTRIES: usize = 200_000;
 const DEEPEST: usize = 64;
 /// Bytes of a file that is searched for lines.
 const LARGEST: u64 = 16 << 20;
-/// Bytes of a line that are shown.
-const LONGEST_LINE: usize = 500;
-/// Bytes at the beginning of a file by which a text is told from something else.
-const LOOKED_AT: usize = 8 << 10;
 /// Names of files that are told as left out.
 const MOST_SKIPPED: usize = 20;
 
@@ -42,47 +38,27 @@ pub(super) fn glob(place: &Place, request: &GlobRequest) -> Result<FoundFiles, E
 
 pub(super) fn grep(place: &Place, request: &GrepRequest) -> Result<Matches, ExecutionError> {
     let path = place.resolved(&request.path)?;
-    let files = request.files.as_deref().map(matcher).transpose()?;
-    let expression = RegexBuilder::new(&request.expression)
-        .case_insensitive(request.ignore_case)
-        .size_limit(4 << 20)
-        .build()
-        .map_err(|error| invalid(format!("`{}` is no regular expression: {error}", request.expression)))?;
+    let search = Search::of(request)?;
     let mut found = Matches::default();
     if !path.is_empty() && place.dir.metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
-        found.cut = !lines(place, &path, &expression, request.most, &mut found);
+        found.cut = !lines(place, &path, &search, &mut found);
         return Ok(found);
     }
-    found.cut = walk(place, &path, &mut |file| {
-        let relative = below(file, &path);
-        let name = file.rsplit('/').next().unwrap_or(file);
-        match files.as_ref().is_none_or(|files| files.is_match(relative) || files.is_match(name)) {
-            true => lines(place, file, &expression, request.most, &mut found),
-            false => true,
-        }
-    })?;
+    found.cut =
+        walk(place, &path, &mut |file| !search.looks_at(file, &path) || lines(place, file, &search, &mut found))?;
     Ok(found)
 }
 
 /// Adds the matching lines of a file; false when there are as many as were asked for.
-fn lines(place: &Place, path: &str, expression: &Regex, most: usize, found: &mut Matches) -> bool {
-    let Some(bytes) = text(place, path, found) else { return true };
-    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !expression.is_match(line) {
-            continue;
-        }
-        if found.lines.len() == most {
-            return false;
-        }
-        let shown = String::from_utf8_lossy(&line[..line.len().min(LONGEST_LINE)]).into_owned();
-        found.lines.push(Match { path: path.to_owned(), line: number, text: shown });
+fn lines(place: &Place, path: &str, search: &Search, found: &mut Matches) -> bool {
+    match content(place, path, found) {
+        Some(bytes) => search.lines(path, &bytes, found),
+        None => true,
     }
-    true
 }
 
-/// The content of a file, unless it is no text, is too large, or cannot be read.
-fn text(place: &Place, path: &str, found: &mut Matches) -> Option<Vec<u8>> {
+/// The content of a file, unless it is too large, or cannot be read.
+fn content(place: &Place, path: &str, found: &mut Matches) -> Option<Vec<u8>> {
     let file = files::open(place, path).ok()?;
     if file.metadata().ok()?.len() > LARGEST {
         if found.skipped.len() < MOST_SKIPPED {
@@ -92,7 +68,7 @@ fn text(place: &Place, path: &str, found: &mut Matches) -> Option<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes).ok()?;
-    (!bytes[..bytes.len().min(LOOKED_AT)].contains(&0)).then_some(bytes)
+    Some(bytes)
 }
 
 /// Tells `visit` of every file below `folder`, in the order of their paths, until it returns false. True if there may be
@@ -142,19 +118,4 @@ impl SearchWalk<'_> {
             }
         })
     }
-}
-
-/// `path` from `folder` on.
-fn below<'p>(path: &'p str, folder: &str) -> &'p str {
-    path.strip_prefix(folder).map_or(path, |rest| rest.trim_start_matches('/'))
-}
-
-fn matcher(pattern: &str) -> Result<GlobMatcher, ExecutionError> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    let glob = glob.map_err(|error| invalid(format!("`{pattern}` is no pattern: {error}")))?;
-    Ok(glob.compile_matcher())
-}
-
-fn invalid(reason: String) -> ExecutionError {
-    ExecutionError::InvalidRequest { reason }
 }

@@ -7,6 +7,7 @@ mod context;
 mod export;
 mod hooks;
 mod mirror;
+mod own;
 mod queue;
 mod templates;
 mod world;

@@ -1,0 +1,185 @@
+//! Definitions that whoever may write the files of a workspace has written, and not whoever runs the server.
+//!
+//! They use nothing of the server's: no secret and no variable of its environment, no key, no command and no process on its
+//! machine, no server of its own network. Its models they use by name, as `platform/NAME`.
+
+use dormouse_ports::hook::HookHandlerDefinition;
+use dormouse_ports::tool::{ToolDefinition, ToolSourceDefinition};
+use dormouse_ports::{Map, Template};
+use serde_json::Value;
+
+use super::approval::ApprovalPolicy;
+use super::check::check;
+use super::load::{Files, Loader, PLATFORM, digest};
+use super::model::ModelDefinition;
+use super::problem::{DefinitionKind, DefinitionName};
+use super::{Platform, Workspace};
+
+/// The tool that runs commands.
+const COMMANDS: &str = "Bash";
+const TOOLS: &str = ".openharness/tools/settings.yaml";
+const SETTINGS: &str = ".openharness/settings.yaml";
+
+/// Reads the definitions of `files` as [`load`](super::load) does, for a server that lends its own `models` and nothing
+/// else. A definition that asks for more is disabled by that, alone; where it is a hook, a person is asked for every call,
+/// for it may have forbidden one.
+///
+/// A model that names a key is that of the server with the same name, where there is one.
+pub fn load_guest(files: &Files, platform: &Platform, models: &[ModelDefinition]) -> Workspace {
+    let mut workspace = Loader::read(files);
+    workspace.digest = digest(files);
+    // What stands in the place of the models of the platform is no word of whoever runs it.
+    workspace.platform_models.clear();
+    workspace.problems.retain(|problem| !problem.file.starts_with(PLATFORM));
+    for model in models {
+        let name = format!("platform/{}", model.name);
+        workspace.platform_models.insert(model.name.clone(), ModelDefinition { name, ..model.clone() });
+    }
+    confine_models(&mut workspace);
+    confine_agents(&mut workspace);
+    confine_tools(&mut workspace);
+    confine_actions(&mut workspace);
+    confine_hooks(&mut workspace);
+    check(&mut workspace, platform);
+    workspace.settled()
+}
+
+fn confine_models(workspace: &mut Workspace) {
+    let mut lent = Vec::new();
+    for model in workspace.models.values().cloned().collect::<Vec<_>>() {
+        let Some(reason) = refused_model(&model) else { continue };
+        let of_server = workspace.platform_models.contains_key(&model.name);
+        if of_server && model.key.is_some() {
+            let message =
+                format!("model `{}`: {reason}; the model of the server with this name stands for it", model.name);
+            workspace.warn(&model.file, None, message);
+            lent.push(model.name);
+        } else {
+            let name = DefinitionName::new(DefinitionKind::Model, &model.name);
+            let names: Vec<String> =
+                workspace.platform_models.keys().map(|name| format!("`platform/{name}`")).collect();
+            let remedy = match names.is_empty() {
+                true => "the server lends none of its own".to_owned(),
+                false => format!("the server lends {}", names.join(", ")),
+            };
+            workspace.disable(&model.file, None, name, format!("{reason}: {remedy}"));
+        }
+    }
+    for name in &lent {
+        workspace.models.shift_remove(name);
+    }
+    // What is not declared is meant of the server.
+    let (own, of_server) = (&workspace.models, &workspace.platform_models);
+    let meant = |reference: &mut String| {
+        if let Some(name) = reference.strip_prefix("workspace/")
+            && !own.contains_key(name)
+            && of_server.contains_key(name)
+        {
+            *reference = format!("platform/{name}");
+        }
+    };
+    let choices = workspace.agents.values_mut().filter_map(|agent| agent.model.as_mut());
+    for choice in choices.chain(workspace.settings.models.values_mut()) {
+        meant(&mut choice.reference);
+    }
+}
+
+/// Why a model is not asked.
+fn refused_model(model: &ModelDefinition) -> Option<&'static str> {
+    if model.key.is_some() {
+        Some("it names a key, and files of a workspace name none")
+    } else if model.provider == "bedrock" {
+        Some("it is asked with the credentials of the server, which files of a workspace do not use")
+    } else if model.url.as_ref().is_some_and(Template::refers) {
+        Some("its `url` refers to the environment or to secrets of the server, which files of a workspace do not use")
+    } else {
+        None
+    }
+}
+
+fn confine_agents(workspace: &mut Workspace) {
+    for agent in workspace.agents.values().cloned().collect::<Vec<_>>() {
+        if agent.tools.native.iter().any(|name| name == COMMANDS) {
+            let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+            let message = format!("it asks for `{COMMANDS}`, and files of a workspace run no commands: leave it out");
+            workspace.disable(&agent.file, None, name, message);
+        }
+    }
+    for agent in workspace.agents.values_mut() {
+        agent.tools.native.retain(|name| name != COMMANDS);
+    }
+}
+
+fn confine_tools(workspace: &mut Workspace) {
+    for tool in workspace.tools.values().cloned().collect::<Vec<_>>() {
+        if let Some(reason) = refused_tool(&tool) {
+            let name = DefinitionName::new(DefinitionKind::Tool, &tool.name);
+            workspace.disable(TOOLS, None, name, reason.to_owned());
+        }
+    }
+}
+
+/// Why a source of tools is not asked.
+fn refused_tool(tool: &ToolDefinition) -> Option<&'static str> {
+    const REFERS: &str =
+        "it refers to the environment or to secrets of the server, which files of a workspace do not use";
+    let refers = match &tool.source {
+        ToolSourceDefinition::Stdio { .. } => {
+            return Some("it is a process, and files of a workspace start none: serve it over HTTP, and set `url`");
+        }
+        ToolSourceDefinition::Server { url, headers, oauth } => {
+            url.refers() || any_refers(headers) || oauth.as_ref().is_some_and(mentions)
+        }
+        ToolSourceDefinition::Http(http) => http.url.refers() || any_refers(&http.headers),
+    };
+    refers.then_some(REFERS)
+}
+
+fn any_refers(values: &[(String, Template)]) -> bool {
+    values.iter().any(|(_, value)| value.refers())
+}
+
+/// True if a text in `value` may be a reference.
+fn mentions(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains("${"),
+        Value::Array(values) => values.iter().any(mentions),
+        Value::Object(fields) => fields_mention(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn fields_mention(fields: &Map) -> bool {
+    fields.values().any(mentions)
+}
+
+fn confine_actions(workspace: &mut Workspace) {
+    for action in workspace.actions.values().cloned().collect::<Vec<_>>() {
+        let name = DefinitionName::new(DefinitionKind::Action, &action.name);
+        let message = "it is a command, and files of a workspace run none";
+        workspace.disable(&action.file, None, name, message.to_owned());
+    }
+}
+
+fn confine_hooks(workspace: &mut Workspace) {
+    let mut is_refused = false;
+    for hook in workspace.hooks.values().cloned().collect::<Vec<_>>() {
+        let reason = match &hook.handler {
+            HookHandlerDefinition::Command { .. } => "it is a command, and files of a workspace run none",
+            HookHandlerDefinition::Http { url, headers } if url.refers() || any_refers(headers) => {
+                "it refers to the environment or to secrets of the server, which files of a workspace do not use"
+            }
+            HookHandlerDefinition::Http { .. }
+            | HookHandlerDefinition::Prompt { .. }
+            | HookHandlerDefinition::Agent { .. } => continue,
+        };
+        is_refused = true;
+        let name = DefinitionName::new(DefinitionKind::Hook, &hook.name);
+        let message = format!("{reason}; until it is mended a person is asked for every call");
+        workspace.disable(&hook.file, None, name, message);
+    }
+    if is_refused {
+        workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+        workspace.warn(SETTINGS, None, "a hook is refused: every call of a tool waits for a person".to_owned());
+    }
+}

@@ -1,0 +1,437 @@
+//! The agents that the files of workspaces declare.
+//!
+//! Whoever may write a file of a workspace may declare an agent in it. Such an agent works in that workspace alone, in its
+//! stored files, and is given nothing of the server's but models by their names
+//! ([`load_guest`](dormouse_agent::workspace::load_guest)).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, Publication};
+use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, Workspace, load_guest, read};
+use dormouse_agent::{CatalogEntry, catalog};
+use dormouse_api::{CatalogLine, FilesOf, Outside, OwnAgents, PersonaSpec, WorkspaceAgents, WorkspaceFiles};
+use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_harness::{GraphSource, VersionedGraph};
+use dormouse_ports::tool::{NATIVE_TOOLS, ToolSources};
+use dormouse_ports::{
+    Category, Fetch, ListLimits, TextFile, TextFiles, TextFilesError, WorkspaceError, WorkspaceFile, WorkspaceSource,
+};
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::WorkspaceId;
+use indexmap::IndexMap;
+
+use crate::keys::NothingLent;
+use crate::{DeclaredPorts, agents};
+
+/// Definitions that a process keeps compiled; those that were used longest ago go first.
+const KEPT: usize = 64;
+/// Bytes of all definitions of a workspace together.
+const LARGEST: usize = 1024 * 1024;
+/// Attempts at keeping definitions while others keep theirs.
+const ATTEMPTS: usize = 8;
+/// The name of the definitions among what is kept of a workspace.
+const NAME: &str = "own";
+/// The folder of all definitions but one, and that of agents in it.
+const ALL: &str = ".openharness/";
+const AGENTS: &str = ".openharness/agents/";
+/// Names of the one file beside it, as it is written and miswritten.
+const INSTRUCTIONS: [&str; 3] = ["AGENTS.md", "Agents.md", "agents.md"];
+
+/// Models that the server lends to agents of workspaces.
+#[async_trait]
+pub trait LentModels: Send + Sync {
+    /// The models, by their names alone.
+    ///
+    /// # Errors
+    /// A sentence where they cannot be had.
+    async fn models(&self) -> Result<Vec<ModelDefinition>, String>;
+}
+
+type MakesTools = dyn Fn(Arc<dyn TextFiles>) -> Arc<dyn ToolSources> + Send + Sync;
+
+/// Parts of which the agents of workspaces are made.
+#[derive(Clone)]
+pub struct OwnAgentsFrom {
+    /// The files of all workspaces.
+    pub files: WorkspaceFiles,
+    /// What is lent.
+    pub lent: Option<Arc<dyn LentModels>>,
+    /// Ports by which what is lent is asked.
+    pub lender: DeclaredPorts,
+    /// HTTP out for everything else: it reaches no private address.
+    pub public: Arc<dyn Fetch>,
+    /// Makes the tools over the files of one workspace.
+    pub tools: Arc<MakesTools>,
+    /// Clock, ids and other ports that their graphs need from outside.
+    pub outside: Outside,
+}
+
+impl fmt::Debug for OwnAgentsFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnAgentsFrom")
+    }
+}
+
+/// The agents that the files of workspaces declare. Files are read when work is to be done by an agent of them; what was
+/// made of them is kept with the workspace, under the name of its content, for the runs that began with it.
+///
+/// The version of a graph is `WORKSPACE_ID@DIGEST`.
+pub struct StoredAgents {
+    from: OwnAgentsFrom,
+    made: Mutex<IndexMap<String, Arc<MadeAgents>>>,
+    prepare: OnceLock<PrepareGraph>,
+}
+
+type PrepareGraph = Box<dyn Fn(&CompiledGraph) + Send + Sync>;
+
+/// The agents of one version, with the models that were lent when they were made.
+struct MadeAgents {
+    lent: Vec<ModelDefinition>,
+    graphs: Vec<Arc<CompiledGraph>>,
+    own: OwnAgents,
+    /// True once the definitions are kept for the runs that begin with them.
+    is_kept: AtomicBool,
+}
+
+impl MadeAgents {
+    fn graph(&self, name: &str) -> Option<Arc<CompiledGraph>> {
+        self.graphs.iter().find(|graph| graph.name() == name).cloned()
+    }
+}
+
+impl fmt::Debug for StoredAgents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredAgents")
+    }
+}
+
+/// Models, tools and abilities that there are for them.
+fn platform() -> Platform {
+    let native = NATIVE_TOOLS.iter().filter(|name| **name != "Bash");
+    Platform {
+        models: Some(Vec::new()),
+        native_tools: native.map(|name| (*name).to_owned()).collect(),
+        processes: false,
+    }
+}
+
+impl StoredAgents {
+    /// The agents that `from` describes.
+    pub fn new(from: OwnAgentsFrom) -> Self {
+        Self { from, made: Mutex::default(), prepare: OnceLock::new() }
+    }
+
+    async fn lent(&self) -> Result<Vec<ModelDefinition>, String> {
+        match &self.from.lent {
+            Some(lent) => lent.models().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn ports(&self, files: &FilesOf) -> DeclaredPorts {
+        let lender = &self.from.lender;
+        DeclaredPorts {
+            fetch: self.from.public.clone(),
+            env: Arc::new(NothingLent),
+            secrets: Arc::new(NothingLent),
+            tools: (self.from.tools)(Arc::new(files.clone())),
+            bedrock: None,
+            lender: Some(Arc::new(lender.clone())),
+            ..lender.clone()
+        }
+    }
+
+    /// The agents of `bundle`; made once for each version and the models that are lent.
+    async fn made_of(&self, files: &FilesOf, bundle: &Bundle) -> Result<Arc<MadeAgents>, String> {
+        let version = format!("{}@{}", files.workspace(), bundle.digest());
+        let lent = self.lent().await?;
+        if let Some(found) = self.known(&version, &lent) {
+            return Ok(found);
+        }
+        let workspace = load_guest(&bundle.files(), &platform(), &lent);
+        let declared = agents(&workspace, &self.ports(files)).await;
+        let (mut graphs, mut personas) = (Vec::new(), Vec::new());
+        if !declared.names.is_empty() {
+            let compiled = declared.agents.compile(&self.from.outside).map_err(|error| error.to_string())?;
+            graphs.extend(compiled.graphs.iter().cloned());
+            let of_version = |spec: &PersonaSpec| spec.clone().of_version(&version);
+            personas.extend(compiled.personas.linked().iter().map(of_version));
+        }
+        if let Some(prepare) = self.prepare.get() {
+            graphs.iter().for_each(|graph| prepare(graph));
+        }
+        let own = OwnAgents { personas, catalog: lines(&workspace, &declared.left_out) };
+        let made = Arc::new(MadeAgents { lent, graphs, own, is_kept: AtomicBool::new(false) });
+        let mut all = locked(&self.made);
+        while all.len() >= KEPT {
+            all.shift_remove_index(0);
+        }
+        all.insert(version, made.clone());
+        Ok(made)
+    }
+
+    /// What was made of that version and these models before; it counts as used.
+    fn known(&self, version: &str, lent: &[ModelDefinition]) -> Option<Arc<MadeAgents>> {
+        let mut all = locked(&self.made);
+        let at = all.get_index_of(version)?;
+        let last = all.len() - 1;
+        all.move_index(at, last);
+        all.get(version).filter(|made| made.lent == lent).cloned()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps `bundle` for the runs that begin with it.
+async fn keep(files: &FilesOf, bundle: &Bundle) -> Result<(), BundleStoreError> {
+    let store = store_of(files);
+    for _ in 0..ATTEMPTS {
+        let current = store.current(NAME).await?;
+        match store.publish(NAME, bundle, current.as_ref()).await {
+            Ok(Publication::Published | Publication::Unchanged) => return Ok(()),
+            // Somebody changed a file meanwhile, and began with that.
+            Err(BundleStoreError::Raced(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(BundleStoreError::Raced(files.workspace().to_string()))
+}
+
+fn store_of(files: &FilesOf) -> BundleStore {
+    BundleStore::new(Arc::new(files.clone()), "")
+}
+
+/// An agent that stands for all of the workspace: none of them can run.
+fn none_for(reason: String) -> OwnAgents {
+    let line = CatalogLine {
+        kind: "agent",
+        name: "all".to_owned(),
+        description: String::new(),
+        enabled: false,
+        reasons: vec![reason],
+    };
+    OwnAgents { personas: Vec::new(), catalog: vec![line] }
+}
+
+/// What `workspace` declares beside the agents that run, and what of it is disabled.
+fn lines(workspace: &Workspace, left_out: &[String]) -> Vec<CatalogLine> {
+    let told = catalog(workspace, &platform());
+    let line = |kind: &'static str| {
+        move |entry: &CatalogEntry| CatalogLine {
+            kind,
+            name: entry.name.clone(),
+            description: entry.description.clone(),
+            enabled: entry.enabled,
+            reasons: entry.reasons.clone(),
+        }
+    };
+    let mut lines: Vec<CatalogLine> = told.agents.iter().filter(|entry| !entry.enabled).map(line("agent")).collect();
+    for agent in workspace.enabled_agents() {
+        let is_of = format!("agent `{}` is left out: ", agent.name);
+        if let Some(reason) = left_out.iter().find_map(|reason| reason.strip_prefix(&is_of)) {
+            lines.push(CatalogLine {
+                kind: "agent",
+                name: agent.name.clone(),
+                description: agent.description.clone(),
+                enabled: false,
+                reasons: vec![reason.to_owned()],
+            });
+        }
+    }
+    lines.extend(told.models.iter().map(line("model")));
+    lines.extend(told.tools.iter().chain(&told.native_tools).map(line("tool")));
+    lines.extend(told.actions.iter().map(line("action")));
+    lines.extend(told.skills.iter().map(line("skill")));
+    lines.extend(told.hooks.iter().map(line("hook")));
+    lines
+}
+
+/// The definitions among `files`; `None` where there is no agent.
+///
+/// # Errors
+/// [`WorkspaceError`].
+async fn definitions(files: &FilesOf) -> Result<Option<Files>, WorkspaceError> {
+    let source = StoredDefinitions::read(files).await?;
+    if !source.known.keys().any(|path| path.starts_with(AGENTS) && path.ends_with(".md")) {
+        return Ok(None);
+    }
+    read(&source).await.map(Some)
+}
+
+#[async_trait]
+impl WorkspaceAgents for StoredAgents {
+    async fn of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String> {
+        let files = self.from.files.of(tenant, workspace);
+        let found = match definitions(&files).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(OwnAgents::default()),
+            Err(error @ WorkspaceError::TooLarge { .. }) => return Ok(none_for(error.to_string())),
+            Err(error) => return Err(error.to_string()),
+        };
+        let bytes = found.values().map(|content| match content {
+            FileContent::Bytes(bytes) => bytes.len(),
+            FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
+        });
+        let whole: usize = bytes.sum();
+        if whole > LARGEST {
+            return Ok(none_for(format!("the definitions have {whole} bytes, and may have {LARGEST}")));
+        }
+        let bundle = match Bundle::of_readable(&found) {
+            Ok(bundle) => bundle,
+            Err(refused) => return Ok(none_for(refused.to_string())),
+        };
+        let made = self.made_of(&files, &bundle).await?;
+        if made.own.personas.is_empty() || made.is_kept.load(Ordering::Relaxed) {
+            return Ok(made.own.clone());
+        }
+        match keep(&files, &bundle).await {
+            Ok(()) => {
+                made.is_kept.store(true, Ordering::Relaxed);
+                Ok(made.own.clone())
+            }
+            Err(BundleStoreError::Kind { kind, found, .. }) => Ok(none_for(format!(
+                "the workspace is a `{}` workspace and stays one, and its files are of a `{}` workspace: set `kind: {}` in \
+                 `.openharness/settings.yaml`",
+                kind.as_str(),
+                found.as_str(),
+                kind.as_str()
+            ))),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn prepare(&self, prepare: PrepareGraph) {
+        if self.prepare.set(prepare).is_err() {
+            tracing::warn!("graphs of workspaces are prepared already; the second preparation does not count");
+        }
+    }
+}
+
+#[async_trait]
+impl GraphSource for StoredAgents {
+    /// None: who begins a run of one names its version.
+    async fn current(&self, _: &str) -> Result<Option<VersionedGraph>, EngineError> {
+        Ok(None)
+    }
+
+    fn has(&self, version: &str) -> bool {
+        version.split_once('@').is_some_and(|(workspace, _)| {
+            workspace.strip_prefix(WorkspaceId::OBJECT).is_some_and(|rest| rest.starts_with('_'))
+        })
+    }
+
+    async fn of_version(&self, name: &str, version: &str) -> Result<Arc<CompiledGraph>, EngineError> {
+        let unknown = || EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}` in {version}"));
+        let (workspace, digest) = version.split_once('@').ok_or_else(unknown)?;
+        let lent = self.lent().await.map_err(|error| away(&error))?;
+        if let Some(made) = self.known(version, &lent) {
+            return made.graph(name).ok_or_else(unknown);
+        }
+        let files = self.from.files.find(&WorkspaceId::from(workspace.to_owned())).await;
+        let files = files.map_err(|error| away(&error))?.ok_or_else(unknown)?;
+        let bundle = store_of(&files).load(NAME, digest).await.map_err(|error| away(&error))?.ok_or_else(unknown)?;
+        let made = self.made_of(&files, &bundle).await.map_err(|error| away(&error))?;
+        made.graph(name).ok_or_else(unknown)
+    }
+
+    fn made(&self) -> Vec<Arc<CompiledGraph>> {
+        locked(&self.made).values().flat_map(|made| made.graphs.iter().cloned()).collect()
+    }
+}
+
+/// Definitions that cannot be had now: the work is to be tried again.
+fn away(reason: &dyn fmt::Display) -> EngineError {
+    let message = format!("the agents of a workspace cannot be loaded: {reason}");
+    EngineError::new(Category::ProviderUnavailable, message)
+}
+
+/// The files of a workspace as a source of definitions: those of the folder of definitions are read at once, others when
+/// they are asked for.
+#[derive(Debug)]
+struct StoredDefinitions<'f> {
+    files: &'f FilesOf,
+    known: IndexMap<String, TextFile>,
+}
+
+impl<'f> StoredDefinitions<'f> {
+    async fn read(files: &'f FilesOf) -> Result<Self, WorkspaceError> {
+        let known = under(files, ALL).await?;
+        Ok(Self { files, known: known.into_iter().map(|file| (file.path.clone(), file)).collect() })
+    }
+}
+
+async fn under(files: &FilesOf, prefix: &str) -> Result<Vec<TextFile>, WorkspaceError> {
+    let mut found: Vec<TextFile> = Vec::new();
+    loop {
+        let after = found.last().map(|file| file.path.clone());
+        let page = files.behind(prefix, after.as_deref()).await.map_err(unread)?;
+        let size: usize = found.iter().chain(&page).map(|file| file.text.len()).sum();
+        if size > LARGEST {
+            let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX);
+            return Err(WorkspaceError::TooLarge { what: format!("`{prefix}` with its files"), limit });
+        }
+        match page.is_empty() {
+            true => return Ok(found),
+            false => found.extend(page),
+        }
+    }
+}
+
+fn unread(error: TextFilesError) -> WorkspaceError {
+    WorkspaceError::Transient(error.to_string())
+}
+
+fn listed(file: &TextFile) -> WorkspaceFile {
+    let size = u64::try_from(file.text.len()).unwrap_or(u64::MAX);
+    WorkspaceFile { path: file.path.clone(), size, version: None }
+}
+
+#[async_trait]
+impl WorkspaceSource for StoredDefinitions<'_> {
+    async fn list(&self, limits: &ListLimits) -> Result<Vec<WorkspaceFile>, WorkspaceError> {
+        let is_in = |path: &str, folder: &String| {
+            path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mut found: IndexMap<String, WorkspaceFile> = IndexMap::new();
+        for folder in &limits.under {
+            if format!("{folder}/").starts_with(ALL) {
+                let known = self.known.values().filter(|file| is_in(&file.path, folder));
+                found.extend(known.map(|file| (file.path.clone(), listed(file))));
+                continue;
+            }
+            // The instructions are a file, whatever else is named here a folder.
+            let files = match INSTRUCTIONS.contains(&folder.as_str()) {
+                true => self.files.file(folder).await.map_err(unread)?.into_iter().collect(),
+                false => under(self.files, &format!("{folder}/")).await?,
+            };
+            found.extend(files.iter().map(|file| (file.path.clone(), listed(file))));
+        }
+        let is_spared = |path: &str| limits.except.iter().any(|folder| is_in(path, folder));
+        found.retain(|path, _| !is_spared(path) && path.matches('/').count() <= limits.depth);
+        found.sort_unstable_keys();
+        if found.len() > limits.files {
+            let limit = u64::try_from(limits.files).unwrap_or(u64::MAX);
+            return Err(WorkspaceError::TooLarge { what: "the number of files".to_owned(), limit });
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, WorkspaceError> {
+        let text = match self.known.get(path) {
+            Some(file) => file.text.clone(),
+            None => match self.files.file(path).await.map_err(unread)? {
+                Some(file) => file.text,
+                None => return Err(WorkspaceError::NotFound(path.to_owned())),
+            },
+        };
+        match u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
+            true => Err(WorkspaceError::TooLarge { what: path.to_owned(), limit }),
+            false => Ok(text.into_bytes()),
+        }
+    }
+}

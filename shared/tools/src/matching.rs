@@ -1,0 +1,86 @@
+//! Patterns of paths and lines, the same wherever the files are.
+
+use dormouse_ports::execution::{ExecutionError, FileVersion, GrepRequest, Match, Matches};
+use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::{Regex, RegexBuilder};
+use sha2::{Digest, Sha256};
+
+/// Digits of the digest that name a version.
+const DIGITS: usize = 32;
+/// Bytes of a line that are shown.
+const LONGEST_LINE: usize = 500;
+/// Bytes at the beginning of a file by which a text is told from something else.
+const LOOKED_AT: usize = 8 << 10;
+
+/// The version that names content of that digest.
+pub(crate) fn version(hash: Sha256) -> FileVersion {
+    let mut digits = hex::encode(hash.finalize());
+    digits.truncate(DIGITS);
+    FileVersion(digits)
+}
+
+/// The version of `bytes`.
+pub(crate) fn version_of(bytes: &[u8]) -> FileVersion {
+    version(Sha256::new_with_prefix(bytes))
+}
+
+/// `path` from `folder` on.
+pub(crate) fn below<'p>(path: &'p str, folder: &str) -> &'p str {
+    path.strip_prefix(folder).map_or(path, |rest| rest.trim_start_matches('/'))
+}
+
+/// A pattern of paths.
+pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, ExecutionError> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+    let glob = glob.map_err(|error| invalid(format!("`{pattern}` is no pattern: {error}")))?;
+    Ok(glob.compile_matcher())
+}
+
+/// The files and the lines that a search looks for.
+pub(crate) struct Search {
+    files: Option<GlobMatcher>,
+    expression: Regex,
+    most: usize,
+}
+
+impl Search {
+    pub(crate) fn of(request: &GrepRequest) -> Result<Self, ExecutionError> {
+        let files = request.files.as_deref().map(matcher).transpose()?;
+        let expression = RegexBuilder::new(&request.expression)
+            .case_insensitive(request.ignore_case)
+            .size_limit(4 << 20)
+            .build()
+            .map_err(|error| invalid(format!("`{}` is no regular expression: {error}", request.expression)))?;
+        Ok(Self { files, expression, most: request.most })
+    }
+
+    /// True if the file at `path` is one of those that are searched below `folder`.
+    pub(crate) fn looks_at(&self, path: &str, folder: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.files.as_ref().is_none_or(|files| files.is_match(below(path, folder)) || files.is_match(name))
+    }
+
+    /// Adds the matching lines of `bytes`, the content of the file at `path`, unless that is no text; false when there are
+    /// as many as were asked for.
+    pub(crate) fn lines(&self, path: &str, bytes: &[u8], found: &mut Matches) -> bool {
+        if bytes[..bytes.len().min(LOOKED_AT)].contains(&0) {
+            return true;
+        }
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if !self.expression.is_match(line) {
+                continue;
+            }
+            if found.lines.len() == self.most {
+                return false;
+            }
+            let shown = String::from_utf8_lossy(&line[..line.len().min(LONGEST_LINE)]).into_owned();
+            found.lines.push(Match { path: path.to_owned(), line: number, text: shown });
+        }
+        true
+    }
+}
+
+fn invalid(reason: String) -> ExecutionError {
+    ExecutionError::InvalidRequest { reason }
+}

@@ -1,0 +1,384 @@
+//! Agents that the files of a workspace declare, which is made and written over the protocol.
+
+use std::time::Duration;
+
+use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_protocol::request::VERSION_HEADER;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+use super::world::Project;
+use crate::process::{Dormouse, text};
+
+const MINE: (&str, &str) = (
+    ".openharness/agents/mine.md",
+    "---\ndescription: Works here\nmodel: workspace/main\n\
+     tools: {native: [Read, Write, Edit, Glob, Grep, WebFetch, TodoWrite]}\n---\nWork as agreed.\n",
+);
+const RULES: (&str, &str) = ("AGENTS.md", "Rules of the desk.\n");
+const DEFAULT: (&str, &str) = (".openharness/settings.yaml", "default_agent: mine\n");
+
+/// Somebody with a key.
+struct Guest<'d> {
+    dormouse: &'d Dormouse,
+    client: Client,
+    key: String,
+}
+
+impl<'d> Guest<'d> {
+    fn of(dormouse: &'d Dormouse) -> Self {
+        Self { dormouse, client: Client::new(), key: dormouse.api_key() }
+    }
+
+    /// Somebody with a key that `arguments` make.
+    fn with_key(dormouse: &'d Dormouse, arguments: &[&str]) -> Self {
+        let create = ["keys", "create", "--never-expires", "--json", "--actor", "guest", "--all-scopes"];
+        let made = dormouse.command(&[&create[..], arguments].concat()).output().expect("it runs");
+        let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|error| panic!("{error}: {made:?}"));
+        Self { key: text(&made, "key").to_owned(), ..Self::of(dormouse) }
+    }
+
+    async fn ask(&self, method: Method, target: &str, body: &Value) -> (u16, Value) {
+        let request = self.client.request(method.clone(), self.dormouse.url(target)).bearer_auth(&self.key);
+        let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);
+        let request = if method == Method::GET { request } else { request.json(body) };
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.json().await.unwrap_or_default())
+    }
+
+    async fn got(&self, target: &str) -> Value {
+        let (status, got) = self.ask(Method::GET, target, &Value::Null).await;
+        assert_eq!(status, 200, "GET {target}: {got}");
+        got
+    }
+
+    async fn made(&self, target: &str, body: Value) -> String {
+        let (status, made) = self.ask(Method::POST, target, &body).await;
+        assert!((200..300).contains(&status), "POST {target}: {status} {made}");
+        text(&made, "id").to_owned()
+    }
+
+    /// A workspace with `files`.
+    async fn workspace(&self, files: &[(&str, &str)]) -> String {
+        let files: serde_json::Map<String, Value> =
+            files.iter().map(|(path, text)| ((*path).to_owned(), json!(text))).collect();
+        self.made("/v1/workspaces", json!({ "name": "desk", "root": "/", "files": files })).await
+    }
+
+    async fn session(&self, workspace: &str) -> String {
+        self.made("/v1/sessions", json!({ "workspace_id": workspace })).await
+    }
+
+    /// Submits a message for which the model makes `calls`; the status and the body of the answer.
+    async fn submit(&self, session: &str, persona: Option<&str>, calls: &[(&str, Value)]) -> (u16, Value) {
+        let said = json!(calls.iter().map(|(name, arguments)| json!([name, arguments])).collect::<Vec<_>>());
+        let parts = json!([{ "type": "text", "text": format!("script {said}"), "visibility": "public" }]);
+        let input = json!({ "role": "user", "parts": parts });
+        let mut body = json!({ "session_id": session, "input": input });
+        if let Some(persona) = persona {
+            body["persona_id"] = json!(persona);
+        }
+        self.ask(Method::POST, "/v1/tasks", &body).await
+    }
+
+    /// The task that does so, once it has ended well or waits.
+    async fn run(&self, session: &str, persona: Option<&str>, calls: &[(&str, Value)]) -> Value {
+        let (status, task) = self.submit(session, persona, calls).await;
+        assert_eq!(status, 202, "{task}");
+        self.settled(text(&task, "id")).await
+    }
+
+    async fn settled(&self, task: &str) -> Value {
+        loop {
+            let seen = self.got(&format!("/v1/tasks/{task}")).await;
+            if !["SUBMITTED", "WORKING"].contains(&text(&seen, "status")) {
+                return seen;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn file(&self, workspace: &str, path: &str) -> (u16, String) {
+        let target = format!("/v1/workspaces/{workspace}/files?path={path}");
+        let (status, file) = self.ask(Method::GET, &target, &Value::Null).await;
+        (status, file["content"].as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn write(&self, workspace: &str, path: &str, content: &str) {
+        let target = format!("/v1/workspaces/{workspace}/files?path={path}");
+        let (status, written) = self.ask(Method::PUT, &target, &json!({ "content": content })).await;
+        assert_eq!(status, 200, "{written}");
+    }
+
+    /// Why `kind` called `name` is disabled in the catalog of `workspace`.
+    async fn reasons(&self, workspace: &str, kind: &str, name: &str) -> String {
+        let catalog = self.got(&format!("/v1/x-catalog?workspace_id={workspace}")).await;
+        let lines = catalog["data"].as_array().cloned().unwrap_or_default();
+        let line = lines.iter().find(|line| line["kind"] == kind && line["name"] == name);
+        let line = line.unwrap_or_else(|| panic!("{kind} {name} is not in {catalog}"));
+        assert_eq!(line["enabled"], false, "{line}");
+        line["reasons"].to_string()
+    }
+}
+
+fn names(listed: &Value) -> Vec<&str> {
+    listed["data"].as_array().expect("a list").iter().map(|one| text(one, "name")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_files_works_in_the_files_of_its_workspace() {
+    let project = Project::of(&[("served.txt", "of the folder")]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let workspace = guest.workspace(&[MINE, RULES, DEFAULT, ("notes/a.txt", "one\ntwo\n")]).await;
+    let session = guest.session(&workspace).await;
+    let calls = [
+        ("Glob", json!({ "pattern": "**/*.txt" })),
+        ("Read", json!({ "file_path": "notes/a.txt" })),
+        ("Edit", json!({ "file_path": "notes/a.txt", "old_string": "two", "new_string": "2" })),
+        ("Write", json!({ "file_path": "notes/new.txt", "content": "three" })),
+        ("Grep", json!({ "pattern": "2|three" })),
+        ("Read", json!({ "file_path": "served.txt" })),
+        ("Read", json!({ "file_path": "../project/served.txt" })),
+        ("Write", json!({ "file_path": ".openharness/agents/other.md", "content": "x" })),
+        ("Bash", json!({ "command": "pwd" })),
+    ];
+    let task = guest.run(&session, None, &calls).await;
+    assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "{task}");
+    let results = project.results();
+    let expected = [
+        "notes/a.txt",
+        "two",
+        "is changed in one place",
+        "notes/new.txt",
+        "notes/a.txt:2:2",
+        "there is no `served.txt`",
+        "contains `..`",
+        "changed by people",
+        "Bash",
+    ];
+    assert_eq!(results.len(), expected.len(), "{results:#?}");
+    for (result, expected) in results.iter().zip(expected) {
+        assert!(result.contains(expected), "{expected}: {results:#?}");
+    }
+    assert!(!project.offered().iter().any(|name| name == "Bash"), "{:?}", project.offered());
+    let told = project.instructions();
+    assert!(told.contains("Rules of the desk.") && told.contains("Work as agreed."), "{told}");
+    assert!(!told.contains("Project rules."), "{told}");
+    assert_eq!(guest.file(&workspace, "notes/a.txt").await, (200, "one\n2\n".to_owned()));
+    assert_eq!(guest.file(&workspace, "notes/new.txt").await, (200, "three".to_owned()));
+    assert!(!project.exists("notes"), "the served folder is not touched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_workspace_tenant_or_bound_key_finds_no_agent_of_files() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let (mine, other) = (guest.workspace(&[MINE, RULES]).await, guest.workspace(&[RULES]).await);
+    let at = |workspace: &str| format!("/v1/personas?workspace_id={workspace}");
+    assert_eq!(names(&guest.got("/v1/personas").await), ["assistant"]);
+    assert_eq!(names(&guest.got(&at(&mine)).await), ["assistant", "mine"]);
+    assert_eq!(names(&guest.got(&at(&other)).await), ["assistant"]);
+    let one = |workspace: &str| format!("/v1/personas/persona_mine?workspace_id={workspace}");
+    assert_eq!(text(&guest.got(&one(&mine)).await, "description"), "Works here");
+    assert_eq!(guest.ask(Method::GET, &one(&other), &Value::Null).await.0, 404);
+    assert_eq!(guest.ask(Method::GET, "/v1/personas/persona_mine", &Value::Null).await.0, 404);
+    let session = guest.session(&other).await;
+    let (status, refused) = guest.submit(&session, Some("persona_mine"), &[]).await;
+    assert!(status == 404 && refused.to_string().contains("run there alone"), "{status} {refused}");
+    let body = json!({ "workspace_id": other, "persona_id": "persona_mine" });
+    assert_eq!(guest.ask(Method::POST, "/v1/sessions", &body).await.0, 404);
+    let task = guest.run(&session, None, &[]).await;
+    assert_eq!(text(&task, "persona_id"), "persona_assistant", "without agents of its own that of the server works");
+
+    let bound = Guest::with_key(&dormouse, &["--workspace", &other]);
+    let stranger = Guest::with_key(&dormouse, &["--tenant", "elsewhere"]);
+    for asker in [&bound, &stranger] {
+        for target in [at(&mine), one(&mine), format!("/v1/x-catalog?workspace_id={mine}")] {
+            assert_eq!(asker.ask(Method::GET, &target, &Value::Null).await.0, 404, "{target}");
+        }
+        assert_eq!(names(&asker.got("/v1/personas").await), ["assistant"]);
+    }
+    assert_eq!(bound.submit(&bound.session(&other).await, Some("persona_mine"), &[]).await.0, 404);
+    let at_home = Guest::with_key(&dormouse, &["--workspace", &mine]);
+    let task = at_home.run(&at_home.session(&mine).await, Some("persona_mine"), &[]).await;
+    assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "{task}");
+    let turns = dormouse.url("/graphs/mine/turns");
+    let turn = Client::new().post(turns).json(&json!({ "state": {} })).send().await.expect("an answer");
+    assert_eq!(turn.status().as_u16(), 404, "nobody begins it beside the protocol");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_with_the_files_that_it_began_with_also_after_a_kill() {
+    let project = Project::of(&[]).await;
+    let mut dormouse = project.serve();
+    let asks = "---\nmodel: workspace/main\ntools: {native: [Write]}\npolicy: {approval: {native: [Write]}}\n---\n";
+    let guest = Guest::of(&dormouse);
+    let agent = MINE.0;
+    let workspace = guest.workspace(&[(agent, &format!("{asks}First words.\n")), DEFAULT]).await;
+    let session = guest.session(&workspace).await;
+    let write = [("Write", json!({ "file_path": "out.txt", "content": "x" }))];
+    let task = guest.run(&session, None, &write).await;
+    assert_eq!(text(&task, "status"), "AUTH_REQUIRED", "{task}");
+    guest.write(&workspace, agent, &format!("{asks}Second words.\n")).await;
+    assert_eq!(guest.file(&workspace, "out.txt").await.0, 404);
+    dormouse = dormouse.kill_and_restart();
+    let guest = Guest::of(&dormouse);
+    let id = text(&task, "id");
+    let parts = json!([{ "type": "json", "value": { "approved": true }, "visibility": "public" }]);
+    let answer = json!({ "kind": "input", "message": { "role": "user", "parts": parts } });
+    let (status, taken) = guest.ask(Method::POST, &format!("/v1/tasks/{id}/messages"), &answer).await;
+    assert_eq!(status, 201, "{taken}");
+    assert_eq!(text(&guest.settled(id).await, "status"), "COMPLETED");
+    assert!(project.instructions().contains("First words."), "{}", project.instructions());
+    assert_eq!(guest.file(&workspace, "out.txt").await, (200, "x".to_owned()));
+    guest.run(&session, None, &[]).await;
+    assert!(project.instructions().contains("Second words."), "{}", project.instructions());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_files_of_a_workspace_may_not_ask_for_is_refused_alone_and_said() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let agent = |fields: &str| format!("---\n{fields}\n---\nWork.\n");
+    let (shell, keyed, clouded, looked_up) = (
+        agent("model: workspace/main\ntools: {native: [Bash]}"),
+        agent("model: workspace/keyed"),
+        agent("model: workspace/clouded"),
+        agent("model: workspace/looked_up"),
+    );
+    let models = "keyed: {provider: openai, name: gpt, key: '${secrets.OPENAI}'}\n\
+                  clouded: {provider: bedrock, name: some}\n\
+                  looked_up: {provider: openai-compatible, name: x, url: 'http://${env.HOST}/v1'}\n";
+    let tools = "process: {command: server}\n\
+                 headed: {url: 'https://docs.example.com/mcp', headers: {authorization: '${env.HOME}'}}\n\
+                 flow: {url: 'https://docs.example.com/mcp', oauth: {token_url: 'https://id.example.com', \
+                 client_id: '${secrets.ID}'}}\n\
+                 called: {http: {method: GET, url: 'https://example.com/${env.HOME}', description: d}}\n";
+    // What stands in the place of the platform's models is no word of the server's.
+    let smuggled = "smuggled: {provider: openai-compatible, name: x, url: 'http://x/v1', key: '${env.HOME}'}\n";
+    let smuggler = agent("model: platform/smuggled");
+    let workspace = guest
+        .workspace(&[
+            MINE,
+            DEFAULT,
+            (".openharness/agents/shell.md", &shell),
+            (".openharness/agents/keyed.md", &keyed),
+            (".openharness/agents/clouded.md", &clouded),
+            (".openharness/agents/looked_up.md", &looked_up),
+            (".openharness/agents/smuggler.md", &smuggler),
+            (".openharness/agents/assistant.md", &agent("model: workspace/main")),
+            (".openharness/models/models.yaml", models),
+            (".openharness/platform/models/models.yaml", smuggled),
+            (".openharness/tools/settings.yaml", tools),
+            (".openharness/actions/run/ACTION.yaml", "name: run\ndescription: d\nentry: {command: pwd}\n"),
+        ])
+        .await;
+    let session = guest.session(&workspace).await;
+    let agents = [
+        ("shell", "files of a workspace run no commands"),
+        ("keyed", "it names a key"),
+        ("clouded", "with the credentials of the server"),
+        ("looked_up", "refers to the environment or to secrets"),
+        ("smuggler", "the platform has no model `smuggled`"),
+    ];
+    for (name, reason) in agents {
+        let (status, refused) = guest.submit(&session, Some(&format!("persona_{name}")), &[]).await;
+        let said = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!((400..500).contains(&status) && said.contains(reason), "{name}: {status} {refused}");
+        assert!(guest.reasons(&workspace, "agent", name).await.contains(reason), "{name}");
+    }
+    for (kind, name, reason) in [
+        ("agent", "assistant", "an agent of the server is called `assistant`, too"),
+        ("model", "keyed", "it names a key"),
+        ("tool", "process", "it is a process"),
+        ("tool", "headed", "refers to the environment or to secrets"),
+        ("tool", "flow", "refers to the environment or to secrets"),
+        ("tool", "called", "refers to the environment or to secrets"),
+        ("action", "run", "it is a command"),
+    ] {
+        let said = guest.reasons(&workspace, kind, name).await;
+        assert!(said.contains(reason), "{kind} {name}: {said}");
+    }
+    let task = guest.run(&session, Some("persona_assistant"), &[]).await;
+    assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
+    assert!(project.instructions().contains("Project rules."), "that of the server is not shadowed");
+    let task = guest.run(&session, None, &[("run", json!({})), ("run_action", json!({ "name": "run" }))]).await;
+    assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "the others run");
+    assert!(!project.results().join("\n").contains(&project.folder()), "{:?}", project.results());
+
+    let hook = "name: guard\nevents: [before_tool_dispatch]\nhandler: {type: command, command: 'true'}\n";
+    let guarded = guest.workspace(&[MINE, DEFAULT, (".openharness/hooks/guard.yaml", hook)]).await;
+    let session = guest.session(&guarded).await;
+    let task = guest.run(&session, None, &[("Glob", json!({ "pattern": "*" }))]).await;
+    assert_eq!(text(&task, "status"), "AUTH_REQUIRED", "it may have forbidden the call: {task}");
+
+    let taken = guest.workspace(&[(".openharness/agents/assistant.md", &agent("model: workspace/main"))]).await;
+    let (status, refused) = guest.submit(&guest.session(&taken).await, None, &[]).await;
+    assert!((400..500).contains(&status) && refused.to_string().contains("rename the file"), "{status} {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_files_reach_no_private_address() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let url = project.model.base_url();
+    let tools = format!("inner: {{http: {{method: GET, url: '{url}/inner', description: d}}}}\n");
+    let models = format!("near: {{provider: openai-compatible, name: x, url: '{url}'}}\n");
+    let near = "---\nmodel: workspace/near\n---\nWork.\n";
+    let workspace = guest
+        .workspace(&[
+            MINE,
+            DEFAULT,
+            (".openharness/tools/settings.yaml", &tools),
+            (".openharness/models/models.yaml", &models),
+            (".openharness/agents/near.md", near),
+        ])
+        .await;
+    let session = guest.session(&workspace).await;
+    let calls = [("inner", json!({})), ("WebFetch", json!({ "url": url }))];
+    let task = guest.run(&session, Some("persona_mine"), &calls).await;
+    assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
+    let results = project.results();
+    assert!(results.len() == 2 && results.iter().all(|result| result.contains("address")), "{results:?}");
+    let asked = project.model.requests().len();
+    let task = guest.run(&session, Some("persona_near"), &[]).await;
+    assert_ne!(text(&task, "status"), "COMPLETED", "{task}");
+    assert_eq!(project.model.requests().len(), asked, "the model on this machine is not asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_workspace_over_the_protocol_has_no_tools_and_stays_one() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let chat = "kind: chat\ndefault_agent: mine\n";
+    let workspace = guest.workspace(&[MINE, RULES, (DEFAULT.0, chat)]).await;
+    let session = guest.session(&workspace).await;
+    let task = guest.run(&session, None, &[("Read", json!({ "file_path": "AGENTS.md" }))]).await;
+    assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
+    assert!(project.offered().is_empty(), "{:?}", project.offered());
+    assert!(!project.results().join("\n").contains("Rules of the desk."), "{:?}", project.results());
+    guest.write(&workspace, DEFAULT.0, DEFAULT.1).await;
+    let (status, refused) = guest.submit(&session, None, &[]).await;
+    assert!((400..500).contains(&status) && refused.to_string().contains("stays one"), "{status} {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_served_folder_the_models_of_the_platform_are_lent() {
+    let project = Project::of(&[]).await;
+    let place = tempfile::tempdir().expect("a folder");
+    let platform: &'static str = project.folder().leak();
+    let dormouse = Dormouse::start_in(place.path(), &["--no-tour"], &[("DORMOUSE_PLATFORM", platform)]);
+    let guest = Guest::of(&dormouse);
+    let other = (MINE.0, "---\nmodel: workspace/nowhere\n---\nWork.\n");
+    let (fine, poor) = (guest.workspace(&[MINE, RULES, DEFAULT]).await, guest.workspace(&[other]).await);
+    let task = guest.run(&guest.session(&fine).await, None, &[]).await;
+    assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "{task}");
+    assert!(project.instructions().contains("Rules of the desk."));
+    let (status, refused) = guest.submit(&guest.session(&poor).await, None, &[]).await;
+    assert!((400..500).contains(&status) && refused.to_string().contains("no model"), "{status} {refused}");
+}
