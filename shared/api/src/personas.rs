@@ -17,7 +17,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
 
-use crate::agents::AgentSource;
+use crate::agents::{AgentSource, CatalogLine};
 use crate::api::{Api, Change, found, json};
 use crate::documents::Stored;
 use crate::refusal::{agents_away, internal};
@@ -37,6 +37,8 @@ pub struct PersonaSpec {
     pub tools: Vec<ToolInfo>,
     /// Policy for receipts of its tasks. Where it is optional, a server that can issue them does.
     pub receipts: ReceiptPolicy,
+    /// True if no list shows it.
+    pub hidden: bool,
 }
 
 /// The persona that a task is for.
@@ -53,7 +55,8 @@ impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         let receipts = ReceiptPolicy::Optional;
-        Self { graph: graph.into(), description: description.into(), autonomy_tier, tools: Vec::new(), receipts }
+        let (graph, description) = (graph.into(), description.into());
+        Self { graph, description, autonomy_tier, tools: Vec::new(), receipts, hidden: false }
     }
 
     /// The same with another policy for receipts.
@@ -145,11 +148,30 @@ impl Personas {
         all.extend(others);
         Ok(all)
     }
+
+    /// Those that lists show.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub async fn shown(&self) -> Result<Vec<PersonaSpec>, String> {
+        Ok(self.all().await?.into_iter().filter(|spec| !spec.hidden).collect())
+    }
+
+    /// What is declared with the agents of the source.
+    ///
+    /// # Errors
+    /// A sentence where the source does not tell it.
+    pub async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+        match &self.source {
+            Some(source) => source.catalog().await,
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let specs = self.all_personas().await?;
+        let specs = self.shown_personas().await?;
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
         let (mut shown, fixed) = self.lists.page_and_fixed::<Persona>(call, &names).await?;
         for spec in specs.get(fixed.range).unwrap_or_default() {
@@ -260,6 +282,10 @@ impl Api {
 
     pub(crate) async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
         self.parts().personas.all().await.map_err(|reason| agents_away(&reason))
+    }
+
+    pub(crate) async fn shown_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
+        self.parts().personas.shown().await.map_err(|reason| agents_away(&reason))
     }
 
     /// The graph of `offer`.

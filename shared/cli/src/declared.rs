@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
-use dormouse_agent::{Catalog, CatalogEntry, catalog};
-use dormouse_api::{Agents, CatalogLine, LiveText, TextDelta};
+use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{BedrockAccess, DeclaredPorts, PublishedAgents, PublishedFrom, agents};
 use dormouse_fetch::NetworkFetch;
@@ -64,18 +63,16 @@ pub(crate) async fn declared(
     let Some(first) = found.names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
-    let listed = lines(&catalog(&workspace, &platform()));
-    let source =
-        Agents::new().with_tour(tour(first, data)).with_live(live).with_catalog(listed).of_source(move |outside| {
-            Arc::new(PublishedAgents::new(PublishedFrom {
-                store: store.clone(),
-                workspaces: vec![NAME.to_owned()],
-                platform: platform(),
-                ports: ports.clone(),
-                outside: outside.clone(),
-                refresh: Some(refresh.clone()),
-            }))
-        });
+    let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
+        Arc::new(PublishedAgents::new(PublishedFrom {
+            store: store.clone(),
+            workspaces: vec![NAME.to_owned()],
+            platform: platform(),
+            ports: ports.clone(),
+            outside: outside.clone(),
+            refresh: Some(refresh.clone()),
+        }))
+    });
     Ok(DeclaredAgents { agents: source, names: found.names, mirrored: workspace.settings.mirrors_history() })
 }
 
@@ -126,24 +123,6 @@ pub(crate) fn ports(tools: Arc<dyn ToolSources>, deltas: Option<Arc<dyn DeltaSin
         deltas,
         bedrock,
     }
-}
-
-/// Lines of `catalog` beside the agents that run.
-fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
-    let line = |kind, entry: &CatalogEntry| CatalogLine {
-        kind,
-        name: entry.name.clone(),
-        description: entry.description.clone(),
-        enabled: entry.enabled,
-        reasons: entry.reasons.clone(),
-    };
-    let agents = catalog.agents.iter().filter(|agent| !agent.enabled).map(|entry| line("agent", entry));
-    let models = catalog.models.iter().map(|entry| line("model", entry));
-    let tools = catalog.tools.iter().chain(&catalog.native_tools).map(|entry| line("tool", entry));
-    let actions = catalog.actions.iter().map(|entry| line("action", entry));
-    let skills = catalog.skills.iter().map(|entry| line("skill", entry));
-    let hooks = catalog.hooks.iter().map(|entry| line("hook", entry));
-    agents.chain(models).chain(tools).chain(actions).chain(skills).chain(hooks).collect()
 }
 
 /// What is printed when the folder is served.

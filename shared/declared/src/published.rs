@@ -8,13 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError};
 use dormouse_agent::workspace::{Platform, load};
-use dormouse_api::{AgentSource, Outside, PersonaSpec};
+use dormouse_api::{AgentSource, CatalogLine, Outside, PersonaSpec, ToolInfo};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
 use dormouse_ports::{Category, ObjectError};
+use futures::future::join_all;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use crate::offer::Offer;
 use crate::{DeclaredPorts, agents};
 
 /// Time for which a process takes a bundle for the current one before it looks again.
@@ -76,6 +78,7 @@ struct LoadedBundle {
     version: String,
     graphs: Vec<Arc<CompiledGraph>>,
     personas: Vec<PersonaSpec>,
+    offer: Offer,
 }
 
 impl LoadedBundle {
@@ -162,8 +165,9 @@ impl PublishedAgents {
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }
+        let offer = Offer::of(&workspace, &self.from.platform, &declared);
         if declared.names.is_empty() {
-            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new() });
+            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), offer });
         }
         let compiled = declared.agents.compile(&self.from.outside).map_err(|error| away(&error))?;
         let graphs: Vec<_> = compiled.graphs.iter().cloned().collect();
@@ -171,7 +175,7 @@ impl PublishedAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
-        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec() })
+        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec(), offer })
     }
 
     /// The current bundles, in the order of the workspaces.
@@ -240,6 +244,16 @@ impl AgentSource for PublishedAgents {
             }
         }
         Ok(personas)
+    }
+
+    async fn tools(&self) -> Result<Vec<ToolInfo>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(join_all(bundles.iter().map(|bundle| bundle.offer.tools())).await.into_iter().flatten().collect())
+    }
+
+    async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog.iter().cloned()).collect())
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

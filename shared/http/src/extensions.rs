@@ -23,7 +23,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::protocol::{Admission, Beside};
+use crate::protocol::{Admission, Beside, agents_away};
 use crate::{App, Request, Response};
 
 /// Serves the extensions.
@@ -167,7 +167,9 @@ impl Extensions {
             ExtensionRoute::Cancel { id } => json!(self.cancel(&admitted, &id).await?),
             ExtensionRoute::Repair { id } => json!(self.repair(&admitted, &id).await?),
             ExtensionRoute::Graphs => json!(self.graphs()),
-            ExtensionRoute::Catalog => json!(told::Catalog::of(self.app.catalog())),
+            ExtensionRoute::Catalog => {
+                json!(told::Catalog::of(self.app.personas().catalog().await.map_err(agents_away)?))
+            }
             ExtensionRoute::Feed => json!(self.feed_since(&admitted).await?),
             ExtensionRoute::Audit => return self.audit(&admitted).await,
         };

@@ -399,14 +399,14 @@ impl Named for FeedWord {
 pub(crate) struct Catalog {
     /// Always `list`.
     pub(crate) object: Object<dormouse_protocol::envelope::Listing>,
-    /// Models, sources of tools, and what cannot be used.
+    /// Agents, models, sources of tools, and what cannot be used.
     pub(crate) data: Vec<CatalogEntry>,
 }
 
 /// Something that is declared.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct CatalogEntry {
-    /// `agent`, `model`, `tool`, `action`, `skill` or `hook`.
+    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work.
     pub(crate) kind: &'static str,
     /// Its name.
     pub(crate) name: String,
@@ -419,15 +419,15 @@ pub(crate) struct CatalogEntry {
 }
 
 impl Catalog {
-    pub(super) fn of(lines: &[CatalogLine]) -> Self {
-        let entry = |line: &CatalogLine| CatalogEntry {
-            kind: line.kind,
-            name: line.name.clone(),
-            description: line.description.clone(),
-            enabled: line.enabled,
-            reasons: line.reasons.clone(),
+    pub(super) fn of(lines: Vec<CatalogLine>) -> Self {
+        let entry = |CatalogLine { kind, name, description, enabled, reasons }| CatalogEntry {
+            kind,
+            name,
+            description,
+            enabled,
+            reasons,
         };
-        Self { object: Object::new(), data: lines.iter().map(entry).collect() }
+        Self { object: Object::new(), data: lines.into_iter().map(entry).collect() }
     }
 }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod context;
 mod export;
 mod hooks;
+mod lists;
 mod mirror;
 mod queue;
 mod templates;
