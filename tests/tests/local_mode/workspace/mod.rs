@@ -9,6 +9,7 @@ mod hooks;
 mod lists;
 mod mirror;
 mod queue;
+mod secrets;
 mod templates;
 mod world;
 

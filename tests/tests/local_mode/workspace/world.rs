@@ -91,6 +91,11 @@ impl Project {
         let said = format!("script {said}");
         let all = [&["send", "--persona", "assistant", "--json"], arguments, &[&said]].concat();
         let sent = dormouse.command(&all).output().expect("it runs");
+    /// The same with variables of the environment.
+    pub(crate) fn serve_with(&self, environment: &[(&'static str, &'static str)]) -> Dormouse {
+        Dormouse::start_in(self.place.path(), &["--workspace", &self.folder(), "--no-tour"], environment)
+    }
+
         assert!(sent.status.success(), "{sent:?}");
         text(&serde_json::from_slice(&sent.stdout).expect("a task"), "id").to_owned()
     }
