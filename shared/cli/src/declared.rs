@@ -55,7 +55,7 @@ pub(crate) async fn declared(
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
     let deltas = deltas.unwrap_or_else(|| Arc::new(ShownLive(live.clone())));
-    let ports = ports(Arc::new(tools(folder)?), Some(deltas));
+    let ports = ports(Arc::new(tools(folder, data)?), Some(deltas));
     let found = agents(&workspace, &ports).await;
     for sentence in &found.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;
@@ -96,11 +96,11 @@ impl DeltaSink for ShownLive {
     }
 }
 
-/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests.
-fn tools(folder: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
+/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests. Commands do not see `data`.
+fn tools(folder: &Path, data: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
-    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?;
+    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?.hiding(data);
     let clock = Arc::new(SystemClock::default());
     let tools = DeclaredTools::new(Arc::new(NetworkFetch::new()), values).with_processes(folder.to_owned());
     Ok(tools.with_place(Arc::new(place), Arc::new(NetworkFetch::public()), clock))

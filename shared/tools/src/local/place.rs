@@ -35,6 +35,11 @@ impl Place {
         Ok(Self { root, dir, writing: Mutex::new(()) })
     }
 
+    /// The folders that runs keep for themselves.
+    pub(super) fn own(&self) -> impl Iterator<Item = PathBuf> {
+        OWN.iter().map(|parts| parts.iter().fold(self.root.clone(), |folder, part| folder.join(part)))
+    }
+
     /// `path` as one that is relative to the root; empty for the root itself.
     pub(super) fn inside(&self, path: &str) -> Result<String, ExecutionError> {
         let refused = |reason: &str| ExecutionError::Confined { path: path.to_owned(), reason: reason.to_owned() };
