@@ -320,6 +320,14 @@ pub trait AgentSource: GraphSource {
         Ok(Vec::new())
     }
 
+    /// True if all of those agents only talk: the files of workspaces are not theirs to have written then.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    async fn only_talks(&self) -> Result<bool, String> {
+        Ok(false)
+    }
+
     /// Has `prepare` see each graph before it runs, from now on.
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
 }

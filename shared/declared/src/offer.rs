@@ -1,7 +1,7 @@
 //! What a workspace offers besides its agents: the tools that they may call, and the catalog.
 
 use dormouse_agent::graph::AgentParts;
-use dormouse_agent::workspace::{AgentMode, Platform, Workspace};
+use dormouse_agent::workspace::{AgentMode, Platform, Workspace, WorkspaceKind};
 use dormouse_agent::{CatalogEntry, catalog};
 use dormouse_api::{CatalogLine, ToolInfo};
 use dormouse_ports::execution::ExecutionTier;
@@ -15,6 +15,8 @@ use crate::Declared;
 pub(crate) struct Offer {
     /// Everything that it declares, also what cannot be used.
     pub(crate) catalog: Vec<CatalogLine>,
+    /// True if it is a `chat` workspace.
+    pub(crate) only_talks: bool,
     parts: Vec<AgentParts>,
 }
 
@@ -23,6 +25,7 @@ impl Offer {
     pub(crate) fn of(workspace: &Workspace, platform: &Platform, declared: &Declared) -> Self {
         Self {
             catalog: lines(workspace, platform, declared),
+            only_talks: workspace.settings.kind == WorkspaceKind::Chat,
             parts: declared.parts.clone(),
         }
     }

@@ -256,6 +256,11 @@ impl AgentSource for PublishedAgents {
         Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog.iter().cloned()).collect())
     }
 
+    async fn only_talks(&self) -> Result<bool, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.only_talks))
+    }
+
     fn prepare(&self, prepare: PrepareGraph) {
         if self.prepare.set(prepare).is_err() {
             tracing::warn!(
