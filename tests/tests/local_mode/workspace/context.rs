@@ -4,7 +4,7 @@ use dormouse_protocol::resource::TaskStatus;
 use serde_json::{Value, json};
 
 use super::world::Project;
-use crate::assistant::world::Wire;
+use crate::assistant::world::{Wire, eventually};
 
 const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
 const HOOK: (&str, &str) = (
@@ -137,4 +137,38 @@ async fn a_chat_workspace_stays_one() {
     wire.task(&task, &DONE).await;
     assert_eq!(project.offered(), [""; 0], "it has no tools");
     assert!(!project.exists("ran"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_of_a_task_that_was_called_off_at_its_first_call_stays_in_the_conversation() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let session = wire.task(&project.say(&dormouse, &[]), &DONE).await.session_id.to_string();
+    project.hold_answers(true);
+    let path = format!("/v1/sessions/{session}/tasks");
+    let say = async |key: &str, text: &str| {
+        let parts = json!([{ "type": "text", "text": text, "visibility": "public" }]);
+        let body = json!({ "persona_id": "persona_assistant", "input": { "role": "user", "parts": parts } });
+        let (status, task) = wire.post(&path, key, &body).await;
+        assert_eq!(status, 202, "{task}");
+        task["id"].as_str().expect("an id").to_owned()
+    };
+    let asked = project.model.requests().len();
+    let first = say("first", "the cat is grey").await;
+    eventually("the model is asked", || project.model.requests().len() > asked).await;
+    let waits = say("waits", "never mind").await;
+    for task in [&waits, &first] {
+        let (status, told) = wire.post(&format!("/v1/tasks/{task}/cancel"), task, &json!({})).await;
+        assert_eq!(status, 200, "{told}");
+    }
+    project.hold_answers(false);
+    let next = say("next", "which colour?").await;
+    wire.task(&next, &DONE).await;
+    let told = last_request(&project);
+    let places = ["the cat is grey", "which colour?"].map(|text| told.matches(text).count());
+    assert_eq!(places, [1, 1], "{told}");
+    assert!(!told.contains("never mind"), "what was withdrawn before its turn is not told: {told}");
+    wire.task(&say("last", "and the dog?").await, &DONE).await;
+    assert_eq!(last_request(&project).matches("the cat is grey").count(), 1, "{}", last_request(&project));
 }
