@@ -260,14 +260,7 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
             .with("steps", run.steps)
             .with("usage", json!(run.usage)),
     )?;
-    let event = match reason {
-        TerminalReason::Completed | TerminalReason::Length | TerminalReason::ContentFilter => HookEvent::RunCompleted,
-        TerminalReason::MaxSteps
-        | TerminalReason::Budget
-        | TerminalReason::Time
-        | TerminalReason::Denied
-        | TerminalReason::Hook => HookEvent::RunFailed,
-    };
+    let event = if run.dormouse_shortfall.is_none() { HookEvent::RunCompleted } else { HookEvent::RunFailed };
     at_end(parts, event, reason.as_str(), run).await
 }
 
