@@ -140,6 +140,22 @@ async fn a_chat_workspace_stays_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_run_that_made_a_conversation_shorter_tells_what_that_cost() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let session = wire.task(&project.say(&dormouse, &[]), &DONE).await.session_id.to_string();
+    wire.task(&project.say_in(&dormouse, &session, &[]), &DONE).await;
+    let path = format!("/v1/sessions/{session}/tasks");
+    let (_, compacts) = wire.post(&path, "compact-1", &json!({ "input": { "compact": true } })).await;
+    let compacts = compacts["id"].as_str().expect("an id");
+    wire.task(compacts, &DONE).await;
+    let events = wire.events(compacts).await;
+    let ended = events.iter().find(|event| event.event.as_str() == "vendor.dormouse.run_ended").expect("an end");
+    assert!(ended.payload["usage"]["prompt_tokens"].as_u64() > Some(0), "{:?}", ended.payload);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_message_of_a_task_that_was_called_off_at_its_first_call_stays_in_the_conversation() {
     let project = Project::of(&[]).await;
     let dormouse = project.serve();
