@@ -84,6 +84,10 @@ impl ExecutionBackend for LocalBackend {
         self.tier
     }
 
+    fn folder(&self) -> Option<String> {
+        (self.tier == ExecutionTier::Local).then(|| self.place.root.display().to_string())
+    }
+
     async fn facts(&self) -> Vec<(String, String)> {
         let facts = self.blocking(|place| Ok(about::facts(place))).await;
         facts.unwrap_or_default()

@@ -121,7 +121,11 @@ impl DeclaredHook {
 impl HookHandler for DeclaredHook {
     async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
         let (values, mask) = self.values.watched();
-        let given = (envelope, &values);
+        let mut envelope = envelope.clone();
+        if let Some(folder) = self.backend.folder() {
+            envelope["cwd"] = folder.into();
+        }
+        let given = (&envelope, &values);
         let answer = match &self.definition {
             HookHandlerDefinition::Command { command, environment } => self.command(command, environment, given).await,
             HookHandlerDefinition::Http { url, headers } => self.http(url, headers, given).await,
