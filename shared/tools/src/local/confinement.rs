@@ -73,7 +73,7 @@ impl Namespace {
         if self.hides == Hides::Yes {
             words.extend(["/bin/sh", "-c", HIDING].map(str::to_owned));
             words.extend(self.words.first().cloned());
-            words.extend(hidden.iter().filter_map(HiddenFolder::place));
+            words.extend(hidden.iter().flat_map(HiddenFolder::places));
             words.push("--".to_owned());
         }
         words
@@ -90,6 +90,8 @@ pub(super) struct HiddenFolder {
 
 impl HiddenFolder {
     pub(super) fn new(path: PathBuf) -> Self {
+        // A command has another folder of work than this process.
+        let path = std::path::absolute(&path).unwrap_or(path);
         let folder = Self { path, held: OnceLock::new() };
         folder.hold();
         folder
@@ -104,11 +106,11 @@ impl HiddenFolder {
         self.held.get()
     }
 
-    /// Where it is now; `None` where it is not there yet.
-    fn place(&self) -> Option<String> {
-        let held = self.hold()?;
-        let place = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        Some(place.unwrap_or_else(|_| self.path.clone()).display().to_string())
+    /// Where it is now, and where it was at first: another one may have been made there. What is not there is passed over.
+    fn places(&self) -> impl Iterator<Item = String> {
+        let now = self.hold().and_then(|held| fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok());
+        let now = now.filter(|now| *now != self.path);
+        now.into_iter().chain([self.path.clone()]).map(|path| path.display().to_string())
     }
 }
 
