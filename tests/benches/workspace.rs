@@ -48,7 +48,8 @@ async fn main() {
     let files = written(place.path());
     let source =
         Counted { folder: WorkspaceFolder::open(place.path()).expect("it is there"), reads: AtomicUsize::new(0) };
-    let platform = Platform { models: None, native_tools: vec!["Read".to_owned(), "Bash".to_owned()], processes: true };
+    let native_tools = vec!["Read".to_owned(), "Bash".to_owned()];
+    let platform = Platform { native_tools, processes: true, ..Platform::default() };
     println!("{AGENTS} agents, {SKILLS} skills, {ACTIONS} actions: {files} files");
     println!("                              files read      ms");
 

@@ -1,3 +1,4 @@
+use dormouse_ports::execution::ExecutionTier;
 use serde::Serialize;
 
 use crate::workspace::{
@@ -11,9 +12,11 @@ pub struct Catalog {
     pub digest: String,
     /// Kind of the workspace.
     pub kind: WorkspaceKind,
+    /// Where its commands and file tools work; `None` where there are none.
+    pub tier: Option<ExecutionTier>,
     /// The agent that answers when none is named.
     pub default_agent: Option<String>,
-    /// Agents, without hidden ones.
+    /// Agents, also those that only other agents address, without hidden ones.
     pub agents: Vec<CatalogEntry>,
     /// Models of the workspace, and behind them those of the platform, as `platform/NAME`.
     pub models: Vec<CatalogEntry>,
@@ -37,6 +40,9 @@ pub struct CatalogEntry {
     /// Its purpose, or what it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// Of an agent, who may address it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<AgentMode>,
     /// True if it can be used.
     pub enabled: bool,
     /// Reasons why it cannot.
@@ -50,6 +56,7 @@ pub fn catalog(workspace: &Workspace, platform: &Platform) -> Catalog {
     Catalog {
         digest: workspace.digest.clone(),
         kind: workspace.settings.kind,
+        tier: platform.tier.filter(|_| acts),
         default_agent: workspace.default_agent().map(|agent| agent.name.clone()),
         agents: agents(workspace),
         models: models(workspace),
@@ -67,7 +74,7 @@ fn entry(workspace: &Workspace, kind: DefinitionKind, name: &str, description: S
         problem.disables.as_ref().is_some_and(|disabled| disabled.kind == kind && disabled.name == name)
     });
     let reasons: Vec<String> = mine.map(|problem| problem.message.clone()).collect();
-    CatalogEntry { name: name.to_owned(), description, enabled: reasons.is_empty(), reasons }
+    CatalogEntry { name: name.to_owned(), description, mode: None, enabled: reasons.is_empty(), reasons }
 }
 
 /// Names of disabled definitions of `kind` that could not even be read.
@@ -82,8 +89,11 @@ fn unread<'w>(
 
 fn agents(workspace: &Workspace) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Agent;
-    let shown = workspace.agents.values().filter(|agent| !agent.hidden && agent.mode != AgentMode::Subagent);
-    let shown = shown.map(|agent| entry(workspace, kind, &agent.name, agent.description.clone()));
+    let shown = workspace.agents.values().filter(|agent| !agent.hidden);
+    let shown = shown.map(|agent| CatalogEntry {
+        mode: Some(agent.mode),
+        ..entry(workspace, kind, &agent.name, agent.description.clone())
+    });
     shown.chain(unread(workspace, kind, |name| workspace.agents.contains_key(name))).collect()
 }
 
@@ -150,6 +160,7 @@ fn native_tools(platform: &Platform) -> Vec<CatalogEntry> {
     let entry = |name: &String| CatalogEntry {
         name: name.clone(),
         description: String::new(),
+        mode: None,
         enabled: true,
         reasons: Vec::new(),
     };

@@ -35,6 +35,7 @@ mod yaml;
 
 use std::collections::BTreeSet;
 
+use dormouse_ports::execution::ExecutionTier;
 use indexmap::IndexMap;
 
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
@@ -98,6 +99,8 @@ pub struct Platform {
     pub native_tools: Vec<String>,
     /// True if servers can be started as processes.
     pub processes: bool,
+    /// Where commands and file tools work; `None` where there are none.
+    pub tier: Option<ExecutionTier>,
 }
 
 impl Workspace {

@@ -8,6 +8,7 @@ use dormouse_agent::catalog;
 use dormouse_agent::workspace::{
     AgentMode, DefinitionKind, FileContent, Files, Platform, Severity, ToolOrigin, Workspace, WorkspaceKind, load, read,
 };
+use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 const AGENT: &str = ".openharness/agents/assistant.md";
@@ -22,7 +23,7 @@ fn files(list: &[(&str, &str)]) -> Files {
 
 fn platform() -> Platform {
     let native_tools = vec!["Read".to_owned(), "Bash".to_owned()];
-    Platform { models: Some(vec!["large".to_owned()]), native_tools, processes: true }
+    Platform { models: Some(vec!["large".to_owned()]), native_tools, processes: true, tier: Some(ExecutionTier::Local) }
 }
 
 fn sound() -> Vec<(&'static str, &'static str)> {

@@ -13,7 +13,7 @@ use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
 use crate::recorded_outside::{recording, replaying};
-use crate::{LiveText, PersonaSpec, Personas, WorkspaceFiles, WorkspaceTemplates};
+use crate::{LiveText, PersonaSpec, Personas, ToolInfo, WorkspaceFiles, WorkspaceTemplates};
 
 /// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
@@ -58,6 +58,7 @@ pub struct Agent {
     autonomy_tier: AutonomyTier,
     receipts: ReceiptPolicy,
     is_internal: bool,
+    is_hidden: bool,
 }
 
 impl Agent {
@@ -66,7 +67,8 @@ impl Agent {
     pub fn new(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
         let receipts = ReceiptPolicy::Optional;
         let make = Arc::new(make);
-        Self { make, description: None, autonomy_tier: AutonomyTier::ActAuto, receipts, is_internal: false }
+        let autonomy_tier = AutonomyTier::ActAuto;
+        Self { make, description: None, autonomy_tier, receipts, is_internal: false, is_hidden: false }
     }
 
     /// An agent that works by the graph which `make` makes, and of which every use of bus and clock is recorded: the events
@@ -104,6 +106,12 @@ impl Agent {
         Self { is_internal: true, ..self }
     }
 
+    /// The same, which no list shows; who knows its name may have work done by it.
+    #[must_use]
+    pub fn hidden(self) -> Self {
+        Self { is_hidden: true, ..self }
+    }
+
     /// Whether its tasks have receipts. Where that is optional, they have them on a server that has a key to sign with.
     #[must_use]
     pub fn receipts(self, receipts: ReceiptPolicy) -> Self {
@@ -116,7 +124,8 @@ impl Agent {
             Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
             None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },
         };
-        Ok((graph, (!self.is_internal).then(|| persona.with_receipts(self.receipts))))
+        let persona = PersonaSpec { hidden: self.is_hidden, ..persona.with_receipts(self.receipts) };
+        Ok((graph, (!self.is_internal).then_some(persona)))
     }
 }
 
@@ -158,18 +167,17 @@ pub struct Agents {
     own: Option<MakesOwn>,
     tour: Option<String>,
     live: LiveText,
-    catalog: Vec<CatalogLine>,
     templates: Option<Arc<dyn WorkspaceTemplates>>,
 }
 
-/// Something that is declared beside the agents: a model, a source of tools, an agent that cannot run.
+/// Something that is declared: an agent, a model, a source of tools, what cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogLine {
-    /// `agent`, `model`, `tool`, `action`, `skill` or `hook`.
+    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Description of the agent.
+    /// What it is.
     pub description: String,
     /// True if it can be used.
     pub enabled: bool,
@@ -262,12 +270,6 @@ impl Agents {
         self.tour.as_deref()
     }
 
-    /// Also a catalog of what is declared with them, for people to look at.
-    #[must_use]
-    pub fn with_catalog(self, catalog: Vec<CatalogLine>) -> Self {
-        Self { catalog, ..self }
-    }
-
     /// Also templates, of which a server makes new workspaces.
     #[must_use]
     pub fn with_templates(self, templates: Arc<dyn WorkspaceTemplates>) -> Self {
@@ -293,10 +295,9 @@ impl Agents {
         if let Some(again) = graphs.iter().find(|graph| !names.insert(graph.name().to_owned())) {
             return Err(AgentsError::SameName(again.name().to_owned()));
         }
-        let catalog = self.catalog.clone();
         let personas: Vec<PersonaSpec> = personas.into_iter().flatten().collect();
         let graphs = GraphRegistry::new(graphs).with_children(outside.children.clone());
-        let compiled = CompiledAgents { graphs, personas: Personas::from(personas), catalog };
+        let compiled = CompiledAgents { graphs, personas: Personas::from(personas) };
         Ok(match &self.source {
             Some(MakesSource(make)) => compiled.with_source(make(outside)),
             None => compiled,
@@ -311,8 +312,6 @@ pub struct CompiledAgents {
     pub graphs: GraphRegistry,
     /// Description of each for clients.
     pub personas: Personas,
-    /// Lines of the catalog that are declared with them.
-    pub catalog: Vec<CatalogLine>,
 }
 
 impl CompiledAgents {
@@ -332,6 +331,30 @@ pub trait AgentSource: GraphSource {
     /// # Errors
     /// A sentence where they cannot be had.
     async fn personas(&self) -> Result<Vec<PersonaSpec>, String>;
+
+    /// The tools that those agents may call. Servers of tools are asked for theirs; one that does not answer has none.
+    ///
+    /// # Errors
+    /// A sentence where the agents cannot be had.
+    async fn tools(&self) -> Result<Vec<ToolInfo>, String> {
+        Ok(Vec::new())
+    }
+
+    /// What is declared now, also what cannot be used.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be had.
+    async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+        Ok(Vec::new())
+    }
+
+    /// True if all of those agents only talk: the files of workspaces are not theirs to have written then.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    async fn only_talks(&self) -> Result<bool, String> {
+        Ok(false)
+    }
 
     /// Has `prepare` see each graph before it runs, from now on.
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
@@ -377,21 +400,13 @@ impl CompiledAgents {
     /// Also, in each workspace, the agents that its files declare.
     #[must_use]
     pub fn with_own(self, own: Arc<dyn WorkspaceAgents>) -> Self {
-        Self {
-            graphs: self.graphs.with_source(own.clone()),
-            personas: self.personas.with_own(own),
-            catalog: self.catalog,
-        }
+        Self { graphs: self.graphs.with_source(own.clone()), personas: self.personas.with_own(own) }
     }
 
     /// Also the agents of `source`, which come before the others.
     #[must_use]
     pub fn with_source(self, source: Arc<dyn AgentSource>) -> Self {
-        Self {
-            graphs: self.graphs.with_source(source.clone()),
-            personas: self.personas.with_source(source),
-            catalog: self.catalog,
-        }
+        Self { graphs: self.graphs.with_source(source.clone()), personas: self.personas.with_source(source) }
     }
 }
 
@@ -399,6 +414,6 @@ impl From<GraphRegistry> for CompiledAgents {
     /// Agents that are described by nothing but the names of their graphs.
     fn from(graphs: GraphRegistry) -> Self {
         let personas: Vec<_> = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
-        Self { graphs, personas: Personas::from(personas), catalog: Vec::new() }
+        Self { graphs, personas: Personas::from(personas) }
     }
 }

@@ -62,6 +62,24 @@ const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
 const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
 
+/// Kinds of waits that no person ends.
+const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "rest", "timer", "webhook"];
+/// Keys of a descriptor that ask for a wake-up of its own.
+const WAKES: [&str; 2] = ["wake_after", "wake_at"];
+/// Field of a request that says whether a person ends the wait.
+const ASKS_PERSON: &str = "asks_person";
+
+/// True if a person ends the wait: it says what is asked or what yes and no mean, and neither event, job, agent, model nor
+/// clock do.
+pub fn asks_person(paused: &PausedInvocation) -> bool {
+    let metadata = paused.descriptor.metadata.as_ref();
+    let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
+    let is_of_machines = OF_MACHINES.contains(&text(&paused.descriptor, "kind").unwrap_or_default());
+    let wakes_itself = WAKES.iter().any(|name| has(name));
+    let asks = has("answers") || has("description") || paused.fan_in.is_some();
+    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines && !wakes_itself && asks
+}
+
 /// The status of a task that sleeps on `descriptor`.
 pub(crate) fn status_of(descriptor: &SignalDescriptor) -> TaskStatus {
     let kind = text(descriptor, "kind").unwrap_or_default();
@@ -75,6 +93,7 @@ pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
     request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
     request.insert(PAUSE.to_owned(), paused.generation.into());
+    request.insert(ASKS_PERSON.to_owned(), asks_person(paused).into());
     if let Some(fan_in) = &paused.fan_in {
         request.insert("missing".to_owned(), fan_in.missing().collect());
     }

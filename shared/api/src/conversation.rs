@@ -34,6 +34,9 @@ pub(crate) fn first_state(
     undelivered_from: &[Message],
 ) -> Result<Map, ProtocolError> {
     Ok(match (input, converses(graph)) {
+        (SubmitInput::Payload(payload), true) if payload.is_empty() => {
+            return Err(ProtocolError::invalid("input", "expected a message with `role` and `parts`, or a payload"));
+        }
         (SubmitInput::Message(message), true) => said(undelivered_from, [spoken(message.role, &message.parts)?]),
         (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
             let text = Value::Object(payload.clone()).to_string();

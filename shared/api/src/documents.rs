@@ -321,6 +321,24 @@ impl SessionIndex {
         }
     }
 
+    /// Notes that what its agent was given with `task`, which is called off, is in no conversation.
+    pub(crate) fn not_kept(&mut self, task: &Kept<Task>) {
+        let TaskIndex { given, given_all, published_messages: None, .. } = &task.own else { return };
+        if *given_all && self.open.len() <= 1 {
+            return self.delivered_but(Some(0));
+        }
+        // One that waited for its turn was withdrawn before its agent was to hear of it.
+        let own = usize::from(task.resource.status == TaskStatus::Submitted);
+        let given = given.get(..given.len().saturating_sub(own)).unwrap_or_default();
+        if self.undelivered_from.is_none() {
+            self.undelivered.extend(given);
+            self.undelivered.sort_unstable();
+            self.undelivered.dedup();
+            let spare = self.undelivered.len().saturating_sub(HEARD_AT_ONCE);
+            self.undelivered.drain(..spare);
+        }
+    }
+
     /// Notes that its agent has been given the messages from `undelivered_from` on, or all of them.
     pub(crate) fn delivered_but(&mut self, undelivered_from: Option<u64>) {
         self.undelivered_from = undelivered_from;
@@ -439,6 +457,12 @@ pub(crate) struct TaskIndex {
     pub(crate) first: u64,
     /// The graph that does the work.
     pub(crate) graph: String,
+    /// Where the messages are in the stream of its session that its agent was given with it, its own among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given: Vec<u64>,
+    /// True if those were all of the transcript, of which its agent had been given nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) given_all: bool,
     /// Number of messages of the graph's conversation that were published; unknown before the first turn has ended.
     #[serde(rename = "told")]
     pub(crate) published_messages: Option<u64>,

@@ -118,6 +118,7 @@ pub(crate) fn end(
             TaskStatus::Failed
         }
         TaskEnd::Canceled { reason } => {
+            change.thread_mut().not_kept(&task.kept);
             let shown = reason.map(|reason| redact::value(reason.into()));
             let shown = shown.as_ref().and_then(Value::as_str);
             outcome.summary = shown

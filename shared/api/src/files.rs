@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
 use crate::reads::Reads;
-use crate::refusal::{conflict, internal, store};
+use crate::refusal::{agents_away, conflict, internal, store};
 use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
@@ -244,8 +244,25 @@ impl Reads {
 }
 
 impl Api {
+    /// Checks that files of workspaces may be written here.
+    ///
+    /// # Errors
+    /// `permission_denied` where the agents only talk; that it is busy when that cannot be known.
+    async fn check_writable(&self) -> Result<(), ProtocolError> {
+        let only_talks = match self.parts().personas.source() {
+            Some(source) => source.only_talks().await.map_err(|reason| agents_away(&reason))?,
+            None => false,
+        };
+        if !only_talks {
+            return Ok(());
+        }
+        let message = "workspace_read_only: a `chat` workspace only talks, and its files are not written";
+        Err(ProtocolError::new(ErrorCode::PermissionDenied, message).with_detail("reason", "workspace_read_only"))
+    }
+
     pub(crate) async fn write_file(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: WriteWorkspaceFileRequest = call.body.clone().decode()?;
+        self.check_writable().await?;
         let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
         let path = request.path.as_deref().or_else(|| call.query.get("path")).unwrap_or_default();
         let path = FilePath::read(path)?;
@@ -285,6 +302,7 @@ impl Api {
 
     /// Removes a file; the folders that it was alone in are not there any more either.
     pub(crate) async fn delete_file(&self, call: &Call) -> Result<Change, ProtocolError> {
+        self.check_writable().await?;
         let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
         let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
         if path.is_root() {

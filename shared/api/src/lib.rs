@@ -71,7 +71,7 @@ mod workspaces;
 pub use agents::{
     Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside, OwnAgents, WorkspaceAgents,
 };
-pub use answers::answer_payload;
+pub use answers::{answer_payload, asks_person};
 pub use api::{Api, ApiParts};
 pub use audit::{AuditEntry, AuditQuery, BegunEntry, Deed, Principal, Proof, audit_page};
 pub use call::{Actor, Call, CallAnswer};

@@ -39,6 +39,8 @@ pub struct PersonaSpec {
     pub tools: Vec<ToolInfo>,
     /// Policy for receipts of its tasks. Where it is optional, a server that can issue them does.
     pub receipts: ReceiptPolicy,
+    /// True if no list shows it.
+    pub hidden: bool,
 }
 
 /// The persona that a task is for.
@@ -56,7 +58,7 @@ impl PersonaSpec {
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         let receipts = ReceiptPolicy::Optional;
         let (graph, description, tools) = (graph.into(), description.into(), Vec::new());
-        Self { graph, version: None, description, autonomy_tier, tools, receipts }
+        Self { graph, version: None, description, autonomy_tier, tools, receipts, hidden: false }
     }
 
     /// The same by `version` of its graph.
@@ -190,12 +192,32 @@ impl Personas {
         all.extend(others);
         Ok(all)
     }
+
+    /// Those that lists show.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub async fn shown(&self) -> Result<Vec<PersonaSpec>, String> {
+        Ok(self.all().await?.into_iter().filter(|spec| !spec.hidden).collect())
+    }
+
+    /// What is declared with the agents of the source.
+    ///
+    /// # Errors
+    /// A sentence where the source does not tell it.
+    pub async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+        match &self.source {
+            Some(source) => source.catalog().await,
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let mut specs = self.all_personas().await?;
-        specs.extend(self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas);
+        let mut specs = self.shown_personas().await?;
+        let own = self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas;
+        specs.extend(own.into_iter().filter(|spec| !spec.hidden));
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
         let (mut shown, fixed) = self.lists.page_and_fixed::<Persona>(call, &names).await?;
         for spec in specs.get(fixed.range).unwrap_or_default() {
@@ -361,6 +383,10 @@ impl Api {
 
     pub(crate) async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
         self.parts().personas.all().await.map_err(|reason| agents_away(&reason))
+    }
+
+    pub(crate) async fn shown_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
+        self.parts().personas.shown().await.map_err(|reason| agents_away(&reason))
     }
 
     /// The graph of `offer`.

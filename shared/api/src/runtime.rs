@@ -6,6 +6,7 @@ use dormouse_protocol::resource::{Capability, CapabilitySummary, RuntimeMetadata
 use dormouse_protocol::{Map, PROTOCOL_VERSION, ProtocolError};
 
 use crate::api::{Api, found};
+use crate::refusal::agents_away;
 use crate::{Call, CallAnswer};
 
 /// A tool that an agent of the server may call.
@@ -24,8 +25,7 @@ pub struct ToolInfo {
 impl ToolInfo {
     /// Its id: the name, with `_` for what would need an escape in an address.
     pub fn tool_id(&self) -> ToolId {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-._~:".contains(c) { c } else { '_' };
-        ToolId::new(format!("tool_{}", self.name.chars().map(plain).collect::<String>()))
+        ToolId::new(format!("tool_{}", plain(&self.name)))
     }
 
     fn tool(&self) -> Tool {
@@ -38,6 +38,11 @@ impl ToolInfo {
             output_schema: self.output_schema.clone(),
         }
     }
+}
+
+/// `name`, with `_` for what would need an escape in an address.
+pub(crate) fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-._~:".contains(c) { c } else { '_' }).collect()
 }
 
 /// Abilities that every server has, and what each means.
@@ -90,6 +95,9 @@ impl Api {
     async fn tools(&self) -> Result<Vec<ToolInfo>, ProtocolError> {
         let specs = self.all_personas().await?;
         let mut tools: Vec<ToolInfo> = specs.into_iter().flat_map(|spec| spec.tools).collect();
+        if let Some(source) = self.parts().personas.source() {
+            tools.extend(source.tools().await.map_err(|reason| agents_away(&reason))?);
+        }
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.tool_id() == other.tool_id());
         Ok(tools)

@@ -1,4 +1,6 @@
-//! Skills: what the agents of the server can be asked to do, one for each.
+//! Skills: what the agents of the server can be asked to do, one for each, and the skills that agents read (`SKILL.md`).
+
+use std::collections::BTreeSet;
 
 use dormouse_engine::CompiledGraph;
 use dormouse_protocol::envelope::List;
@@ -7,9 +9,20 @@ use dormouse_protocol::resource::{AutonomyTier, Skill};
 use dormouse_protocol::{Envelope, ProtocolError, Scope};
 use jiff::Timestamp;
 
+use crate::agents::CatalogLine;
 use crate::api::{Api, found};
 use crate::personas::PersonaSpec;
+use crate::refusal::agents_away;
+use crate::runtime::plain;
 use crate::{Call, CallAnswer};
+
+/// What is listed as a skill.
+enum Offer {
+    /// Work that an agent does.
+    Agent(PersonaSpec),
+    /// Instructions that agents read.
+    Read(CatalogLine),
+}
 
 impl PersonaSpec {
     /// The id of the skill that its graph is.
@@ -33,29 +46,74 @@ impl PersonaSpec {
     }
 }
 
+impl Offer {
+    /// No graph has a dot in its name: no two ids are the same.
+    fn id(&self) -> SkillId {
+        match self {
+            Self::Agent(spec) => spec.skill_id(),
+            Self::Read(line) => SkillId::new(format!("skill_{}.md", plain(&line.name))),
+        }
+    }
+}
+
+/// The skill that agents read.
+fn read(id: SkillId, line: &CatalogLine) -> Skill {
+    Skill {
+        envelope: Envelope::new(id, Timestamp::UNIX_EPOCH),
+        name: line.name.clone(),
+        description: line.description.clone(),
+        input_schema: None,
+        output_schema: None,
+        source: Some("SKILL.md".to_owned()),
+        version: None,
+        capabilities: Vec::new(),
+        requires_approval: false,
+        deprecated: false,
+    }
+}
+
 impl Api {
     pub(crate) async fn list_skills(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let specs = self.all_personas().await?;
-        let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
+        let offers = self.skills().await?;
+        let ids: Vec<SkillId> = offers.iter().map(Offer::id).collect();
+        let names: Vec<&str> = ids.iter().map(SkillId::as_str).collect();
         let shown = self.lists.fixed_page(call, "skills", &names)?;
         let mut skills = Vec::new();
-        for spec in specs.get(shown.range).unwrap_or_default() {
-            skills.push(spec.skill(&*self.graph(spec).await?));
+        for offer in offers.get(shown.range).unwrap_or_default() {
+            skills.push(self.skill(offer).await?);
         }
         found(&List::page(skills, shown.next))
     }
 
     pub(crate) async fn get_skill(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let spec = self.skill_spec(&SkillId::from(call.params.get("skill_id"))).await?;
-        found(&spec.skill(&*self.graph(&spec).await?))
+        found(&self.skill_called(&SkillId::from(call.params.get("skill_id"))).await?)
     }
 
-    /// The offer that the skill `id` is.
+    /// The skill `id`.
     ///
     /// # Errors
     /// `resource_not_found`; that it is busy when it cannot be known.
-    pub(crate) async fn skill_spec(&self, id: &SkillId) -> Result<PersonaSpec, ProtocolError> {
-        let spec = self.all_personas().await?.into_iter().find(|spec| spec.skill_id() == *id);
-        spec.ok_or_else(|| ProtocolError::not_found("skill"))
+    pub(crate) async fn skill_called(&self, id: &SkillId) -> Result<Skill, ProtocolError> {
+        let offer = self.skills().await?.into_iter().find(|offer| offer.id() == *id);
+        self.skill(&offer.ok_or_else(|| ProtocolError::not_found("skill"))?).await
+    }
+
+    /// All skills that are shown, those of agents first.
+    async fn skills(&self) -> Result<Vec<Offer>, ProtocolError> {
+        let agents = self.shown_personas().await?.into_iter().map(Offer::Agent);
+        let declared = self.parts().personas.catalog().await.map_err(|reason| agents_away(&reason))?;
+        let read = declared.into_iter().filter(|line| line.kind == "skill" && line.enabled).map(Offer::Read);
+        let mut offers: Vec<Offer> = agents.chain(read).collect();
+        let mut ids = BTreeSet::new();
+        // Two workspaces may have a skill of one name: the first one counts.
+        offers.retain(|offer| ids.insert(offer.id()));
+        Ok(offers)
+    }
+
+    async fn skill(&self, offer: &Offer) -> Result<Skill, ProtocolError> {
+        Ok(match offer {
+            Offer::Agent(spec) => spec.skill(&*self.graph(spec).await?),
+            Offer::Read(line) => read(offer.id(), line),
+        })
     }
 }

@@ -122,6 +122,11 @@ impl Api {
             self.reads.see::<Task>(call, parent).await?;
         }
         let undelivered = if converses(&graph) { self.undelivered(&session).await? } else { Vec::new() };
+        let own_stream = session.kept.resource.envelope.id.to_string();
+        let (places, undelivered): (Vec<_>, Vec<_>) = undelivered.into_iter().unzip();
+        let mut given: Vec<u64> =
+            places.into_iter().filter(|(stream, _)| *stream == own_stream).map(|(_, position)| position).collect();
+        let given_all = converses(&graph) && session.kept.own.undelivered_from == Some(0);
         let state = first_state(&graph, &request.input, &undelivered)?;
 
         let mut quotas = session.kept.own.quotas.clone();
@@ -148,8 +153,16 @@ impl Api {
         let first = change.next();
         let receipts = self.receipt_terms(&spec)?;
         quotas::accepted(&quotas).for_each(|take| change.count(take));
-        let progress =
-            TaskIndex { first, graph: spec.graph.clone(), is_confidential, receipts, quotas, ..TaskIndex::default() };
+        let graph_name = spec.graph.clone();
+        let progress = TaskIndex {
+            first,
+            graph: graph_name,
+            is_confidential,
+            receipts,
+            quotas,
+            given_all,
+            ..TaskIndex::default()
+        };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;
@@ -157,11 +170,15 @@ impl Api {
         change.emit_for_task(&mut task, draft);
         task.kept.resource.input = match request.input {
             SubmitInput::Message(message) => {
+                given.push(change.next());
                 let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: true };
                 TaskInput::Message(Box::new(change.append_message(said, Draft::message_appended)?))
             }
             SubmitInput::Payload(payload) => TaskInput::Payload(payload),
         };
+        if converses(&graph) {
+            task.kept.own.given = given;
+        }
         if is_queued {
             change.thread_mut().queue.push(id.clone());
         } else {
@@ -194,7 +211,7 @@ impl Api {
     }
 
     /// Messages of the transcript that the agent of `session` has not been given yet, the newest of them.
-    async fn undelivered(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
+    async fn undelivered(&self, session: &Stored<Session>) -> Result<Vec<(transcript::Spot, Message)>, ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.to_string();
         let missed = match thread.undelivered_from {
@@ -207,7 +224,7 @@ impl Api {
         let mut messages: Vec<_> = read.messages;
         messages.retain(|((_, position), _)| is_missed(position));
         let spare = messages.len().saturating_sub(HEARD_AT_ONCE);
-        Ok(messages.into_iter().skip(spare).map(|(_, message)| message).collect())
+        Ok(messages.into_iter().skip(spare).collect())
     }
 
     /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.

@@ -8,8 +8,7 @@ use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_agent::workspace::{ModelDefinition, load};
-use dormouse_agent::{Catalog, CatalogEntry, catalog};
-use dormouse_api::{Agents, CatalogLine, LiveText, TextDelta};
+use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{
     BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
@@ -62,7 +61,7 @@ pub(crate) async fn declared(
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
     let deltas = deltas.unwrap_or_else(|| Arc::new(ShownLive(live.clone())));
-    let ports = ports(Arc::new(tools(folder)?), Some(deltas));
+    let ports = ports(Arc::new(tools(folder, data)?), Some(deltas));
     let found = agents(&workspace, &ports).await;
     for sentence in &found.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;
@@ -70,18 +69,16 @@ pub(crate) async fn declared(
     let Some(first) = found.names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
-    let listed = lines(&catalog(&workspace, &platform()));
-    let source =
-        Agents::new().with_tour(tour(first, data)).with_live(live).with_catalog(listed).of_source(move |outside| {
-            Arc::new(PublishedAgents::new(PublishedFrom {
-                store: store.clone(),
-                workspaces: vec![NAME.to_owned()],
-                platform: platform(),
-                ports: ports.clone(),
-                outside: outside.clone(),
-                refresh: Some(refresh.clone()),
-            }))
-        });
+    let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
+        Arc::new(PublishedAgents::new(PublishedFrom {
+            store: store.clone(),
+            workspaces: vec![NAME.to_owned()],
+            platform: platform(),
+            ports: ports.clone(),
+            outside: outside.clone(),
+            refresh: Some(refresh.clone()),
+        }))
+    });
     Ok(DeclaredAgents { agents: source, names: found.names, mirrored: workspace.settings.mirrors_history() })
 }
 
@@ -105,11 +102,11 @@ impl DeltaSink for ShownLive {
     }
 }
 
-/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests.
-fn tools(folder: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
+/// The tools of this machine for `folder`: native ones, servers, processes, HTTP requests. Commands do not see `data`.
+fn tools(folder: &Path, data: &Path) -> Result<DeclaredTools, WorkspaceFailure> {
     // On this machine a secret is a variable of the environment.
     let values = Values::new(Arc::new(EnvironmentSecrets), Arc::new(EnvironmentSecrets));
-    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?;
+    let place = LocalBackend::open(folder).map_err(|error| WorkspaceError::Denied(error.to_string()))?.hiding(data);
     let clock = Arc::new(SystemClock::default());
     let tools = DeclaredTools::new(Arc::new(NetworkFetch::new()), values).with_processes(folder.to_owned());
     Ok(tools.with_place(Arc::new(place), Arc::new(NetworkFetch::public()), clock))
@@ -172,24 +169,6 @@ impl LentModels for LentByFolder {
         let files = self.known.lock().await.read(self.folder.as_deref()).await.map_err(|error| error.to_string())?;
         Ok(models_lent_by(&load(&files, &platform())))
     }
-}
-
-/// Lines of `catalog` beside the agents that run.
-fn lines(catalog: &Catalog) -> Vec<CatalogLine> {
-    let line = |kind, entry: &CatalogEntry| CatalogLine {
-        kind,
-        name: entry.name.clone(),
-        description: entry.description.clone(),
-        enabled: entry.enabled,
-        reasons: entry.reasons.clone(),
-    };
-    let agents = catalog.agents.iter().filter(|agent| !agent.enabled).map(|entry| line("agent", entry));
-    let models = catalog.models.iter().map(|entry| line("model", entry));
-    let tools = catalog.tools.iter().chain(&catalog.native_tools).map(|entry| line("tool", entry));
-    let actions = catalog.actions.iter().map(|entry| line("action", entry));
-    let skills = catalog.skills.iter().map(|entry| line("skill", entry));
-    let hooks = catalog.hooks.iter().map(|entry| line("hook", entry));
-    agents.chain(models).chain(tools).chain(actions).chain(skills).chain(hooks).collect()
 }
 
 /// What is printed when the folder is served.

@@ -345,12 +345,14 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
                 if found.mirrored {
                     runtime.spawn(follow_folder(data.clone(), folder.join(PLACE)));
                 }
-                Some(found.agents)
+                Some(found)
             }
             Err(error) => return complain(&error.to_string()),
         },
         None => None,
     };
+    let follower = found.as_ref().is_some_and(|found| found.mirrored);
+    let found = found.map(|found| found.agents);
     let demo = match &found {
         None if agents.tour().is_some_and(|tour| tour.contains(demo::BLANK)) => {
             match runtime.block_on(demo::with_demo(agents)) {
@@ -376,6 +378,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
             CallerProof::None => Authorization::None,
             CallerProof::Keys => Authorization::Keys,
         },
+        follower,
     };
     match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,

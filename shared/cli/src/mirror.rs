@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dormouse_local::{address_of, follower_key};
 use dormouse_protocol::{ErrorCode, List};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -101,10 +102,12 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
 
 /// Follows the runs of the folder of a workspace in `into`, until it is dropped; its server keeps its state in `data`.
 pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf) {
-    let server = ServerArgs { url: None, key: None, data };
     loop {
-        // It serves when its address is noted; one that is not answered at is of an earlier start.
-        if let Ok(client) = Client::open(&server) {
+        // It serves when its address is noted; one that is not answered at is of an earlier start. Without a key of its own
+        // it would spend what its user may ask.
+        let url = address_of(&data).zip(follower_key(&data));
+        let server = url.map(|(url, key)| ServerArgs { url: Some(url), key: Some(key), data: data.clone() });
+        if let Some(Ok(client)) = server.map(|server| Client::open(&server)) {
             follow(&client, &into, None, true).await;
         }
         tokio::time::sleep(EVERY).await;

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_agent::workspace::{Files, KnownFiles, PLATFORM_MODELS, Platform, Severity, Workspace, load};
+use dormouse_agent::workspace::{AgentMode, Files, KnownFiles, PLATFORM_MODELS, Platform, Severity, Workspace, load};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
+use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::tool::NATIVE_TOOLS;
 use serde_json::json;
 
@@ -52,7 +53,12 @@ pub(crate) enum WorkspaceFailure {
 
 /// Models, tools and abilities that this machine brings to a workspace.
 pub(crate) fn platform() -> Platform {
-    Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: true }
+    Platform {
+        models: Some(Vec::new()),
+        native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(),
+        processes: true,
+        tier: Some(ExecutionTier::Local),
+    }
 }
 
 /// The variable with a folder of agents and models that are in every workspace.
@@ -153,6 +159,7 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
 
 fn in_words(catalog: &Catalog) -> String {
     let mut text = format!("bundle {}\n", &catalog.digest[..12.min(catalog.digest.len())]);
+    text.push_str(&format!("tier {}\n", catalog.tier.map_or("none", ExecutionTier::as_str)));
     let parts = [
         ("agents", &catalog.agents),
         ("models", &catalog.models),
@@ -177,7 +184,11 @@ fn in_words(catalog: &Catalog) -> String {
 
 fn line(entry: &CatalogEntry, is_default: bool) -> String {
     let mark = if entry.enabled { "  " } else { "✗ " };
-    let default = if is_default { " (default)" } else { "" };
+    let default = match entry.mode {
+        Some(AgentMode::Subagent) => " (subagent)",
+        _ if is_default => " (default)",
+        _ => "",
+    };
     let mut text = format!("{mark}{}{default}  {}\n", plain(&entry.name), plain(&entry.description));
     for reason in &entry.reasons {
         text.push_str(&format!("    disabled: {}\n", plain(reason)));

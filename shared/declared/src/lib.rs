@@ -13,6 +13,7 @@
 mod hooks;
 mod keys;
 mod models;
+mod offer;
 mod own;
 mod published;
 mod team;
@@ -91,6 +92,8 @@ pub struct Declared {
     pub names: Vec<String>,
     /// Parts that were left out, in sentences.
     pub left_out: Vec<String>,
+    /// Of what each agent is made.
+    pub(crate) parts: Vec<AgentParts>,
 }
 
 /// Makes the agents of `workspace`. Addresses of models are looked up now, keys when they are used.
@@ -100,7 +103,7 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
     found.sort_by_key(|agent| Some(&agent.name) != default.as_ref());
     let mut left_out = Vec::new();
     let sources = tools::parts(workspace, &*ports.tools, &mut left_out);
-    let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out };
+    let mut declared = Declared { agents: Agents::new(), names: Vec::new(), left_out, parts: Vec::new() };
     let mut staff = Staff::default();
     for agent in found {
         match models::part(workspace, agent, ports).await {
@@ -116,6 +119,7 @@ pub async fn agents(workspace: &Workspace, ports: &DeclaredPorts) -> Declared {
         if parts.agent.mode != AgentMode::Subagent {
             declared.names.push(parts.name.clone());
         }
+        declared.parts.push(parts.clone());
         declared.agents = declared.agents.agent(made(workspace, parts));
     }
     declared
@@ -171,5 +175,6 @@ fn made(workspace: &Workspace, parts: AgentParts) -> Agent {
     let tier = if asks { AutonomyTier::ActWithApproval } else { AutonomyTier::ActAuto };
     let agent = Agent::new(move |outside| graph(team::placed(parts.clone(), outside)));
     let agent = agent.description(description).autonomy(tier);
+    let agent = if definition.hidden { agent.hidden() } else { agent };
     if definition.mode == AgentMode::Subagent { agent.internal() } else { agent }
 }

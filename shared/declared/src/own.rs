@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, Publication};
-use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, Workspace, load_guest, read};
-use dormouse_agent::{CatalogEntry, catalog};
+use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, load_guest, read};
 use dormouse_api::{CatalogLine, FilesOf, Outside, OwnAgents, PersonaSpec, WorkspaceAgents, WorkspaceFiles};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
+use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolSources};
 use dormouse_ports::{
     Category, Fetch, ListLimits, TextFile, TextFiles, TextFilesError, WorkspaceError, WorkspaceFile, WorkspaceSource,
@@ -24,6 +24,7 @@ use dormouse_protocol::id::WorkspaceId;
 use indexmap::IndexMap;
 
 use crate::keys::NothingLent;
+use crate::offer::Offer;
 use crate::{DeclaredPorts, agents};
 
 /// Definitions that a process keeps compiled; those that were used longest ago go first.
@@ -115,6 +116,7 @@ fn platform() -> Platform {
         models: Some(Vec::new()),
         native_tools: native.map(|name| (*name).to_owned()).collect(),
         processes: false,
+        tier: Some(ExecutionTier::Stored),
     }
 }
 
@@ -153,6 +155,7 @@ impl StoredAgents {
         }
         let workspace = load_guest(&bundle.files(), &platform(), &lent);
         let declared = agents(&workspace, &self.ports(files)).await;
+        let catalog = Offer::of(&workspace, &platform(), &declared).catalog;
         let (mut graphs, mut personas) = (Vec::new(), Vec::new());
         if !declared.names.is_empty() {
             let compiled = declared.agents.compile(&self.from.outside).map_err(|error| error.to_string())?;
@@ -163,7 +166,7 @@ impl StoredAgents {
         if let Some(prepare) = self.prepare.get() {
             graphs.iter().for_each(|graph| prepare(graph));
         }
-        let own = OwnAgents { personas, catalog: lines(&workspace, &declared.left_out) };
+        let own = OwnAgents { personas, catalog };
         let made = Arc::new(MadeAgents { lent, graphs, own, is_kept: AtomicBool::new(false) });
         let mut all = locked(&self.made);
         while all.len() >= KEPT {
@@ -216,39 +219,6 @@ fn none_for(reason: String) -> OwnAgents {
         reasons: vec![reason],
     };
     OwnAgents { personas: Vec::new(), catalog: vec![line] }
-}
-
-/// What `workspace` declares beside the agents that run, and what of it is disabled.
-fn lines(workspace: &Workspace, left_out: &[String]) -> Vec<CatalogLine> {
-    let told = catalog(workspace, &platform());
-    let line = |kind: &'static str| {
-        move |entry: &CatalogEntry| CatalogLine {
-            kind,
-            name: entry.name.clone(),
-            description: entry.description.clone(),
-            enabled: entry.enabled,
-            reasons: entry.reasons.clone(),
-        }
-    };
-    let mut lines: Vec<CatalogLine> = told.agents.iter().filter(|entry| !entry.enabled).map(line("agent")).collect();
-    for agent in workspace.enabled_agents() {
-        let is_of = format!("agent `{}` is left out: ", agent.name);
-        if let Some(reason) = left_out.iter().find_map(|reason| reason.strip_prefix(&is_of)) {
-            lines.push(CatalogLine {
-                kind: "agent",
-                name: agent.name.clone(),
-                description: agent.description.clone(),
-                enabled: false,
-                reasons: vec![reason.to_owned()],
-            });
-        }
-    }
-    lines.extend(told.models.iter().map(line("model")));
-    lines.extend(told.tools.iter().chain(&told.native_tools).map(line("tool")));
-    lines.extend(told.actions.iter().map(line("action")));
-    lines.extend(told.skills.iter().map(line("skill")));
-    lines.extend(told.hooks.iter().map(line("hook")));
-    lines
 }
 
 /// The definitions among `files`; `None` where there is no agent.

@@ -8,13 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, sound_workspace_name};
 use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, load};
-use dormouse_api::{AgentSource, Outside, PersonaSpec};
+use dormouse_api::{AgentSource, CatalogLine, Outside, PersonaSpec, ToolInfo};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
 use dormouse_ports::{Category, ObjectError};
+use futures::future::join_all;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use crate::offer::Offer;
 use crate::own::LentModels;
 use crate::{DeclaredPorts, agents};
 
@@ -78,6 +80,7 @@ struct LoadedBundle {
     graphs: Vec<Arc<CompiledGraph>>,
     personas: Vec<PersonaSpec>,
     models: Vec<ModelDefinition>,
+    offer: Offer,
 }
 
 impl LoadedBundle {
@@ -170,8 +173,9 @@ impl PublishedAgents {
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }
+        let offer = Offer::of(&workspace, &self.from.platform, &declared);
         if declared.names.is_empty() {
-            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models });
+            return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models, offer });
         }
         let compiled = declared.agents.compile(&self.from.outside).map_err(|error| away(&error))?;
         let graphs: Vec<_> = compiled.graphs.iter().cloned().collect();
@@ -179,7 +183,7 @@ impl PublishedAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
-        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec(), models })
+        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec(), models, offer })
     }
 
     /// The current bundles, in the order of the workspaces.
@@ -283,6 +287,21 @@ impl AgentSource for PublishedAgents {
             }
         }
         Ok(personas)
+    }
+
+    async fn tools(&self) -> Result<Vec<ToolInfo>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(join_all(bundles.iter().map(|bundle| bundle.offer.tools())).await.into_iter().flatten().collect())
+    }
+
+    async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog.iter().cloned()).collect())
+    }
+
+    async fn only_talks(&self) -> Result<bool, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.only_talks))
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CatalogLine, CompiledAgents, Keys, Personas, Receipts, RecordingEngine};
+use dormouse_api::{CompiledAgents, Keys, Personas, Receipts, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
@@ -106,7 +106,6 @@ struct AppShared {
     maintenance: MaintenanceStore,
     personas: Personas,
     receipts: Option<Receipts>,
-    catalog: Vec<CatalogLine>,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
     doorkeeper: Doorkeeper,
@@ -138,7 +137,7 @@ impl App {
             limits,
             telemetry,
         } = parts;
-        let CompiledAgents { graphs, personas, catalog } = agents;
+        let CompiledAgents { graphs, personas } = agents;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(telemetry.observer(), Phases::default());
         }
@@ -176,7 +175,6 @@ impl App {
             maintenance,
             personas,
             receipts: engine.receipts().cloned(),
-            catalog,
             callbacks,
             signal_key,
             doorkeeper,
@@ -266,11 +264,6 @@ impl App {
     /// Issuer of the receipts of its tasks.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.0.receipts.as_ref()
-    }
-
-    /// Lines of the catalog that are declared with the agents that it serves.
-    pub(crate) fn catalog(&self) -> &[CatalogLine] {
-        &self.0.catalog
     }
 
     /// Store that its sweeps go through.

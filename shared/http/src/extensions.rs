@@ -24,7 +24,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::protocol::{Admission, Beside};
+use crate::protocol::{Admission, Beside, agents_away};
 use crate::{App, Request, Response};
 
 /// Serves the extensions.
@@ -186,12 +186,13 @@ impl Extensions {
     /// The catalog of the server, or of the workspace that is named.
     async fn catalog(&self, admitted: &AdmittedRequest<'_>) -> Result<told::Catalog, ProtocolError> {
         let Some(workspace) = admitted.query.get("workspace_id") else {
-            return Ok(told::Catalog::of(self.app.catalog()));
+            let lines = self.app.personas().catalog().await.map_err(agents_away)?;
+            return Ok(told::Catalog::of(lines));
         };
         let workspace = WorkspaceId::from(workspace.to_owned());
         let asks = (&admitted.actor, admitted.now);
         let lines = catalog_of(self.app.personas(), &*self.records, asks, &workspace).await?;
-        Ok(told::Catalog::of(&lines))
+        Ok(told::Catalog::of(lines))
     }
 
     fn graphs(&self) -> told::Graphs {

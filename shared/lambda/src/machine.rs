@@ -58,14 +58,8 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     };
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
-    let shape = ServerShape {
-        streams: StreamLimits::default(),
-        reads_only: false,
-        own_agents: true,
-        clients,
-        bus,
-        fetch,
-    };
+    let shape =
+        ServerShape { streams: StreamLimits::default(), reads_only: false, own_agents: true, clients, bus, fetch };
     let Joined { app, wire, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server: Server::new(app, wire), sleepers: MachineStore(sleepers), work })
 }

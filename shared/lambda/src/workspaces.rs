@@ -11,6 +11,7 @@ use dormouse_declared::{
     BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
 };
 use dormouse_fetch::NetworkFetch;
+use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
 use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, ToolDefinition, ToolSource, ToolSources};
 use dormouse_ports::{Clock, Fetch, Secret, SecretError, Secrets};
@@ -41,6 +42,7 @@ pub(crate) fn published(
         .tools
         .as_ref()
         .map(|name| ToolsFunction::new(access, name, (&config.bucket, &config.prefix), fetch.clone(), clock.clone()));
+    let tier = function.as_ref().map(|_| ExecutionTier::Function);
     let native_tools = function.as_ref().map_or(&[][..], |_| &NATIVE_TOOLS);
     let native_tools = native_tools.iter().map(|name| (*name).to_owned()).collect();
     let tools = Tools { fetch: fetch.clone(), values, clock: clock.clone(), function };
@@ -58,7 +60,7 @@ pub(crate) fn published(
     PublishedAgents::new(PublishedFrom {
         store: BundleStore::new(Arc::new(objects), config.prefix),
         workspaces: config.names,
-        platform: Platform { models: Some(Vec::new()), native_tools, processes: false },
+        platform: Platform { models: Some(Vec::new()), native_tools, processes: false, tier },
         ports,
         outside,
         refresh: None,

@@ -25,6 +25,7 @@ use dormouse_http::{
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError, TurnStore};
+use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
 use jiff::Timestamp;
@@ -92,6 +93,9 @@ pub struct DevOptions {
     pub store_port: Option<u16>,
     /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
+    /// True if a part of this process follows the events of the server: it has a key of its own
+    /// ([`follower_key`](crate::follower_key)), so that it spends nothing of what others may ask.
+    pub follower: bool,
 }
 
 /// Reason for which local mode does not run. Each message contains the remedy.
@@ -220,6 +224,9 @@ async fn run(
     }
     let notifier = AppendNotifier::default();
     let api_key = development_key(&folder, &*table, table.clone()).await?;
+    if options.follower {
+        follower_key(&folder, &*table, table.clone()).await?;
+    }
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone())
         .with_notifier(notifier.clone())
         .with_receipts(Some(receipts))
@@ -417,8 +424,18 @@ async fn development_key(
     let made = keys::generate().map_err(spoilt)?.reveal();
     let key = folder.development_key(made)?;
     let token = KeyToken::parse(&key).ok_or_else(|| DevError::Key("it has not the form of a key".to_owned()))?;
-    keys::admit(store, &Keys::new(records), &token, Timestamp::now()).await.map_err(spoilt)?;
+    let grant = (keys::DEVELOPER, Scope::ALL);
+    keys::admit(store, &Keys::new(records), &token, grant, Timestamp::now()).await.map_err(spoilt)?;
     Ok(key)
+}
+
+/// The key of the part of this process that follows its events. It is made when it is missing.
+async fn follower_key(folder: &DataFolder, store: &dyn Commits, records: Arc<dyn Records>) -> Result<(), DevError> {
+    let made = keys::generate().map_err(spoilt)?.reveal();
+    let key = folder.keep_follower_key(made)?;
+    let token = KeyToken::parse(&key).ok_or_else(|| DevError::Key("it has not the form of a key".to_owned()))?;
+    let grant: (&str, &[Scope]) = (keys::FOLLOWER, &[Scope::EventsRead]);
+    keys::admit(store, &Keys::new(records), &token, grant, Timestamp::now()).await.map_err(spoilt)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]

@@ -20,6 +20,8 @@ const STORE_KEY: &str = "store-key";
 /// File in which earlier versions kept the address of their store.
 const FORMER_ENDPOINT: &str = "store-endpoint";
 const API_KEY: &str = "api-key";
+/// Key of the part of the process that follows its events.
+const FOLLOWER_KEY: &str = "follower-key";
 /// The secret of senders of signals and publishers of events.
 pub(crate) const SIGNAL_KEY: &str = "signal-key";
 /// Folder in which earlier versions kept a file for each timer.
@@ -194,6 +196,11 @@ impl DataFolder {
         fs::read_to_string(path.join(API_KEY)).ok().map(|key| key.trim().to_owned())
     }
 
+    /// Key by which the process that has the folder at `path` follows its own events, if there is one.
+    pub(crate) fn follower_key(path: &Path) -> Option<String> {
+        fs::read_to_string(path.join(FOLLOWER_KEY)).ok().map(|key| key.trim().to_owned())
+    }
+
     /// Key that the process that has the folder at `path` asks of others that want to see its store.
     pub(crate) fn store_key(path: &Path) -> io::Result<String> {
         fs::read_to_string(path.join(STORE_KEY)).map(|key| key.trim().to_owned())
@@ -248,6 +255,11 @@ impl DataFolder {
             );
         }
         self.kept(API_KEY, || made)
+    }
+
+    /// The key by which this process follows its own events; `made` is kept when there is none.
+    pub(crate) fn keep_follower_key(&self, made: String) -> Result<String, FolderError> {
+        self.kept(FOLLOWER_KEY, || made)
     }
 
     fn kept(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, FolderError> {

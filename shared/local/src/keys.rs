@@ -13,6 +13,8 @@ use rand::rngs::OsRng;
 pub const TENANT: &str = "default";
 /// The actor of the development key, which the commands of this machine answer as.
 pub const DEVELOPER: &str = "developer";
+/// Actor of the key with which this process follows its own events.
+pub(crate) const FOLLOWER: &str = "follower";
 
 /// Reason for which a key cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +48,19 @@ pub async fn keep(store: &dyn Commits, journal: Journal, now: Timestamp) -> Resu
     Ok(store.commit(&Commit { journal, ..Commit::new(RandomIds.fresh(), now) }).await?)
 }
 
-/// Sees to it that `key` is a key of everything in local mode.
-pub(crate) async fn admit(store: &dyn Commits, keys: &Keys, key: &KeyToken, now: Timestamp) -> Result<(), KeyError> {
+/// Sees to it that `key` is one of `actor` in local mode, for `scopes`.
+pub(crate) async fn admit(
+    store: &dyn Commits,
+    keys: &Keys,
+    key: &KeyToken,
+    (actor, scopes): (&str, &[Scope]),
+    now: Timestamp,
+) -> Result<(), KeyError> {
     let grant = Grant {
-        actor: DEVELOPER.to_owned(),
+        actor: actor.to_owned(),
         tenant: TENANT.to_owned(),
         workspaces: None,
-        scopes: Scope::ALL.iter().copied().collect(),
+        scopes: scopes.iter().copied().collect(),
         expires_at: None,
     };
     match keys.revocation(key.id(), now).await? {

@@ -156,6 +156,11 @@ pub fn address_of(path: &Path) -> Option<String> {
     address.filter(|_| DataFolder::is_taken(path))
 }
 
+/// The key by which the process that has the folder `path` follows its own events, if it does.
+pub fn follower_key(path: &Path) -> Option<String> {
+    DataFolder::follower_key(path)
+}
+
 /// The development key of the folder `path`, if there is one.
 pub fn development_key(path: &Path) -> Option<String> {
     DataFolder::api_key(path)

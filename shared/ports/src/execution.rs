@@ -58,6 +58,12 @@ pub trait ExecutionBackend: fmt::Debug + Send + Sync {
         true
     }
 
+    /// The folder where it works, for whoever works there beside it; `None` where that is not the same from one call to the
+    /// next.
+    fn folder(&self) -> Option<String> {
+        None
+    }
+
     /// What a model is told of the place: facts, each with its name.
     async fn facts(&self) -> Vec<(String, String)> {
         Vec::new()

@@ -30,7 +30,7 @@ fn refused<T: OperationBody + DeserializeOwned + std::fmt::Debug>(value: Value) 
 #[test]
 fn a_task_takes_a_message_or_an_object() {
     let message: SubmitTaskRequest =
-        decode(json!({"input": {"role": "user", "parts": [{"type": "text", "text": "hello"}], "x": 1}, "x": 1}));
+        decode(json!({"input": {"role": "user", "parts": [{"type": "text", "text": "hello"}]}}));
     let SubmitInput::Message(message) = message.input else { panic!("a message") };
     assert_eq!(message.parts, [Part::text("hello")], "a part without visibility is public");
     let payload: SubmitTaskRequest = decode(json!({"input": {"amount_cents": 12_000}}));
@@ -205,4 +205,19 @@ proptest! {
         prop_assert_eq!(body(&value).hash(), body(&reversed(&value)).hash());
         prop_assert_ne!(body(&value).hash(), body(&json!([value])).hash());
     }
+}
+
+#[test]
+fn a_field_that_is_not_there_is_refused_with_the_one_that_is_meant() {
+    let message = || json!({ "role": "user", "parts": [{ "type": "text", "text": "hi" }], "metadata": { "any": 1 } });
+    let (param, told) = refused::<SubmitTaskRequest>(json!({ "persona_idd": "persona_a", "input": message() }));
+    assert!(param == "persona_idd" && told.contains("did you mean `persona_id`?"), "{param}: {told}");
+    let mut wrong = message();
+    wrong["metdata"] = json!({});
+    let (param, told) = refused::<SubmitTaskRequest>(json!({ "input": wrong }));
+    assert!(param == "input.metdata" && told.contains("did you mean `metadata`?"), "{param}: {told}");
+    let (param, told) = refused::<SubmitTaskRequest>(json!({ "qqqqqq": 1, "input": message() }));
+    assert!(param == "qqqqqq" && told.contains("there are `session_id`"), "{param}: {told}");
+    let free = json!({ "input": { "anything": { "at": "all" } }, "metadata": { "mine": true } });
+    assert!(body(&free).decode::<SubmitTaskRequest>().is_ok(), "payloads and metadata take any");
 }

@@ -69,12 +69,14 @@ impl ToolSource for HttpTools {
         let Some(tool) = self.tools.iter().find(|tool| tool.spec.name == call.name) else {
             return Err(ToolError::new(ToolErrorKind::NotFound, format!("there is no tool `{}`", call.name)));
         };
-        let request = request::build(tool, call, &self.values).await?;
+        let (values, mask) = self.values.watched();
+        let request = request::build(tool, call, &values).await?;
         call.effects.asked(&request.url);
-        match self.fetch.fetch(request).await {
+        let outcome = match self.fetch.fetch(request).await {
             Ok(response) => answer::read(tool, call, response).await,
             Err(error) => Err(unanswered(&error)),
-        }
+        };
+        mask.and_callback(call.callback.as_ref()).outcome(outcome)
     }
 }
 

@@ -21,6 +21,8 @@
 //! - What comes back is bounded before anything is made of it.
 //! - References to the environment and to secrets are looked up when a request is made; no value of one is kept, shown
 //!   or logged, and none is sent where it is not declared.
+//! - What comes of a call is without the secrets that were looked up for it, and without the token of its callback, as
+//!   far as they stand in it as they are.
 //! - What a server says of its tools is believed only where it makes Dormouse more careful, or where only the server
 //!   can know it; what contradicts itself is left out and said.
 
@@ -35,6 +37,7 @@ mod failure;
 mod http;
 #[cfg(feature = "local")]
 mod local;
+mod mask;
 #[cfg(any(feature = "local", feature = "native"))]
 mod matching;
 #[cfg(feature = "mcp")]

@@ -5,7 +5,8 @@
 //! definitions of agents are not changed; `.openharness/memory` may be.
 //!
 //! Commands: a process group of its own, and where the machine has it a process namespace; an environment of its own; limits
-//! on time, output, memory and processes. A command can reach the files and the network that its user can reach: this tier is
+//! on time, output, memory and processes. Where the machine has mount namespaces, what the runs keep for themselves is not seen
+//! by commands either. Apart from that a command can reach the files and the network that its user can reach: this tier is
 //! for the author's own machine.
 
 mod about;
@@ -26,6 +27,7 @@ use dormouse_ports::execution::{
     GrepRequest, Matches, ReadFile, ShellCommand,
 };
 
+use confinement::HiddenFolder;
 use place::Place;
 #[cfg(feature = "copy")]
 pub(crate) use processes::descendants;
@@ -35,6 +37,7 @@ pub(crate) use processes::descendants;
 pub struct LocalBackend {
     place: Arc<Place>,
     tier: ExecutionTier,
+    hidden: Arc<Vec<HiddenFolder>>,
 }
 
 impl LocalBackend {
@@ -43,7 +46,16 @@ impl LocalBackend {
     /// # Errors
     /// [`ExecutionError`] when there is no such folder, or it may not be read.
     pub fn open(root: &Path) -> Result<Self, ExecutionError> {
-        Ok(Self { place: Arc::new(Place::open(root)?), tier: ExecutionTier::Local })
+        let place = Place::open(root)?;
+        let hidden = place.own().map(HiddenFolder::new).collect();
+        Ok(Self { place: Arc::new(place), tier: ExecutionTier::Local, hidden: Arc::new(hidden) })
+    }
+
+    /// The same, in which commands do not see the folder `data` either, as far as the machine can hide it.
+    #[must_use]
+    pub fn hiding(self, data: &Path) -> Self {
+        let hidden = self.place.own().chain([data.to_owned()]).map(HiddenFolder::new);
+        Self { hidden: Arc::new(hidden.collect()), ..self }
     }
 
     /// The same with another name of its tier: for the function that works on a copy.
@@ -72,6 +84,10 @@ impl ExecutionBackend for LocalBackend {
         self.tier
     }
 
+    fn folder(&self) -> Option<String> {
+        (self.tier == ExecutionTier::Local).then(|| self.place.root.display().to_string())
+    }
+
     async fn facts(&self) -> Vec<(String, String)> {
         let facts = self.blocking(|place| Ok(about::facts(place))).await;
         facts.unwrap_or_default()
@@ -98,6 +114,6 @@ impl ExecutionBackend for LocalBackend {
     }
 
     async fn run(&self, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
-        command::run(&self.place, command).await
+        command::run(&self.place, &self.hidden, command).await
     }
 }

@@ -3,7 +3,7 @@
 use dormouse_ports::execution::ExecutionError;
 
 /// Folders that runs keep for themselves.
-const OWN: [&[&str]; 2] = [&[".openharness", "data"], &[".openharness", "state"]];
+pub(crate) const OWN: [&[&str]; 2] = [&[".openharness", "data"], &[".openharness", "state"]];
 /// Definitions, which people change.
 const DEFINITIONS: &[&str] = &[".openharness"];
 /// The part of it that agents may change.

@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use dormouse_ports::{Lookup, Secret, SecretError, Secrets, Template};
 
+use crate::mask::{Mask, Watched};
+
 /// Places where the references `${env.NAME}` and `${secrets.NAME}` of a configuration are looked up at each use.
 #[derive(Clone)]
 pub struct Values {
@@ -33,6 +35,13 @@ impl Values {
     /// As [`Template::resolve`].
     pub async fn resolve(&self, template: &Template) -> Result<Secret, SecretError> {
         template.resolve(&self.lookup()).await
+    }
+
+    /// The same values, and what takes out of a text the secrets that are looked up in them.
+    pub(crate) fn watched(&self) -> (Self, Mask) {
+        let mask = Mask::default();
+        let watched = Watched { secrets: self.secrets.clone(), mask: mask.clone() };
+        (Self { env: self.env.clone(), secrets: Arc::new(watched) }, mask)
     }
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {

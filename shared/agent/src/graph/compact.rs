@@ -4,7 +4,7 @@
 //! stand the messages from the cut on; a call of a tool and its result are never parted.
 
 use dormouse_engine::{NodeError, Update, record};
-use dormouse_ports::model::{CallOptions, CompletionRequest, Content, Message, RuntimeConfig};
+use dormouse_ports::model::{CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
 use dormouse_ports::{EntryKind, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::digest::of_value;
 use super::hooks::fire;
 use super::model::{conversational, millis};
 use super::parts::AgentParts;
-use super::run::{AgentRun, as_shown};
+use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
@@ -31,6 +31,8 @@ const MOST_KEPT: usize = 24 * 1024;
 
 /// Kind of the entry of a summary.
 pub(super) const COMPACTED: &str = "dormouse.context_compacted";
+/// Kind of the entry of a conversation of which there is no summary.
+const KEPT: &str = "dormouse.context_kept";
 /// Material of that entry: what the model said, and the compaction before it.
 pub(super) const SAID: &str = "said";
 pub(super) const BEFORE: &str = "before";
@@ -50,6 +52,30 @@ pub struct Compaction {
     pub last: String,
     /// The summary.
     pub summary: String,
+}
+
+/// What came of asking for a summary.
+pub(crate) enum Compacted {
+    /// There is one.
+    Yes {
+        /// What changes in the run, but for its usage.
+        update: Update<AgentRun>,
+        /// Usage of the run, this call included.
+        usage: RunUsage,
+    },
+    /// There is none, for a reason that is recorded: the conversation stays as it is.
+    No {
+        /// Usage of the run, this call included.
+        usage: RunUsage,
+    },
+}
+
+/// Records why a conversation stays as it is.
+fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted>, NodeError> {
+    tracing::warn!(reason, "a conversation was not made shorter; its runs go on with all of it");
+    let kind = EntryKind::vendor(KEPT).map_err(|error| NodeError::new(error.to_string()))?;
+    record(JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE)))?;
+    Ok(Some(Compacted::No { usage }))
 }
 
 /// True for the request of a summary.
@@ -79,7 +105,7 @@ pub(crate) async fn if_due(
     parts: &AgentParts,
     run: &AgentRun,
     request: &CompletionRequest,
-) -> Result<Option<Update<AgentRun>>, NodeError> {
+) -> Result<Option<Compacted>, NodeError> {
     let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
     if size(request).saturating_mul(10) < window.saturating_mul(7) {
         return Ok(None);
@@ -91,8 +117,11 @@ pub(crate) async fn if_due(
 }
 
 /// Makes the conversation shorter on request: all but the newest group becomes the summary.
-pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<Update<AgentRun>>, NodeError> {
-    let Some(cut) = cuts(run).pop() else { return Ok(None) };
+pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<Compacted>, NodeError> {
+    let Some(cut) = cuts(run).pop() else {
+        kept("asked", "there is nothing in it that a summary could stand for", run.usage)?;
+        return Ok(None);
+    };
     compact(parts, run, cut, ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await
 }
 
@@ -113,14 +142,13 @@ async fn compact(
     run: &AgentRun,
     cut: usize,
     (trigger, window): (&str, u64),
-) -> Result<Option<Update<AgentRun>>, NodeError> {
+) -> Result<Option<Compacted>, NodeError> {
     let from = current(run).map_or(0, |compaction| compaction.upto);
     let before = tokens(&run.messages[from..]);
     let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": cut - from });
     let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
     if let Some(reason) = verdict.stop.or(verdict.block) {
-        tracing::info!(reason, "a hook kept a conversation from being made shorter");
-        return Ok(None);
+        return kept(trigger, &reason, run.usage);
     }
     let mut instructions = INSTRUCTIONS.to_owned();
     verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
@@ -135,13 +163,13 @@ async fn compact(
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     let response = match answer.map(|response| (text_of(&response.message.content), response)) {
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
-        Ok(_) => {
-            tracing::warn!("the model gave no summary of its conversation; the run goes on with all of it");
-            return Ok(None);
+        Ok((_, response)) => {
+            let usage = run.usage.and(response.usage, super::model::cost(parts, &response), duration_ms);
+            return kept(trigger, "the model gave no summary", usage);
         }
         Err(error) => {
-            tracing::warn!(%error, "a conversation could not be made shorter; the run goes on with all of it");
-            return Ok(None);
+            let usage = run.usage.and(Usage::default(), 0.0, duration_ms);
+            return kept(trigger, &format!("the model could not be asked for a summary: {error}"), usage);
         }
     };
     let (said, response) = response;
@@ -168,11 +196,8 @@ async fn compact(
             .with("duration_ms", duration_ms),
     )?;
     let compaction = Compaction { upto: cut, last: of_value(&run.messages[cut - 1]), summary };
-    Ok(Some(
-        AgentRun::compaction
-            .set(Some(compaction))
-            .set(AgentRun::usage, run.usage.and(response.usage, cost, duration_ms)),
-    ))
+    let update = AgentRun::compaction.set(Some(compaction));
+    Ok(Some(Compacted::Yes { update, usage: run.usage.and(response.usage, cost, duration_ms) }))
 }
 
 /// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are

@@ -13,8 +13,18 @@ const NO_RESULT: &str = "no result was recorded for this call";
 
 /// The request of the next step.
 pub(crate) fn request(parts: &AgentParts, run: &AgentRun, tools: &Toolset<'_>) -> CompletionRequest {
+    composed(parts, run, tools, compact::shown(run))
+}
+
+/// The same of the conversation `shown`.
+pub(crate) fn composed(
+    parts: &AgentParts,
+    run: &AgentRun,
+    tools: &Toolset<'_>,
+    shown: Vec<Message>,
+) -> CompletionRequest {
     let mut messages = vec![Message::system(instructions(parts, run))];
-    messages.extend(repaired(compact::shown(run)));
+    messages.extend(repaired(shown));
     if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| parts.name != parts.agent.name) {
         remind(&mut messages, reminder);
     }

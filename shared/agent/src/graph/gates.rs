@@ -6,6 +6,8 @@ use dormouse_ports::model::{CompletionRequest, Content, Message, Response, Runti
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::compact;
+use super::context;
 use super::hooks::{Verdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::approvals;
@@ -13,16 +15,28 @@ use super::run::{AgentRun, CallStatus, PlannedCall};
 use super::toolset::Toolset;
 use crate::workspace::HookEvent;
 
-/// Runs the hooks before the model is asked. Gives the reason for which the run ends, if it does.
+/// Runs the hooks before the model is asked: those before its context is composed see the conversation alone, of which
+/// `request` is composed again where they change it. Gives the reason for which the run ends, if it does.
 pub(crate) async fn before_model(
     parts: &AgentParts,
     run: &AgentRun,
+    tools: &Toolset<'_>,
     request: &mut CompletionRequest,
 ) -> Result<Option<String>, NodeError> {
     if parts.hooks.is_empty() {
         return Ok(None);
     }
-    for event in [HookEvent::BeforeContextBuild, HookEvent::AfterContextBuild, HookEvent::BeforeModelCall] {
+    let mut facts = model_facts(parts, run.steps + 1);
+    facts["messages"] = json!(compact::shown(run));
+    let verdict = fire(parts, HookEvent::BeforeContextBuild, &[], facts).await?;
+    if let Some(reason) = verdict.stop {
+        return Ok(Some(reason));
+    }
+    if let Some(messages) = messages_of(&verdict) {
+        *request = context::composed(parts, run, tools, messages);
+    }
+    instruct(request, verdict.context);
+    for event in [HookEvent::AfterContextBuild, HookEvent::BeforeModelCall] {
         let mut facts = model_facts(parts, run.steps + 1);
         facts["messages"] = json!(request.messages);
         facts["config"] = json!(request.config);
@@ -38,10 +52,15 @@ pub(crate) async fn before_model(
     Ok(None)
 }
 
+/// The messages that hooks put in the place of those that they saw.
+fn messages_of(verdict: &Verdict) -> Option<Vec<Message>> {
+    let messages = Vec::<Message>::deserialize(verdict.patch.get("messages")?).ok()?;
+    (!messages.is_empty()).then_some(messages)
+}
+
 /// Takes what the hooks changed of the request; what is no message or setting is left as it was.
 fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &Verdict) {
-    let messages = verdict.patch.get("messages").and_then(|messages| Vec::<Message>::deserialize(messages).ok());
-    if let Some(messages) = messages.filter(|messages| !messages.is_empty()) {
+    if let Some(messages) = messages_of(verdict) {
         request.messages = messages;
     }
     let config = verdict.patch.get("config").filter(|_| event == HookEvent::BeforeModelCall);

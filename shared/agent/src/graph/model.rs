@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::action;
 use super::background::{self, Asked};
 use super::children::wanted;
-use super::compact;
+use super::compact::{self, Compacted};
 use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call, tools_missing};
@@ -67,13 +67,17 @@ pub(crate) async fn think(
 async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let tools = Toolset::of(parts).await;
     let mut request = context::request(parts, &run, &tools);
-    if run.thinking.is_none()
-        && let Some(shorter) = compact::if_due(parts, &run, &request).await?
-    {
-        return Ok(shorter.then(identity(parts)));
+    if run.thinking.is_none() {
+        match compact::if_due(parts, &run, &request).await? {
+            Some(Compacted::Yes { update, usage }) => {
+                return Ok(update.then(AgentRun::usage.set(usage)).then(identity(parts)));
+            }
+            Some(Compacted::No { usage, .. }) => run.usage = usage,
+            None => {}
+        }
     }
     if run.thinking.is_none()
-        && let Some(reason) = gates::before_model(parts, &run, &mut request).await?
+        && let Some(reason) = gates::before_model(parts, &run, &tools, &mut request).await?
     {
         tracing::info!(reason, "a hook ended a run before its model was asked");
         let update = ended(parts, &run, TerminalReason::Hook).await?;
@@ -188,9 +192,20 @@ fn awake() -> Update<AgentRun> {
 
 /// A run that was asked to make the conversation shorter, and ends.
 async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
-    let shorter = compact::asked(parts, &run).await?.unwrap_or_else(Update::none);
-    end(parts, &mut run, TerminalReason::Completed).await?;
-    Ok(shorter.then(conclusion(run.reason, run.dormouse_shortfall)).then(identity(parts)))
+    let (shorter, reason) = match compact::asked(parts, &run).await? {
+        Some(Compacted::Yes { update, usage }) => {
+            run.usage = usage;
+            (update, TerminalReason::Completed)
+        }
+        Some(Compacted::No { usage }) => {
+            run.usage = usage;
+            (Update::none(), TerminalReason::NotCompacted)
+        }
+        None => (Update::none(), TerminalReason::Completed),
+    };
+    end(parts, &mut run, reason).await?;
+    let conclusion = conclusion(run.reason, run.dormouse_shortfall);
+    Ok(shorter.then(AgentRun::usage.set(run.usage)).then(conclusion).then(identity(parts)))
 }
 
 /// The beginning of `text`, in so many bytes.
@@ -260,14 +275,7 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
             .with("steps", run.steps)
             .with("usage", json!(run.usage)),
     )?;
-    let event = match reason {
-        TerminalReason::Completed | TerminalReason::Length | TerminalReason::ContentFilter => HookEvent::RunCompleted,
-        TerminalReason::MaxSteps
-        | TerminalReason::Budget
-        | TerminalReason::Time
-        | TerminalReason::Denied
-        | TerminalReason::Hook => HookEvent::RunFailed,
-    };
+    let event = if run.dormouse_shortfall.is_none() { HookEvent::RunCompleted } else { HookEvent::RunFailed };
     at_end(parts, event, reason.as_str(), run).await
 }
 

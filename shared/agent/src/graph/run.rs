@@ -118,6 +118,8 @@ pub enum TerminalReason {
     ContentFilter,
     /// A hook ended it.
     Hook,
+    /// It was to make the conversation shorter, and there is no summary.
+    NotCompacted,
 }
 
 impl TerminalReason {
@@ -132,6 +134,7 @@ impl TerminalReason {
             Self::Length => "length",
             Self::ContentFilter => "content_filter",
             Self::Hook => "hook",
+            Self::NotCompacted => "not_compacted",
         }
     }
 
@@ -146,6 +149,7 @@ impl TerminalReason {
             Self::Length => "the answer was cut: it is as long as an answer of the model may be",
             Self::ContentFilter => "the provider's filter stopped the answer",
             Self::Hook => "a hook ended the run",
+            Self::NotCompacted => "the conversation stays as it is: there is no summary of it",
         };
         Some(Shortfall { code: self.as_str().to_owned(), message: message.to_owned() })
     }

@@ -67,6 +67,16 @@ impl OfferedTool<'_> {
     }
 }
 
+impl AgentParts {
+    /// The tools that its agent may call, each under the name by which models call it. Sources are asked for theirs; one
+    /// that does not answer is left out.
+    pub async fn offered_tools(&self) -> Vec<ToolSpec> {
+        let parts = self.clone().calling_others();
+        let tools = Toolset::of(&parts).await.tools;
+        tools.into_iter().map(|(name, tool)| ToolSpec { name, ..tool.spec }).collect()
+    }
+}
+
 impl<'p> Toolset<'p> {
     /// Asks the sources of `parts` for their tools. A source that does not answer, and a tool that cannot be called, is
     /// left out.

@@ -325,6 +325,10 @@ fn unused(workspace: &mut Workspace) {
             "`session_memory` needs a tool, and a `chat` workspace has none: its sessions keep their summaries";
         workspace.warn(SETTINGS, None, message.to_owned());
     }
+    if workspace.settings.engine.workspace_memory {
+        let message = "`workspace_memory` is not told in a `chat` workspace: its agents know `AGENTS.md` alone";
+        workspace.warn(SETTINGS, None, message.to_owned());
+    }
 }
 
 fn default_agent(workspace: &mut Workspace) {

@@ -202,12 +202,14 @@ impl Workspace {
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The memory of the workspace, where agents are told of it: the newest that fits is not known, so the first files
+    /// The memory of the workspace, where agents are told of it, which those of a `chat` workspace are not: the newest that fits is not known, so the first files
     /// count.
     fn remembered(&self) -> Option<String> {
         let mut room = LONGEST_MEMORY;
         let mut told = String::new();
-        for (name, text) in self.memory.iter().filter(|_| self.settings.engine.workspace_memory) {
+        let settings = &self.settings;
+        let is_told = settings.engine.workspace_memory && settings.kind == WorkspaceKind::Project;
+        for (name, text) in self.memory.iter().filter(|_| is_told) {
             let text = text.trim();
             if text.len() > room {
                 told.push_str(&format!("\n[`{name}.md` is left out: it has {} bytes]", text.len()));

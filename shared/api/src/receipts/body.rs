@@ -262,10 +262,13 @@ fn cut(text: &str) -> String {
 /// that were taken out when they were recorded.
 fn redact_at(path: &str, value: &mut Value, redactions: &mut Vec<Value>) {
     match value {
-        Value::String(text) if text == redact::MARK || redact::looks_secret(text) => {
-            // Without its hash, from which a short secret could be found.
-            redactions.push(json!({ "field": path, "reason": "it looks like a secret" }));
-            redact::MARK.clone_into(text);
+        Value::String(text) => {
+            let shown = redact::text(text);
+            if shown.is_some() || text.contains(redact::MARK) {
+                // Without its hash, from which a short secret could be found.
+                redactions.push(json!({ "field": path, "reason": "it looks like a secret" }));
+            }
+            *text = shown.unwrap_or_else(|| std::mem::take(text));
         }
         Value::Array(parts) => {
             parts.iter_mut().enumerate().for_each(|(at, part)| redact_at(&format!("{path}/{at}"), part, redactions));
@@ -275,6 +278,6 @@ fn redact_at(path: &str, value: &mut Value, redactions: &mut Vec<Value>) {
                 redact_at(&format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")), part, redactions);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -61,6 +61,7 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
         hosts: Vec::new(),
         store_port: None,
         authorization: Authorization::None,
+        follower: false,
     };
     let (ready, at) = oneshot::channel();
     let (end, ends) = oneshot::channel();

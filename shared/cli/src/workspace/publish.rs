@@ -10,11 +10,10 @@ use dormouse_agent::workspace::{FileContent, Files, Platform, ToolSourceDefiniti
 use dormouse_aws::S3Objects;
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::WorkspaceError;
-use dormouse_ports::tool::NATIVE_TOOLS;
 use dormouse_system::SystemClock;
 use serde_json::json;
 
-use super::{definitions, tell_problems};
+use super::{definitions, platform, tell_problems};
 use crate::target::{TargetError, access};
 use crate::terminal::plain;
 
@@ -62,8 +61,7 @@ pub(crate) enum PublishFailure {
 /// Executes `asked`. What is wrong with the workspace is told, and nothing is published then: the exit code is 3.
 pub(crate) async fn publish(asked: PublishArgs) -> Result<ExitCode, PublishFailure> {
     let files = definitions(&asked.folder).await?;
-    let platform =
-        Platform { models: Some(Vec::new()), native_tools: NATIVE_TOOLS.map(str::to_owned).to_vec(), processes: false };
+    let platform = Platform { processes: false, ..platform() };
     let workspace = load(&files, &platform);
     let objections = objections(&workspace, &files);
     let mut err = io::stderr();

@@ -86,7 +86,7 @@ const LISTED: [Listed; 9] = [
     Listed {
         path: "/v1/x-catalog",
         id: "x-getCatalog",
-        does: "Tells what is declared with the agents: models, sources of tools, and what cannot be used and why.",
+        does: "Tells what is declared: agents, models, sources of tools, and what cannot be used and why.",
         query: &[("workspace_id", "What the files of this workspace declare, instead of what the server does.")],
         takes: None,
         gives: schema::<Catalog>,

@@ -1,6 +1,6 @@
 //! What sleeps: the list, and one of them.
 
-use dormouse_api::Call;
+use dormouse_api::{Call, asks_person};
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_ports::{InvocationId, InvocationStatus, PendingRow, StoreError};
 use dormouse_protocol::envelope::List;
@@ -10,7 +10,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use futures::future::try_join_all;
 use jiff::SignedDuration;
 
-use super::told::{Pause, PauseSummary, asks_person, is_task};
+use super::told::{Pause, PauseSummary, is_task};
 use super::{AdmittedRequest, Extensions};
 
 /// Number of pauses on a page where none is asked for, and the most.

@@ -1,6 +1,6 @@
 //! Answers of the extensions as types: the schemas of the document are made from them.
 
-use dormouse_api::CatalogLine;
+use dormouse_api::{CatalogLine, asks_person};
 use dormouse_engine::{GraphOutline, NextNode};
 use dormouse_harness::is_put_aside;
 use dormouse_maintenance::doctor::Diagnosis;
@@ -16,10 +16,6 @@ use serde_json::Value;
 
 /// Characters of a question that a list shows.
 const SHOWN: usize = 300;
-/// Kinds of waits that no person ends.
-const OF_MACHINES: [&str; 6] = ["event", "job", "reminder", "rest", "timer", "webhook"];
-/// Keys of a descriptor that ask for a wake-up of its own.
-const WAKES: [&str; 2] = ["wake_after", "wake_at"];
 /// Keys of a descriptor that are told in fields of their own, or are for the server alone.
 const TOLD_APART: [&str; 8] =
     ["accepts", "answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
@@ -139,17 +135,6 @@ impl PauseSummary {
 /// True if `id` is that of a task of the protocol.
 pub(super) fn is_task(id: &InvocationId) -> bool {
     id.as_str().starts_with("task_")
-}
-
-/// True if a person ends the wait: it says what is asked or what yes and no mean, and neither event, job nor clock do.
-pub(super) fn asks_person(paused: &PausedInvocation) -> bool {
-    let metadata = paused.descriptor.metadata.as_ref();
-    let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
-    let kind = text(&paused.descriptor, "kind").unwrap_or_default();
-    let is_of_machines = OF_MACHINES.contains(&kind.as_str());
-    let wakes_itself = WAKES.iter().any(|name| has(name));
-    let asks = has("answers") || has("description") || paused.fan_in.is_some();
-    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines && !wakes_itself && asks
 }
 
 fn text(descriptor: &SignalDescriptor, name: &str) -> Option<String> {
@@ -399,14 +384,14 @@ impl Named for FeedWord {
 pub(crate) struct Catalog {
     /// Always `list`.
     pub(crate) object: Object<dormouse_protocol::envelope::Listing>,
-    /// Models, sources of tools, and what cannot be used.
+    /// Agents, models, sources of tools, and what cannot be used.
     pub(crate) data: Vec<CatalogEntry>,
 }
 
 /// Something that is declared.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct CatalogEntry {
-    /// `agent`, `model`, `tool`, `action`, `skill` or `hook`.
+    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work.
     pub(crate) kind: &'static str,
     /// Its name.
     pub(crate) name: String,
@@ -419,15 +404,15 @@ pub(crate) struct CatalogEntry {
 }
 
 impl Catalog {
-    pub(super) fn of(lines: &[CatalogLine]) -> Self {
-        let entry = |line: &CatalogLine| CatalogEntry {
-            kind: line.kind,
-            name: line.name.clone(),
-            description: line.description.clone(),
-            enabled: line.enabled,
-            reasons: line.reasons.clone(),
+    pub(super) fn of(lines: Vec<CatalogLine>) -> Self {
+        let entry = |CatalogLine { kind, name, description, enabled, reasons }| CatalogEntry {
+            kind,
+            name,
+            description,
+            enabled,
+            reasons,
         };
-        Self { object: Object::new(), data: lines.iter().map(entry).collect() }
+        Self { object: Object::new(), data: lines.into_iter().map(entry).collect() }
     }
 }
 

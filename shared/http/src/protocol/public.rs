@@ -163,6 +163,12 @@ impl DescribedServer {
     }
 }
 
+/// Refuses what needs agents that cannot be had now, for `reason`.
+pub(crate) fn agents_away(reason: String) -> ProtocolError {
+    tracing::warn!(reason, "the published agents cannot be loaded");
+    ProtocolError::new(ErrorCode::ServiceUnavailable, "the published agents cannot be loaded now")
+}
+
 impl Protocol {
     /// The answer to a request that needs no key; `None` if it needs one.
     ///
@@ -206,10 +212,7 @@ impl Protocol {
 
     /// What the server says of itself, with the agents that a source has now.
     pub(super) async fn about_now(&self) -> Result<ServerInfo, ProtocolError> {
-        let personas = self.personas.all().await.map_err(|reason| {
-            tracing::warn!(reason, "the published agents cannot be loaded");
-            ProtocolError::new(ErrorCode::ServiceUnavailable, "the published agents cannot be loaded now")
-        })?;
+        let personas = self.personas.shown().await.map_err(agents_away)?;
         Ok(ServerInfo { personas, ..self.about.clone() })
     }
 

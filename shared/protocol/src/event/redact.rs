@@ -4,6 +4,8 @@
 //! field ([`is_private_name`]) and the look of a text ([`looks_secret`]). Both know common forms only; content that has
 //! no such form has to be marked by its visibility.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use crate::envelope::Map;
@@ -75,6 +77,9 @@ const SECRET_BEGINNINGS: &[&str] = &[
 /// The same of issuers whose tokens go on with letters and digits alone; names of variables may begin so, too.
 const PLAIN_SECRET_BEGINNINGS: &[&str] = &["hf_", "npm_"];
 
+/// Ends the lines around a private key.
+const KEY_LINE: &str = "PRIVATE KEY-----";
+
 /// The shortest word that [`looks_secret`] takes for one.
 const SECRET_BYTES: usize = 20;
 
@@ -88,18 +93,79 @@ pub fn is_private_name(name: &str) -> bool {
 /// True if `text` holds a private key, an address with a password (`postgres://ada:…@host`), a long word that is announced
 /// as private (`Bearer …`, `?token=…`), or one that looks like a token of a well-known issuer.
 pub fn looks_secret(text: &str) -> bool {
-    if text.contains("PRIVATE KEY-----") || has_address_with_password(text) {
-        return true;
+    !secrets(text).is_empty()
+}
+
+/// `text` with a mark in the place of each part of it that [`looks_secret`]; `None` where no part does.
+pub fn text(text: &str) -> Option<String> {
+    let secrets = secrets(text);
+    let mut shown = String::with_capacity(text.len());
+    let mut at = 0;
+    for secret in &secrets {
+        shown.push_str(text.get(at..secret.start).unwrap_or_default());
+        shown.push_str(MARK);
+        at = secret.end;
     }
+    shown.push_str(text.get(at..).unwrap_or_default());
+    (!secrets.is_empty()).then_some(shown)
+}
+
+/// Where the secrets in `text` stand, in order; no two of them overlap.
+fn secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = keys(text).chain(passwords(text)).chain(words(text)).collect();
+    found.sort_by_key(|range| range.start);
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for range in found {
+        match apart.last_mut().filter(|last| range.start < last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => apart.push(range),
+        }
+    }
+    apart
+}
+
+/// Private keys, from the line that announces one to the line that ends it, or to the end.
+fn keys(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(from..)?;
+        let at = from + rest.find(KEY_LINE)?;
+        let start = text[from..at].rfind("-----").map_or(from, |start| from + start);
+        let body = at + KEY_LINE.len();
+        from = text[body..].find(KEY_LINE).map_or(text.len(), |end| body + end + KEY_LINE.len());
+        Some(start..from)
+    })
+}
+
+/// Passwords in addresses, before the host.
+fn passwords(text: &str) -> impl Iterator<Item = Range<usize>> {
+    text.match_indices("://").filter_map(|(at, mark)| {
+        let from = at + mark.len();
+        let rest = &text[from..];
+        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'`<>".contains(c)).unwrap_or(rest.len());
+        let (user, _) = rest[..end].rsplit_once('@')?;
+        let (name, password) = user.split_once(':')?;
+        let start = from + name.len() + 1;
+        (!password.is_empty() && password != MARK).then_some(start..start + password.len())
+    })
+}
+
+/// Long words that are announced as private, or begin as tokens do.
+fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut announced = false;
-    text.split(|c: char| c.is_whitespace() || "\"'`,;()<>=:?&".contains(c)).filter(|word| !word.is_empty()).any(
-        |word| {
-            let long = word.len() >= SECRET_BYTES;
-            let secret = long && (announced || begins_as_secret(word));
-            announced = word.eq_ignore_ascii_case("bearer") || is_private_name(word);
-            secret
-        },
-    )
+    let ends = |c: char| c.is_whitespace() || "\"'`,;()<>=:?&".contains(c);
+    let mut behind = 0;
+    text.split_inclusive(ends).filter_map(move |piece| {
+        let at = behind;
+        behind += piece.len();
+        let word = piece.trim_end_matches(ends);
+        if word.is_empty() {
+            return None;
+        }
+        let secret = word.len() >= SECRET_BYTES && (announced || begins_as_secret(word));
+        announced = word.eq_ignore_ascii_case("bearer") || is_private_name(word);
+        secret.then_some(at..at + word.len())
+    })
 }
 
 fn begins_as_secret(word: &str) -> bool {
@@ -109,22 +175,13 @@ fn begins_as_secret(word: &str) -> bool {
     SECRET_BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)) || PLAIN_SECRET_BEGINNINGS.iter().any(plain)
 }
 
-/// True if an address in `text` has a user and a password before its host.
-fn has_address_with_password(text: &str) -> bool {
-    text.split("://").skip(1).any(|rest| {
-        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'`<>".contains(c)).unwrap_or(rest.len());
-        let user = rest[..end].rsplit_once('@').map(|(user, _)| user);
-        user.and_then(|user| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty())
-    })
-}
-
 /// `value` without what is private, at any depth.
 pub fn value(value: Value) -> Value {
     match value {
-        Value::String(text) if looks_secret(&text) => MARK.into(),
+        Value::String(text) => self::text(&text).unwrap_or(text).into(),
         Value::Array(elements) => elements.into_iter().map(self::value).collect(),
         Value::Object(fields) => Value::Object(object(fields)),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
 }
 
@@ -203,6 +260,31 @@ mod tests {
         ] {
             assert!(!looks_secret(plain), "{plain}");
         }
+    }
+
+    #[test]
+    fn of_a_text_only_the_secret_is_taken_out() {
+        let token = "a".repeat(SECRET_BYTES);
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----";
+        for (before, after) in [
+            (
+                format!("answer at https://d.example/callback/7?token={token}&part=1 today"),
+                "answer at https://d.example/callback/7?token=[redacted]&part=1 today",
+            ),
+            (format!("PATH=/bin\nTOKEN={token}\nHOME=/root"), "PATH=/bin\nTOKEN=[redacted]\nHOME=/root"),
+            (
+                format!("Authorization: Bearer {token} and sk-{token}."),
+                "Authorization: Bearer [redacted] and [redacted]",
+            ),
+            ("at postgres://ada:hunter2@db:5432/x is".to_owned(), "at postgres://ada:[redacted]@db:5432/x is"),
+            (format!("first\n{key}\nlast, {key}"), "first\n[redacted]\nlast, [redacted]"),
+            ("first\n-----BEGIN PRIVATE KEY-----\nMII".to_owned(), "first\n[redacted]"),
+            (format!("grüße, müde: dm_{token} ünd"), "grüße, müde: [redacted] ünd"),
+        ] {
+            assert_eq!(text(&before).as_deref(), Some(after));
+            assert_eq!(text(after), None, "what was taken out is not taken out again");
+        }
+        assert_eq!(text("nothing of the kind"), None);
     }
 
     #[test]

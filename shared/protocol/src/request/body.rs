@@ -1,14 +1,21 @@
 use dormouse_json::ReadError;
-use serde::de::DeserializeOwned;
+use serde::Deserializer;
+use serde::de::{DeserializeOwned, Visitor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::OperationBody;
 use crate::operation::{Input, Operation};
+use crate::resource::MessageInput;
 use crate::{ErrorCode, Map, ProtocolError};
 
 /// The longest body that is taken, in bytes. Large content belongs into artifacts.
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
+
+/// How alike two names are of which one may be meant by the other, from 0 to 1.
+const ALIKE: f64 = 0.6;
+/// The most characters of a name that is told.
+const LONGEST_NAME: usize = 100;
 
 /// The body of a request: a JSON object.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,8 +58,12 @@ impl Body {
     /// The request that the body holds.
     ///
     /// # Errors
-    /// `invalid_request` with the path of the first field that is wrong or missing as its `param`.
+    /// `invalid_request` with the path of the first field that is not known, wrong or missing as its `param`.
     pub fn decode<T: OperationBody + DeserializeOwned>(self) -> Result<T, ProtocolError> {
+        known::<T>("", &self.0)?;
+        for (place, message) in messages(&self.0) {
+            known::<MessageInput>(&place, message)?;
+        }
         let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(refuse)?;
         request.check()?;
         Ok(request)
@@ -70,6 +81,68 @@ impl Body {
 impl From<Map> for Body {
     fn from(fields: Map) -> Self {
         Self(fields)
+    }
+}
+
+/// Checks that `fields`, which stand at `place`, are all fields of a `T`.
+///
+/// # Errors
+/// `invalid_request` for one that is not, with the one that may be meant.
+fn known<T: DeserializeOwned>(place: &str, fields: &Map) -> Result<(), ProtocolError> {
+    let Some(known) = fields_of::<T>() else { return Ok(()) };
+    let Some(other) = fields.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
+    let likeness = |name: &&&str| strsim::normalized_damerau_levenshtein(&other.to_lowercase(), name);
+    let meant = known.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    let message = match meant.filter(|name| likeness(name) >= ALIKE) {
+        Some(name) => format!("there is no such field; did you mean `{name}`?"),
+        None => format!("there is no such field; there are `{}`", known.join("`, `")),
+    };
+    // A name of any length comes from outside.
+    let name: String = other.chars().take(LONGEST_NAME).collect();
+    let param = if place.is_empty() { name } else { format!("{place}.{name}") };
+    Err(ProtocolError::invalid(param, message))
+}
+
+/// What stands in `body` as a message, with its place.
+fn messages(body: &Map) -> impl Iterator<Item = (String, &Map)> {
+    let one = ["input", "message"].into_iter().filter_map(|name| Some((name.to_owned(), body.get(name)?)));
+    let many = body.get("messages").and_then(Value::as_array).into_iter().flatten().enumerate();
+    let all = one.chain(many.map(|(at, message)| (format!("messages[{at}]"), message)));
+    let fields = all.filter_map(|(place, value)| Some((place, value.as_object()?)));
+    fields.filter(|(_, fields)| fields.contains_key("role") && fields.contains_key("parts"))
+}
+
+/// The names of the fields of a `T`; `None` where it takes any.
+fn fields_of<T: DeserializeOwned>() -> Option<&'static [&'static str]> {
+    let mut found = None;
+    // It reads nothing, so it fails each time.
+    let _ = T::deserialize(FieldNames(&mut found));
+    found
+}
+
+/// Is asked for a struct, keeps the names of its fields, and gives nothing.
+struct FieldNames<'f>(&'f mut Option<&'static [&'static str]>);
+
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("nothing is read"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = Some(fields);
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use super::capture::{Flood, Output};
-use super::confinement::{self, ProcessGroup};
+use super::confinement::{self, HiddenFolder, Namespace, ProcessGroup};
 use super::place::Place;
 use super::processes::{MARK, Processes};
 
@@ -44,12 +44,17 @@ const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRAR
 /// Time for which output is waited for that may still be on its way when all processes have ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(place: &Place, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
+/// Runs `command`, which does not see what is `hidden`.
+pub(super) async fn run(
+    place: &Place,
+    hidden: &[HiddenFolder],
+    command: &ShellCommand,
+) -> Result<CommandOutcome, ExecutionError> {
     let mark = fresh_mark();
     let namespace = confinement::namespace().await;
     let count = command.limits.processes.saturating_add(OURS);
     let group = ProcessGroup::limited(&mark, count);
-    let mut child = spawn(place, command, Confined { mark: &mark, namespace, group: &group })?;
+    let mut child = spawn(place, command, Confined { mark: &mark, namespace, hidden, group: &group })?;
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let leader = leader.ok_or_else(|| unavailable("the command has no process", true))?;
     let mut processes = Processes::of(leader, &mark);
@@ -107,7 +112,8 @@ async fn ended(
 /// Means that keep a command together.
 struct Confined<'c> {
     mark: &'c str,
-    namespace: &'static [String],
+    namespace: &'static Namespace,
+    hidden: &'c [HiddenFolder],
     group: &'c ProcessGroup,
 }
 
@@ -119,7 +125,10 @@ fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Resul
     let memory = (command.limits.memory / 1024).to_string();
     let mut shell = Command::new("/bin/sh");
     let script = if confined.namespace.is_empty() { YIELDING } else { FIRST };
-    shell.args(["-c", LIMITED, "dormouse", &memory]).arg(confined.group.folder()).args(confined.namespace);
+    shell
+        .args(["-c", LIMITED, "dormouse", &memory])
+        .arg(confined.group.folder())
+        .args(confined.namespace.before(confined.hidden));
     shell.args(["/bin/sh", "-c", script, "dormouse", &command.command]).current_dir(&folder);
     shell.env_clear().envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     for (name, value) in &command.environment {

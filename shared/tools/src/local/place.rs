@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, FileType};
 use dormouse_ports::execution::ExecutionError;
 use nix::libc::ELOOP;
 
-use crate::paths::{confined, within};
+use crate::paths::{OWN, confined, within};
 
 /// The folder.
 #[derive(Debug)]
@@ -28,6 +28,11 @@ impl Place {
         let root = root.canonicalize().map_err(|error| failed(&error, &shown))?;
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| failed(&error, &shown))?;
         Ok(Self { root, dir, writing: Mutex::new(()) })
+    }
+
+    /// The folders that runs keep for themselves.
+    pub(super) fn own(&self) -> impl Iterator<Item = PathBuf> {
+        OWN.iter().map(|parts| parts.iter().fold(self.root.clone(), |folder, part| folder.join(part)))
     }
 
     /// `path` as one that is relative to the root; empty for the root itself.

@@ -25,6 +25,7 @@ use super::question::{Along, Next, next};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
+use crate::mask::Mask;
 
 /// Times that a server may ask for the same call again without asking a person.
 const MOST_ROUNDS: u32 = 8;
@@ -39,6 +40,8 @@ pub struct McpServer {
     config: McpConfig,
     fetch: Arc<dyn Fetch>,
     values: Values,
+    /// Takes the secrets that it was ever given out of what it answers.
+    mask: Mask,
     handler: Handler,
     connection: Mutex<Option<Arc<Connection>>>,
     listed: Mutex<Option<Listed>>,
@@ -74,10 +77,12 @@ impl McpServer {
     /// The server of `config`. Nothing is sent before it is asked for something.
     pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
         let handler = Handler::new(&config.name, listener);
+        let (values, mask) = values.watched();
         Self {
             config,
             fetch,
             values,
+            mask,
             handler,
             connection: Mutex::default(),
             listed: Mutex::default(),
@@ -297,6 +302,12 @@ impl McpServer {
         ToolReply::Done(output)
     }
 
+    /// The same, without what a process wrote of its secrets before it ended.
+    fn masked(&self, error: ToolError) -> ToolError {
+        let error = self.named(error);
+        ToolError { message: self.mask.text(error.message.clone()), ..error }
+    }
+
     fn named(&self, error: ToolError) -> ToolError {
         ToolError { message: format!("MCP server `{}`: {}", self.config.name, error.message), ..error }
     }
@@ -322,13 +333,13 @@ impl ToolSource for McpServer {
     }
 
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        let specs = self.specs().await.map_err(|error| self.named(error))?;
+        let specs = self.specs().await.map_err(|error| self.masked(error))?;
         let timed = |spec: &ToolSpec| ToolSpec { timeout: Some(self.config.timeout), ..spec.clone() };
         Ok(specs.iter().map(timed).collect())
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
-        let spec = self.spec(&call.name).await.map_err(|error| self.named(error))?;
+        let spec = self.spec(&call.name).await.map_err(|error| self.masked(error))?;
         if let McpTransport::Http { url, .. } = &self.config.transport
             && let Ok(url) = self.values.resolve(url).await
         {
@@ -344,7 +355,7 @@ impl ToolSource for McpServer {
             Ok(made) => made,
             Err(_) => Err(self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done()),
         };
-        made.map_err(|error| self.named(error))
+        self.mask.outcome(made.map_err(|error| self.named(error)))
     }
 
     async fn withdraw(&self, _: &str, state: &Value) -> Result<(), ToolError> {

@@ -69,10 +69,11 @@ impl ActionTools {
         action: &ActionDefinition,
         call: &ToolCall,
         input: &str,
+        values: &Values,
     ) -> Result<Vec<(String, Secret)>, ToolError> {
         let mut environment = Vec::new();
         for (name, value) in &action.entry.environment {
-            let value = self.values.resolve(value).await.map_err(|error| unresolved(&error))?;
+            let value = values.resolve(value).await.map_err(|error| unresolved(&error))?;
             environment.push((name.clone(), value));
         }
         let mut add = |name: &str, value: &str| environment.push((name.to_owned(), value.into()));
@@ -118,15 +119,16 @@ impl ToolSource for ActionTools {
         let left = left(&*self.clock, call)?;
         let time = timeout(action).map_or(left, |timeout| timeout.min(left));
         let limits = CommandLimits { time, ..CommandLimits::default() };
+        let (values, mask) = self.values.watched();
         let command = ShellCommand {
             command: action.entry.command.clone(),
             folder: action.entry.folder.clone(),
-            environment: self.environment(action, call, &input).await?,
+            environment: self.environment(action, call, &input, &values).await?,
             input: input.into_bytes(),
             limits,
         };
         let outcome = self.backend.run(&command).await.map_err(|error| refused(&error))?;
-        reply(call, &outcome, &limits)
+        mask.and_callback(call.callback.as_ref()).outcome(reply(call, &outcome, &limits))
     }
 }
 

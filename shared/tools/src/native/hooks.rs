@@ -51,12 +51,12 @@ impl DeclaredHook {
     }
 
     async fn resolved(
-        &self,
-        values: &[(String, Template)],
+        values: &Values,
+        templates: &[(String, Template)],
     ) -> Result<Vec<(String, dormouse_ports::Secret)>, HookFailure> {
         let mut resolved = Vec::new();
-        for (name, value) in values {
-            let value = self.values.resolve(value).await.map_err(|error| HookFailure(error.to_string()))?;
+        for (name, value) in templates {
+            let value = values.resolve(value).await.map_err(|error| HookFailure(error.to_string()))?;
             resolved.push((name.clone(), value));
         }
         Ok(resolved)
@@ -66,11 +66,11 @@ impl DeclaredHook {
         &self,
         line: &str,
         environment: &[(String, Template)],
-        envelope: &Value,
+        (envelope, values): (&Value, &Values),
     ) -> Result<HookAnswer, HookFailure> {
         let limits = CommandLimits { time: LONGEST, kept_output: MOST_BYTES, ..CommandLimits::default() };
         let command = ShellCommand {
-            environment: self.resolved(environment).await?,
+            environment: Self::resolved(values, environment).await?,
             input: envelope.to_string().into_bytes(),
             limits,
             ..ShellCommand::new(line)
@@ -96,12 +96,12 @@ impl DeclaredHook {
         &self,
         url: &Template,
         headers: &[(String, Template)],
-        envelope: &Value,
+        (envelope, values): (&Value, &Values),
     ) -> Result<HookAnswer, HookFailure> {
         let failed = |reason: String| HookFailure(reason);
-        let url = self.values.resolve(url).await.map_err(|error| failed(error.to_string()))?;
+        let url = values.resolve(url).await.map_err(|error| failed(error.to_string()))?;
         let mut request = FetchRequest::new(Method::Post, url.expose()).json(envelope.to_string().into_bytes());
-        for (name, value) in self.resolved(headers).await? {
+        for (name, value) in Self::resolved(values, headers).await? {
             request = request.header(&name.to_ascii_lowercase(), value);
         }
         request.limits = FetchLimits { total: LONGEST, idle: LONGEST, most_bytes: MOST_BYTES };
@@ -120,14 +120,22 @@ impl DeclaredHook {
 #[async_trait]
 impl HookHandler for DeclaredHook {
     async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
-        match &self.definition {
-            HookHandlerDefinition::Command { command, environment } => {
-                self.command(command, environment, envelope).await
-            }
-            HookHandlerDefinition::Http { url, headers } => self.http(url, headers, envelope).await,
+        let (values, mask) = self.values.watched();
+        let mut envelope = envelope.clone();
+        if let Some(folder) = self.backend.folder() {
+            envelope["cwd"] = folder.into();
+        }
+        let given = (&envelope, &values);
+        let answer = match &self.definition {
+            HookHandlerDefinition::Command { command, environment } => self.command(command, environment, given).await,
+            HookHandlerDefinition::Http { url, headers } => self.http(url, headers, given).await,
             HookHandlerDefinition::Prompt { .. } | HookHandlerDefinition::Agent { .. } => {
                 Err(HookFailure("it asks a model, and is not handled here".to_owned()))
             }
+        };
+        match answer {
+            Ok(answer) => Ok(HookAnswer { text: mask.text(answer.text), ..answer }),
+            Err(HookFailure(reason)) => Err(HookFailure(mask.text(reason))),
         }
     }
 }

@@ -4,7 +4,7 @@ use dormouse_protocol::resource::TaskStatus;
 use serde_json::{Value, json};
 
 use super::world::Project;
-use crate::assistant::world::Wire;
+use crate::assistant::world::{Wire, eventually};
 
 const DONE: [TaskStatus; 1] = [TaskStatus::Completed];
 const HOOK: (&str, &str) = (
@@ -137,4 +137,54 @@ async fn a_chat_workspace_stays_one() {
     wire.task(&task, &DONE).await;
     assert_eq!(project.offered(), [""; 0], "it has no tools");
     assert!(!project.exists("ran"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_run_that_made_a_conversation_shorter_tells_what_that_cost() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let session = wire.task(&project.say(&dormouse, &[]), &DONE).await.session_id.to_string();
+    wire.task(&project.say_in(&dormouse, &session, &[]), &DONE).await;
+    let path = format!("/v1/sessions/{session}/tasks");
+    let (_, compacts) = wire.post(&path, "compact-1", &json!({ "input": { "compact": true } })).await;
+    let compacts = compacts["id"].as_str().expect("an id");
+    wire.task(compacts, &DONE).await;
+    let events = wire.events(compacts).await;
+    let ended = events.iter().find(|event| event.event.as_str() == "vendor.dormouse.run_ended").expect("an end");
+    assert!(ended.payload["usage"]["prompt_tokens"].as_u64() > Some(0), "{:?}", ended.payload);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_of_a_task_that_was_called_off_at_its_first_call_stays_in_the_conversation() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let session = wire.task(&project.say(&dormouse, &[]), &DONE).await.session_id.to_string();
+    project.hold_answers(true);
+    let path = format!("/v1/sessions/{session}/tasks");
+    let say = async |key: &str, text: &str| {
+        let parts = json!([{ "type": "text", "text": text, "visibility": "public" }]);
+        let body = json!({ "persona_id": "persona_assistant", "input": { "role": "user", "parts": parts } });
+        let (status, task) = wire.post(&path, key, &body).await;
+        assert_eq!(status, 202, "{task}");
+        task["id"].as_str().expect("an id").to_owned()
+    };
+    let asked = project.model.requests().len();
+    let first = say("first", "the cat is grey").await;
+    eventually("the model is asked", || project.model.requests().len() > asked).await;
+    let waits = say("waits", "never mind").await;
+    for task in [&waits, &first] {
+        let (status, told) = wire.post(&format!("/v1/tasks/{task}/cancel"), task, &json!({})).await;
+        assert_eq!(status, 200, "{told}");
+    }
+    project.hold_answers(false);
+    let next = say("next", "which colour?").await;
+    wire.task(&next, &DONE).await;
+    let told = last_request(&project);
+    let places = ["the cat is grey", "which colour?"].map(|text| told.matches(text).count());
+    assert_eq!(places, [1, 1], "{told}");
+    assert!(!told.contains("never mind"), "what was withdrawn before its turn is not told: {told}");
+    wire.task(&say("last", "and the dog?").await, &DONE).await;
+    assert_eq!(last_request(&project).matches("the cat is grey").count(), 1, "{}", last_request(&project));
 }

@@ -76,6 +76,8 @@ async fn a_hook_refuses_a_call_and_the_run_goes_on() {
         (&envelope["agent_name"], &envelope["tool_input"]["command"]),
         (&json!("assistant"), &json!("touch forbidden"))
     );
+    let folder = project.path("").canonicalize().expect("a folder");
+    assert_eq!(envelope["cwd"], folder.display().to_string());
     assert!(envelope["run_id"].is_string() && envelope["session_id"].is_string(), "{envelope}");
     done(&project, &dormouse, &touch("allowed")).await;
     assert!(project.exists("allowed"));

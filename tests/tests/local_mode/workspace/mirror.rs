@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
+use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_protocol::request::VERSION_HEADER;
 use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
@@ -226,4 +228,45 @@ async fn a_deployment_is_followed_from_anywhere() {
     assert!(events(&state) > 3 && state["workspace_id"] == json!(workspace), "{state}");
     let refused = follow("workspace_other");
     assert_eq!(refused.status.code(), Some(1), "a mirror is of one workspace: {refused:?}");
+}
+
+/// What is left of the requests that the developer's key may make in this minute.
+async fn left(dormouse: &Dormouse) -> i64 {
+    let request = reqwest::Client::new().get(dormouse.url("/v1/capabilities")).bearer_auth(dormouse.api_key());
+    let response = request.header(VERSION_HEADER, PROTOCOL_VERSION).send().await.expect("an answer");
+    let told = response.headers()["ratelimit"].to_str().expect("text").to_owned();
+    let (_, left) = told.split_once("r=").unwrap_or_else(|| panic!("{told}"));
+    left.split(';').next().and_then(|left| left.parse().ok()).unwrap_or_else(|| panic!("{told}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mirror_spends_nothing_of_what_its_user_may_ask() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve_in(&[("DORMOUSE_KEY_RATE", "50000")]);
+    let wire = Wire::of(&dormouse);
+    work(&project, &dormouse).await;
+    let mut known = events(&whole(&project, &dormouse, "it follows").await);
+    let workspace = wire.get("/v1/workspaces").await["data"][0]["id"].clone();
+    for round in 0.. {
+        let before = left(&dormouse).await;
+        for number in 0..3 {
+            let (status, made) =
+                wire.post("/v1/sessions", &format!("{round}-{number}"), &json!({ "workspace_id": workspace })).await;
+            assert_eq!(status, 201, "{made}");
+        }
+        let wanted = known + 3;
+        let followed = async {
+            while known < wanted {
+                known = state(&project).as_ref().map_or(known, events);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, followed).await.expect("it follows");
+        let after = left(&dormouse).await;
+        // Another minute may have begun meanwhile.
+        if after < before {
+            assert_eq!(before - after, 4, "three sessions, and the look itself");
+            return;
+        }
+    }
 }

@@ -6,9 +6,11 @@ mod bad_input;
 mod context;
 mod export;
 mod hooks;
+mod lists;
 mod mirror;
 mod own;
 mod queue;
+mod secrets;
 mod templates;
 mod world;
 
@@ -16,6 +18,7 @@ use std::fs;
 
 use dormouse_protocol::EventKind;
 use dormouse_protocol::resource::TaskStatus;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::assistant::world::{Wire, command};
@@ -210,6 +213,24 @@ async fn a_chat_workspace_has_no_tools_whatever_lies_on_its_disk() {
         project.results()
     );
     assert!(!project.exists("ran") && !project.exists("started"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_chat_workspace_no_file_is_written_and_no_memory_told() {
+    let settings = (".openharness/settings.yaml", "kind: chat\nengine: {workspace_memory: {enabled: true}}\n");
+    let project = Project::of(&[settings, (".openharness/memory/MEMORY.md", "The cat is grey.\n")]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let task = project.say(&dormouse, &[]);
+    wire.task(&task, &DONE).await;
+    let told = project.instructions();
+    assert!(told.contains("Project rules.") && !told.contains("The cat is grey."), "{told}");
+    let workspace = wire.get("/v1/workspaces").await["data"][0]["id"].as_str().expect("an id").to_owned();
+    let files = format!("/v1/workspaces/{workspace}/files");
+    let (status, refusal) = wire.send((Method::PUT, &files), "w", &json!({ "path": "a.txt", "content": "x" })).await;
+    assert_eq!((status, &refusal["error"]["details"]["reason"]), (403, &json!("workspace_read_only")), "{refusal}");
+    let (status, refusal) = wire.send((Method::DELETE, &format!("{files}?path=a.txt")), "d", &json!({})).await;
+    assert_eq!(status, 403, "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dormouse_local::{ScriptedModel, ScriptedTurn};
 use serde_json::{Value, json};
@@ -19,6 +21,8 @@ pub(crate) const SOUND: [(&str, &str); 2] =
 /// A workspace whose model calls the tools that each message names, one after the other.
 pub(crate) struct Project {
     place: TempDir,
+    /// True as long as the model answers nobody.
+    holds: Arc<AtomicBool>,
     pub(crate) model: ScriptedModel,
 }
 
@@ -26,13 +30,24 @@ impl Project {
     /// The sound workspace with `files`.
     pub(crate) async fn of(files: &[(&str, &str)]) -> Self {
         let place = tempfile::tempdir().expect("a folder");
-        let model = ScriptedModel::start(MODEL, Arc::new(|request: &Value| played(request))).await.expect("a model");
-        let project = Self { place, model };
+        let holds = Arc::new(AtomicBool::default());
+        let held = holds.clone();
+        let respond = move |request: &Value| match held.load(Ordering::SeqCst) {
+            true => played(request).after(Duration::from_secs(600)),
+            false => played(request),
+        };
+        let model = ScriptedModel::start(MODEL, Arc::new(respond)).await.expect("a model");
+        let project = Self { place, holds, model };
         let url = project.model.base_url();
         let models = format!("main:\n  provider: openai-compatible\n  name: {MODEL}\n  url: {url}\n  key: none\n");
         project.write(".openharness/models/models.yaml", &models);
         SOUND.iter().chain(files).for_each(|(path, text)| project.write(path, text));
         project
+    }
+
+    /// From now on the model answers nobody, or everybody again who asks then.
+    pub(crate) fn hold_answers(&self, holds: bool) {
+        self.holds.store(holds, Ordering::SeqCst);
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
@@ -80,6 +95,11 @@ impl Project {
     pub(crate) fn serve_with(&self, arguments: &[&str]) -> Dormouse {
         let folder = self.folder();
         Dormouse::start_with(self.place.path(), &[&["--workspace", &folder, "--no-tour"], arguments].concat())
+    }
+
+    /// Serves it with variables of the environment.
+    pub(crate) fn serve_in(&self, environment: &[(&'static str, &'static str)]) -> Dormouse {
+        Dormouse::start_in(self.place.path(), &["--workspace", &self.folder(), "--no-tour"], environment)
     }
 
     /// Sends a message for which the model makes `calls`, and gives the id of the task.

@@ -1,0 +1,150 @@
+//! Takes the secrets that were looked up for a call out of what comes of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_ports::tool::{Callback, InputRequest, Pending, ToolContent, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::{Map, Secret, SecretError, Secrets};
+use serde_json::Value;
+
+/// Stands where a secret was.
+const MARK: &str = "[secret]";
+/// Characters of the shortest secret that is looked for: a shorter one stands in everything.
+const SHORTEST: usize = 4;
+
+/// Secrets that were looked up, and that nobody is to read in what comes of it.
+#[derive(Clone, Default)]
+pub(crate) struct Mask(Arc<Mutex<Vec<String>>>);
+
+impl Mask {
+    /// Also the token in the address of `callback`.
+    pub(crate) fn and_callback(self, callback: Option<&Callback>) -> Self {
+        let query = callback.and_then(|callback| callback.url.split_once('?')).map(|(_, query)| query);
+        for (_, value) in query.into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('=')) {
+            self.add(value);
+        }
+        self
+    }
+
+    fn add(&self, value: &str) {
+        let value = value.trim();
+        if value.chars().count() < SHORTEST {
+            return;
+        }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of several lines it stands in JSON in one.
+        let written = Value::from(value).to_string();
+        for form in [value, written.trim_matches('"')] {
+            if !kept.iter().any(|known| known == form) {
+                kept.push(form.to_owned());
+            }
+        }
+        // What is a part of another one is looked for behind it.
+        kept.sort_by_key(|one| std::cmp::Reverse(one.len()));
+    }
+
+    /// `text` without the secrets.
+    pub(crate) fn text(&self, text: String) -> String {
+        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.iter().fold(text, |text, secret| match text.contains(secret) {
+            true => text.replace(secret, MARK),
+            false => text,
+        })
+    }
+
+    fn value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.text(text).into(),
+            Value::Array(values) => values.into_iter().map(|value| self.value(value)).collect(),
+            Value::Object(fields) => Value::Object(self.fields(fields)),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+        }
+    }
+
+    fn fields(&self, fields: Map) -> Map {
+        fields.into_iter().map(|(name, value)| (self.text(name), self.value(value))).collect()
+    }
+
+    fn content(&self, content: ToolContent) -> ToolContent {
+        match content {
+            ToolContent::Text { text } => ToolContent::Text { text: self.text(text) },
+            ToolContent::ResourceLink { uri, name, media_type, description } => ToolContent::ResourceLink {
+                uri: self.text(uri),
+                name: name.map(|name| self.text(name)),
+                media_type,
+                description: description.map(|description| self.text(description)),
+            },
+            image @ ToolContent::Image { .. } => image,
+        }
+    }
+
+    fn reply(&self, reply: ToolReply) -> ToolReply {
+        match reply {
+            ToolReply::Done(output) => ToolReply::Done(ToolOutput {
+                content: output.content.into_iter().map(|content| self.content(content)).collect(),
+                structured: output.structured.map(|value| self.value(value)),
+                ..output
+            }),
+            // What its source wants back is no secret of ours, and has to come back as it was.
+            ToolReply::Pending(pending) => ToolReply::Pending(Pending {
+                reference: pending.reference.map(|reference| self.text(reference)),
+                ..pending
+            }),
+            ToolReply::InputRequired(asked) => {
+                ToolReply::InputRequired(InputRequest { message: self.text(asked.message), ..asked })
+            }
+        }
+    }
+
+    /// `outcome` of a call without the secrets.
+    pub(crate) fn outcome(&self, outcome: Result<ToolReply, ToolError>) -> Result<ToolReply, ToolError> {
+        outcome
+            .map(|reply| self.reply(reply))
+            .map_err(|error| ToolError { message: self.text(error.message.clone()), ..error })
+    }
+}
+
+/// A store of secrets of which a mask learns what was looked up.
+pub(crate) struct Watched {
+    pub(crate) secrets: Arc<dyn Secrets>,
+    pub(crate) mask: Mask,
+}
+
+#[async_trait]
+impl Secrets for Watched {
+    async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
+        let secret = self.secrets.resolve(name).await?;
+        self.mask.add(secret.expose());
+        Ok(secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(secrets: &[&str]) -> Mask {
+        let mask = Mask::default();
+        secrets.iter().for_each(|secret| mask.add(secret));
+        mask
+    }
+
+    #[test]
+    fn a_secret_is_taken_out_wherever_it_stands() {
+        let mask = mask(&["hush-hush", "hush", "two\nlines", "x"]);
+        assert_eq!(mask.text("say hush-hush, hush and x".to_owned()), "say [secret], [secret] and x");
+        assert_eq!(mask.text(r#"{"key":"two\nlines"}"#.to_owned()), r#"{"key":"[secret]"}"#);
+        let structured = serde_json::json!({ "a": ["hush", 1], "hush": null });
+        let output = ToolOutput { structured: Some(structured), ..ToolOutput::text("two\nlines") };
+        let ToolReply::Done(output) = mask.reply(ToolReply::Done(output)) else { panic!("it is done") };
+        assert_eq!(output.structured, Some(serde_json::json!({ "a": ["[secret]", 1], "[secret]": null })));
+        assert_eq!(output.content, [ToolContent::text("[secret]")]);
+    }
+
+    #[test]
+    fn of_an_address_to_call_back_only_its_token_is_a_secret() {
+        let url = "https://d.example/callback/7?token=abcdef.123&part=1".to_owned();
+        let mask = Mask::default().and_callback(Some(&Callback { url: url.clone(), signal_id: "7".into() }));
+        assert_eq!(mask.text(url), "https://d.example/callback/7?token=[secret]&part=1");
+    }
+}

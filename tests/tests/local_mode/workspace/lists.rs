@@ -1,0 +1,70 @@
+use serde_json::{Value, json};
+
+use super::{ADD, ADD_SCRIPT, RESOURCE, SKILL};
+use crate::assistant::world::{Wire, command};
+use crate::workspace::world::Project;
+
+const DESK: (&str, &str) = (
+    ".openharness/tools/settings.yaml",
+    "book:\n  http:\n    method: POST\n    url: http://127.0.0.1:9/book\n    description: Books a room.\n",
+);
+const WORKER: (&str, &str) =
+    (".openharness/agents/assistant.md", "---\ntools: {native: [Bash, Read]}\nsubagents: [helper]\n---\nWork.\n");
+const HELPER: (&str, &str) =
+    (".openharness/agents/helper.md", "---\ndescription: Helps\nmode: subagent\ntools: {native: [Grep]}\n---\nHelp.\n");
+const GHOST: (&str, &str) =
+    (".openharness/agents/ghost.md", "---\nhidden: true\ntools: {native: [Glob]}\n---\nHaunt.\n");
+
+/// The values of `field` in the list at `path`, in order.
+async fn listed(wire: &Wire<'_>, path: &str, field: &str) -> Vec<String> {
+    let list = wire.get(path).await;
+    let all = list["data"].as_array().unwrap_or_else(|| panic!("{path} is no list: {list}"));
+    let mut values: Vec<String> = all.iter().map(|one| one[field].as_str().unwrap_or_default().to_owned()).collect();
+    values.sort();
+    values
+}
+
+/// The names of `kind` in the catalog that can be used, and those that cannot.
+async fn declared(wire: &Wire<'_>, kind: &str) -> (Vec<Value>, Vec<Value>) {
+    let catalog = wire.get("/v1/x-catalog").await;
+    let all = catalog["data"].as_array().cloned().expect("a list").into_iter().filter(|one| one["kind"] == kind);
+    let (usable, other): (Vec<Value>, Vec<Value>) = all.partition(|one| one["enabled"] == true);
+    let names = |lines: Vec<Value>| lines.into_iter().map(|line| line["name"].clone()).collect();
+    (names(usable), names(other))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_show_the_tools_skills_and_agents_that_there_are_and_follow_the_folder() {
+    let project = Project::of(&[WORKER, HELPER, GHOST, DESK, ADD, ADD_SCRIPT, SKILL, RESOURCE]).await;
+    project.make_runnable(ADD_SCRIPT.0);
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    assert_eq!(
+        listed(&wire, "/v1/tools", "name").await,
+        ["Bash", "Grep", "Read", "Skill", "SubAgent", "book", "math_add"],
+        "what agents that are shown may call"
+    );
+    let tool = wire.get("/v1/tools/tool_math_add").await;
+    assert_eq!(tool["input_schema"]["required"], json!(["a", "b"]));
+    assert_eq!(listed(&wire, "/v1/skills", "id").await, ["skill_assistant", "skill_review.md"]);
+    assert_eq!(wire.get("/v1/skills/skill_review.md").await["description"], "How to review");
+    assert_eq!(listed(&wire, "/v1/personas", "name").await, ["assistant"]);
+    assert_eq!(wire.get("/v1/personas/persona_ghost").await["name"], "ghost", "who knows its name may use it");
+    assert_eq!(declared(&wire, "agent").await, (vec![json!("assistant")], vec![]));
+    assert_eq!(declared(&wire, "subagent").await, (vec![json!("helper")], vec![]));
+    assert_eq!(declared(&wire, "tier").await, (vec![json!("local")], vec![]));
+
+    project.write(".openharness/agents/late.md", "---\ndescription: Came late\nmodel: workspace/nothing\n---\nWork.\n");
+    project.write(".openharness/skills/other/SKILL.md", "---\ndescription: Another\n---\nDo.\n");
+    assert_eq!(declared(&wire, "agent").await, (vec![json!("assistant")], vec![json!("late")]));
+    assert_eq!(declared(&wire, "skill").await.0, ["other", "review"]);
+    assert!(listed(&wire, "/v1/skills", "id").await.contains(&"skill_other.md".to_owned()));
+}
+
+#[tokio::test]
+async fn the_command_line_shows_subagents_and_where_commands_work() {
+    let project = Project::of(&[WORKER, HELPER, GHOST]).await;
+    let shown = String::from_utf8(command(&["workspace", "show", &project.folder()]).stdout).expect("text");
+    assert!(shown.contains("tier local\n") && shown.contains("  helper (subagent)  Helps\n"), "{shown}");
+    assert!(!shown.contains("ghost"), "{shown}");
+}
