@@ -13,7 +13,7 @@ fn files(list: &[(&str, &str)]) -> Files {
 }
 
 fn platform() -> Platform {
-    Platform { models: Some(Vec::new()), native_tools: vec!["Read".to_owned()], processes: false }
+    Platform { models: Some(Vec::new()), native_tools: vec!["Read".to_owned()], processes: false, tier: None }
 }
 
 /// The models that the server lends.
