@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use approval::{Answered, note_approval};
 pub(crate) use issue::{Ended, RECEIPT, end_receipt};
+pub(crate) use reading::IssuedReceipts;
 pub(crate) use tally::{RecentTallies, Recorded, Tally};
 
 /// Issues receipts: a key that signs, and the public keys that its receipts can be verified by. Cheap to clone.
