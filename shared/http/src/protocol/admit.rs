@@ -91,8 +91,13 @@ impl Admission {
         if is_open || check_version(header(request, VERSION_HEADER)).is_err() {
             return None;
         }
-        let spent = self.keys.spent(request.header("authorization"), self.clock.now())?;
-        within_rates(request, spent).err()
+        match self.keys.spent(request.header("authorization"), self.clock.now()) {
+            Some(spent) => within_rates(request, spent).err(),
+            None => {
+                request.findings.note_rate_left();
+                None
+            }
+        }
     }
 
     /// The caller of `request`, if it may still send one.
@@ -101,7 +106,9 @@ impl Admission {
     /// `unauthenticated`; `rate_limited`.
     pub(super) async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let header = request.header("authorization");
-        if let Some(spent) = self.keys.spent(header, now) {
+        if !request.findings.has_a_rate_left()
+            && let Some(spent) = self.keys.spent(header, now)
+        {
             within_rates(request, spent)?;
         }
         let actor = self.identify(request, now).await?;
