@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::artifacts::Contents;
+use crate::artifacts::ArtifactContents;
 use crate::change::By;
 use crate::connectors::Proofs;
 use crate::idempotency::Repetitions;
@@ -72,7 +72,7 @@ pub struct Api {
     pub(crate) repetitions: Repetitions,
     pub(crate) requests: PermissionRequests,
     pub(crate) proofs: Arc<Proofs>,
-    contents: Contents,
+    contents: ArtifactContents,
     issued: IssuedReceipts,
     replays: Arc<Replays>,
 }
@@ -137,7 +137,7 @@ impl Api {
             repetitions: Repetitions { reads: reads.clone() },
             requests: PermissionRequests { lists: lists.clone(), invocations: invocations.clone() },
             proofs: Arc::new(Proofs { reads: reads.clone(), secrets: parts.secrets.clone() }),
-            contents: Contents { reads: reads.clone(), invocations: invocations.clone() },
+            contents: ArtifactContents { reads: reads.clone(), invocations: invocations.clone() },
             issued: IssuedReceipts { lists: lists.clone(), receipts: receipts.clone() },
             replays: Arc::new(replays),
             parts: Arc::new(parts),

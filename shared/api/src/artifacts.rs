@@ -159,12 +159,12 @@ impl Api {
 
 /// The bytes of artifacts.
 #[derive(Clone)]
-pub(crate) struct Contents {
+pub(crate) struct ArtifactContents {
     pub(crate) reads: Reads,
     pub(crate) invocations: Arc<dyn Invocations>,
 }
 
-impl Contents {
+impl ArtifactContents {
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
     /// named any, so that no client is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -68,7 +68,7 @@ const LONGEST_JOB: usize = 256;
 
 /// Proof of the deliveries of a connector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Proof {
+struct DeliveryProof {
     scheme: SignatureScheme,
     vault_id: VaultId,
     /// The names of the secrets in the vault; any of them is good.
@@ -130,7 +130,7 @@ pub struct Delivery {
 /// Bookkeeping of the server about a connector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConnectorIndex {
-    proof: Option<Proof>,
+    proof: Option<DeliveryProof>,
     mapping: Option<Mapping>,
     kept_hours: u32,
 }
@@ -342,8 +342,8 @@ pub(crate) struct Proofs {
 
 impl Proofs {
     /// The proof that `auth` describes, once its vault may give it.
-    async fn chosen(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<Proof, ProtocolError> {
-        let proof: Proof = read("auth", auth, PROOF_FORM)?;
+    async fn chosen(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<DeliveryProof, ProtocolError> {
+        let proof: DeliveryProof = read("auth", auth, PROOF_FORM)?;
         let is_name = |name: &String| {
             (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };
@@ -362,7 +362,7 @@ impl Proofs {
     async fn secrets_of(
         &self,
         connector: &Stored<Connector>,
-        proof: &Proof,
+        proof: &DeliveryProof,
         now: Timestamp,
     ) -> Result<Vec<Secret>, ProtocolError> {
         let unusable = |reason: &str| {

@@ -24,7 +24,7 @@ use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
 use crate::quotas::{self, Verdict};
-use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
+use crate::receipts::{AnsweredApproval, RecentTallies, Recorded, TaskTally, note_approval};
 use crate::recent::{RecentTask, RecentTasks};
 use crate::refusal::unsigned;
 use crate::{AppendNotifier, Receipts};
@@ -281,7 +281,7 @@ impl RecordingStore {
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all
     /// of it and the task `ends`, else unknown.
-    async fn tally(&self, task: &Stored<Task>, ends: bool) -> Result<Option<Tally>, StoreError> {
+    async fn tally(&self, task: &Stored<Task>, ends: bool) -> Result<Option<TaskTally>, StoreError> {
         let Kept { resource, own, .. } = &task.kept;
         if self.receipts.is_none() || own.receipts.off {
             return Ok(None);
@@ -291,7 +291,7 @@ impl RecordingStore {
             None if ends => {
                 let stream = resource.session_id.as_str();
                 let recorded = Recorded { records: &*self.records, stream, first: own.first, task: id };
-                Tally::read(recorded).await.map(Some)
+                TaskTally::read(recorded).await.map(Some)
             }
             known => Ok(known),
         }
@@ -306,7 +306,7 @@ impl RecordingStore {
     ) -> Result<(), ProtocolError> {
         match payload.filter(|_| paused.fan_in.is_none() && self.receipts.is_some()) {
             Some(payload) => {
-                note_approval(change, task, Answered { paused, part: None, payload, actor: None }).map(|_| ())
+                note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor: None }).map(|_| ())
             }
             None => Ok(()),
         }
@@ -389,7 +389,7 @@ struct Emitted {
     /// Number of entries that the nodes have recorded by now.
     recorded: u64,
     /// Their tally, where it is known and goes on.
-    tally: Option<Tally>,
+    tally: Option<TaskTally>,
 }
 
 pub(crate) fn corrupt(error: ProtocolError) -> StoreError {
@@ -411,11 +411,11 @@ impl Commits for RecordingStore {
         }
         let Some(task) = task_of(commit) else { return self.pass(commit).await };
         match self.publish(&task, commit).await? {
-            Published::Written => Ok(()),
-            Published::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
+            PublishOutcome::Written => Ok(()),
+            PublishOutcome::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
                 // Its worker finds its claim gone, as after a cancellation.
                 Some(end) => match self.publish(&task, &end).await? {
-                    Published::Written | Published::UsedUp { .. } => Err(CommitError::InvocationConflict),
+                    PublishOutcome::Written | PublishOutcome::UsedUp { .. } => Err(CommitError::InvocationConflict),
                 },
                 None => Err(CommitError::InvocationConflict),
             },
@@ -438,7 +438,7 @@ impl Commits for RecordingStore {
 }
 
 /// Outcome of a commit with its publication.
-enum Published {
+enum PublishOutcome {
     Written,
     /// Nothing was written: its task may not go on.
     UsedUp {
@@ -449,7 +449,7 @@ enum Published {
 
 impl RecordingStore {
     /// Writes `commit` of `task` together with its publication.
-    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<Published, CommitError> {
+    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<PublishOutcome, CommitError> {
         let mut told = untold(commit);
         let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {
@@ -457,7 +457,7 @@ impl RecordingStore {
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(task);
             let Some(emitted) = self.emit(task, known, commit).await? else {
-                return self.pass(commit).await.map(|()| Published::Written);
+                return self.pass(commit).await.map(|()| PublishOutcome::Written);
             };
             told.journal = own.clone().merged_with(emitted.journal);
             // Another content is another commit: a store may answer a known id with its earlier answer.
@@ -468,7 +468,7 @@ impl RecordingStore {
                     let commits = &*self.store.commits;
                     match quotas::judged(&*self.records, commits, (&key, commit.now), commit_id).await? {
                         Verdict::TryAgain => {}
-                        Verdict::UsedUp { id, limit, .. } => return Ok(Published::UsedUp { id, limit }),
+                        Verdict::UsedUp { id, limit, .. } => return Ok(PublishOutcome::UsedUp { id, limit }),
                         Verdict::Unknown { id } => {
                             let gone = format!("{id} is counted, and is not there");
                             return Err(CommitError::Store(StoreError::Corrupt(gone)));
@@ -486,7 +486,7 @@ impl RecordingStore {
                     if let Some(next) = emitted.freed {
                         self.call_for(next.as_str().into()).await;
                     }
-                    return Ok(Published::Written);
+                    return Ok(PublishOutcome::Written);
                 }
                 Err(error) => return Err(error),
             }

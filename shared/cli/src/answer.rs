@@ -15,14 +15,14 @@ use crate::target::{OpenedStore, Purpose, StoreTarget};
 
 /// Verdict of an answer, besides the payload.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum YesOrNo {
     Yes,
     No,
     Neither,
 }
 
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-pub(crate) async fn answer(asked: AnswerArgs, verdict: Verdict, agents: &Agents) -> Result<TalkOutcome, TalkError> {
+pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     let said = said(asked.payload.as_deref(), verdict)?;
     // A whole id of a task identifies it as one; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
@@ -55,12 +55,12 @@ fn is_whole_task(id: &str) -> bool {
 }
 
 /// The message with `verdict` and the payload.
-fn said(payload: Option<&str>, verdict: Verdict) -> Result<(TaskMessageKind, MessageInput), TalkError> {
+fn said(payload: Option<&str>, verdict: YesOrNo) -> Result<(TaskMessageKind, MessageInput), TalkError> {
     let payload = payload.map(read).transpose()?;
     let approved = match verdict {
-        Verdict::Yes => true,
-        Verdict::No => false,
-        Verdict::Neither => {
+        YesOrNo::Yes => true,
+        YesOrNo::No => false,
+        YesOrNo::Neither => {
             let Some(text) = payload else { return Err(TalkError::NoAnswer) };
             return Ok((TaskMessageKind::Input, message(input(text)?)));
         }

@@ -24,7 +24,7 @@ pub(crate) use chat::Chat;
 pub(crate) use client::{Client, TalkError};
 pub(crate) use show::Show;
 
-use crate::answer::{Verdict, answer};
+use crate::answer::{YesOrNo, answer};
 
 /// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOut
         ClientCommand::Chat(asked) => chat::chat(&asked).await,
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
-        ClientCommand::Approve(asked) => answer(asked, Verdict::Yes, agents).await,
-        ClientCommand::Deny(asked) => answer(asked, Verdict::No, agents).await,
-        ClientCommand::Answer(asked) => answer(asked, Verdict::Neither, agents).await,
+        ClientCommand::Approve(asked) => answer(asked, YesOrNo::Yes, agents).await,
+        ClientCommand::Deny(asked) => answer(asked, YesOrNo::No, agents).await,
+        ClientCommand::Answer(asked) => answer(asked, YesOrNo::Neither, agents).await,
     }
 }
 

@@ -6,7 +6,7 @@ use dormouse_ports::model::{CompletionRequest, Content, Message, Response, Runti
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::hooks::{Verdict, fire, model_facts, model_names};
+use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::approvals;
 use super::run::{AgentRun, CallStatus, PlannedCall};
@@ -39,7 +39,7 @@ pub(crate) async fn before_model(
 }
 
 /// Takes what the hooks changed of the request; what is no message or setting is left as it was.
-fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &Verdict) {
+fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &HookVerdict) {
     let messages = verdict.patch.get("messages").and_then(|messages| Vec::<Message>::deserialize(messages).ok());
     if let Some(messages) = messages.filter(|messages| !messages.is_empty()) {
         request.messages = messages;

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::compare::{Difference, first_difference};
 use super::material::Source;
-use super::store::{OneRun, Written, ports_of};
+use super::store::{OneRun, RunCommit, ports_of};
 use super::{Replays, ends_with_the_record};
 use crate::conversation::converses;
 use crate::documents::Stored;
@@ -41,7 +41,7 @@ pub(super) struct Ran {
     pub(super) history: usize,
     pub(super) material: Arc<ReplayMaterial>,
     /// What its commits would have written.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Vec<RunCommit>,
     pub(super) end: RanEnd,
     /// The ids of all events of the recorded task.
     pub(super) events: Vec<String>,
@@ -166,7 +166,7 @@ enum Played {
 }
 
 /// What the end of a run means beside what was recorded.
-fn judged(material: &ReplayMaterial, written: &[Written], played: Played, converses: bool) -> RanEnd {
+fn judged(material: &ReplayMaterial, written: &[RunCommit], played: Played, converses: bool) -> RanEnd {
     let difference = first_difference(material, written, &played_state(&played), converses);
     let went_all_the_way = difference.as_ref().is_none_or(|difference| difference.is_missing_end);
     if let Some(unavailable) = material.unavailable() {

@@ -16,7 +16,7 @@ use crate::change::SessionChange;
 use crate::conversation::shown;
 use crate::documents::{Stored, TaskIndex};
 use crate::ending::{TaskEnd, end, say};
-use crate::receipts::{ReceiptNotes, Tally};
+use crate::receipts::{ReceiptNotes, TaskTally};
 use crate::{Call, ids};
 
 /// The most events that a replay repeats one by one, and their bytes of JSON: all are written in one transaction. Of the
@@ -72,7 +72,7 @@ impl Replays {
         change: &mut SessionChange,
         task: &mut Stored<Task>,
         (ran, repeating): (&Ran, &Repeating<'_>),
-        (said, tally): (Vec<(Role, Vec<Part>)>, &Tally),
+        (said, tally): (Vec<(Role, Vec<Part>)>, &TaskTally),
     ) -> Result<Option<InvocationWrite>, ProtocolError> {
         let told =
             json!({ "repeated": repeating.count, "left_out": repeating.left_out, "replay_cursor": repeating.cursor });
@@ -114,7 +114,7 @@ fn fail(
     task: &mut Stored<Task>,
     (code, message): (&str, String),
     (name, detail): (&str, Value),
-    tally: &Tally,
+    tally: &TaskTally,
 ) -> Result<(), ProtocolError> {
     let details = Map::from_iter([(name.to_owned(), detail)]);
     let told = json!({ "code": code, "message": message, name: details[name] });
@@ -158,8 +158,8 @@ fn conclusion(task: &Stored<Task>, ran: &Ran, state: &Map) -> InvocationWrite {
     InvocationWrite::Conclude { paused: Box::new(paused), state: state.clone() }
 }
 
-fn tally_of(ran: &Ran) -> Tally {
-    let mut tally = Tally::default();
+fn tally_of(ran: &Ran) -> TaskTally {
+    let mut tally = TaskTally::default();
     ran.written.iter().for_each(|written| tally.add_entries(&written.entries));
     tally
 }

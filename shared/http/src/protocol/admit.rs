@@ -14,7 +14,7 @@ use crate::Request;
 use crate::findings::{holder, too_many};
 
 /// Knows who may ask for what.
-pub(crate) struct Admission {
+pub(crate) struct ProtocolAdmission {
     pub(crate) keys: Keys,
     /// Clock of the server.
     pub(crate) clock: Arc<dyn Clock>,
@@ -22,7 +22,7 @@ pub(crate) struct Admission {
     pub(crate) base_url: String,
 }
 
-impl Admission {
+impl ProtocolAdmission {
     /// The call that `request` makes, once nothing speaks against it any more.
     ///
     /// # Errors

@@ -109,7 +109,7 @@ impl std::fmt::Debug for HeldSockets {
 }
 
 /// How a batch was sent.
-enum Sent {
+enum SendOutcome {
     All,
     /// The connection is closed.
     Gone,
@@ -310,9 +310,9 @@ impl HeldSockets {
             };
             let (sent, last) = self.send(id, record, &batch).await;
             match sent {
-                Sent::All => {}
-                Sent::Gone => return self.forget(id).await,
-                Sent::Stuck => {
+                SendOutcome::All => {}
+                SendOutcome::Gone => return self.forget(id).await,
+                SendOutcome::Stuck => {
                     self.let_go(call, owner, last.as_ref(), None).await?;
                     return Ok(());
                 }
@@ -361,7 +361,7 @@ impl HeldSockets {
     }
 
     /// Sends `batch`, and gives the last event of it that was sent.
-    async fn send(&self, id: &str, record: &SocketRecord, batch: &[Frame]) -> (Sent, Option<EventId>) {
+    async fn send(&self, id: &str, record: &SocketRecord, batch: &[Frame]) -> (SendOutcome, Option<EventId>) {
         let clock = &self.0.server.app().engine().ports().clock;
         let mut last = None;
         for frame in batch {
@@ -371,11 +371,11 @@ impl HeldSockets {
                 let opens = clock.now().duration_since(record.opened_at) < OPENS;
                 match error {
                     ConnectionError::Gone if opens => {}
-                    ConnectionError::Gone => return (Sent::Gone, last),
+                    ConnectionError::Gone => return (SendOutcome::Gone, last),
                     error @ (ConnectionError::Unavailable(_) | ConnectionError::Refused(_)) => {
                         if attempts >= ATTEMPTS {
                             tracing::warn!(%error, "a follower of a socket stops until its client is heard");
-                            return (Sent::Stuck, last);
+                            return (SendOutcome::Stuck, last);
                         }
                     }
                 }
@@ -383,7 +383,7 @@ impl HeldSockets {
             }
             last = frame.event_id.clone().or(last);
         }
-        (Sent::All, last)
+        (SendOutcome::All, last)
     }
 }
 
