@@ -19,7 +19,6 @@
 mod action;
 mod agent;
 mod approval;
-mod check;
 mod fields;
 mod guest;
 mod hook;
@@ -28,6 +27,7 @@ mod model;
 mod problem;
 mod prompts;
 mod read;
+mod references;
 mod settings;
 mod skill;
 mod tools;
@@ -40,7 +40,6 @@ use indexmap::IndexMap;
 
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
 pub use approval::{ApprovalPolicy, ToolOrigin};
-pub use check::ResolvedModel;
 pub use dormouse_ports::tool::{
     ActionDefinition, ActionEntry, ActionExposure, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition,
 };
@@ -54,6 +53,7 @@ pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
 pub use read::{KnownFiles, read};
+pub use references::ResolvedModel;
 pub use settings::{EngineSettings, Imports, Settings, WorkspaceKind};
 pub use skill::SkillDefinition;
 

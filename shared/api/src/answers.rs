@@ -38,7 +38,7 @@ use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{is_confidential, payload_of};
 use crate::documents::Stored;
 use crate::messages::unplaced;
-use crate::receipts::{Answered, note_approval};
+use crate::receipts::{AnsweredApproval, note_approval};
 use crate::refusal::{conflict, internal, refused, store, transition};
 
 /// Kinds of waits that ask for a permission.
@@ -180,7 +180,7 @@ impl Api {
         let task_id = Some(task.kept.resource.envelope.id.clone());
         let said = NewMessage { message: unplaced(message, task_id, call), heard: true };
         let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
-        let answered = Answered { paused: &paused, part, payload: &given, actor: Some(&call.actor.name) };
+        let answered = AnsweredApproval { paused: &paused, part, payload: &given, actor: Some(&call.actor.name) };
         let approves = note_approval(&mut change, &mut task, answered)?;
         if decides {
             change.advance(&mut task, TaskStatus::Working, None, Map::new());

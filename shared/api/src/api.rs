@@ -16,10 +16,16 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::artifacts::ArtifactContents;
 use crate::change::By;
+use crate::connectors::Proofs;
+use crate::idempotency::Repetitions;
 use crate::lists::Lists;
+use crate::permissions::PermissionRequests;
 use crate::reads::Reads;
+use crate::receipts::IssuedReceipts;
 use crate::refusal::{busy, internal, store, unknown};
+use crate::replay::Replays;
 use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys, WorkspaceTemplates};
 
 /// Number of attempts at a change that others were faster than.
@@ -58,11 +64,17 @@ pub struct ApiParts {
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Api {
     parts: Arc<ApiParts>,
     pub(crate) reads: Reads,
     pub(crate) lists: Lists,
+    pub(crate) repetitions: Repetitions,
+    pub(crate) requests: PermissionRequests,
+    pub(crate) proofs: Arc<Proofs>,
+    contents: ArtifactContents,
+    issued: IssuedReceipts,
+    replays: Arc<Replays>,
 }
 
 /// Writes of an operation, all of them or none, and the answer after them.
@@ -107,12 +119,31 @@ impl fmt::Debug for ApiParts {
     }
 }
 
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
 impl Api {
     /// An api on `parts`.
     pub fn new(parts: ApiParts) -> Self {
         let reads = Reads::new(parts.records.clone(), parts.harness.engine().ports().clock.clone());
         let lists = Lists { reads: reads.clone(), cursors: parts.cursors.clone() };
-        Self { parts: Arc::new(parts), reads, lists }
+        let invocations = &parts.harness.engine().ports().store.invocations;
+        let receipts = &parts.receipts;
+        let replays = Replays { harness: parts.harness.clone(), reads: reads.clone(), receipts: receipts.clone() };
+        Self {
+            repetitions: Repetitions { reads: reads.clone() },
+            requests: PermissionRequests { lists: lists.clone(), invocations: invocations.clone() },
+            proofs: Arc::new(Proofs { reads: reads.clone(), secrets: parts.secrets.clone() }),
+            contents: ArtifactContents { reads: reads.clone(), invocations: invocations.clone() },
+            issued: IssuedReceipts { lists: lists.clone(), receipts: receipts.clone() },
+            replays: Arc::new(replays),
+            parts: Arc::new(parts),
+            reads,
+            lists,
+        }
     }
 
     pub(crate) fn parts(&self) -> &ApiParts {
@@ -139,9 +170,9 @@ impl Api {
             Operation::GetPersona => Box::pin(self.get_persona(call)),
             Operation::EmptySessionQueue => Box::pin(self.empty_queue(call)),
             Operation::DeleteWorkspace => Box::pin(self.delete_workspace(call)),
-            Operation::DownloadArtifactContent => Box::pin(self.download(call)),
+            Operation::DownloadArtifactContent => Box::pin(self.contents.download(call)),
             Operation::ListPermissionRequests | Operation::ListTaskPermissionRequests => {
-                Box::pin(self.list_permission_requests(call))
+                Box::pin(self.requests.list(call))
             }
             Operation::ListSkills => Box::pin(self.list_skills(call)),
             Operation::GetSkill => Box::pin(self.get_skill(call)),
@@ -149,8 +180,8 @@ impl Api {
             Operation::ListCapabilities => Box::pin(future::ready(self.list_capabilities())),
             Operation::ListTools => Box::pin(self.list_tools(call)),
             Operation::GetTool => Box::pin(self.get_tool(call)),
-            Operation::ListTaskReceipts => Box::pin(self.list_receipts(call)),
-            Operation::GetReceipt => Box::pin(self.get_receipt(call)),
+            Operation::ListTaskReceipts => Box::pin(self.issued.list(call)),
+            Operation::GetReceipt => Box::pin(self.issued.get(call)),
             _ => Box::pin(self.write(call)),
         }
     }
@@ -170,7 +201,7 @@ impl Api {
             Operation::SubmitSessionTask | Operation::SubmitTask => Box::pin(self.submit(call)),
             Operation::CancelTask => Box::pin(self.cancel(call)),
             Operation::ReorderSessionQueue => Box::pin(self.reorder_queue(call)),
-            Operation::ReplayTask => Box::pin(self.replay(call)),
+            Operation::ReplayTask => Box::pin(self.replays.replay(call)),
             Operation::AppendTaskMessage => Box::pin(self.append_task_message(call)),
             Operation::CreateSessionBranch => Box::pin(self.create_branch(call)),
             Operation::RegisterArtifact => Box::pin(self.register_artifact(call)),
@@ -188,7 +219,7 @@ impl Api {
             Operation::UpdateConnector => Box::pin(self.update_connector(call)),
             Operation::WriteWorkspaceFile => Box::pin(self.write_file(call)),
             Operation::DeleteWorkspaceFile => Box::pin(self.delete_file(call)),
-            Operation::VerifyReceipt => Box::pin(self.verify_receipt(call)),
+            Operation::VerifyReceipt => Box::pin(self.issued.verify(call)),
             other => Box::pin(future::ready(Err(ProtocolError::not_implemented(other)))),
         }
     }
@@ -210,7 +241,7 @@ impl Api {
                 },
                 Err(refusal) => Some(refusal),
             };
-            if let Some(answer) = self.repeated(call).await? {
+            if let Some(answer) = self.repetitions.repeated(call).await? {
                 return Ok(answer);
             }
             if let Some(refusal) = refusal {
@@ -224,7 +255,7 @@ impl Api {
     pub(crate) async fn commit(&self, call: &Call, change: Change) -> Result<Option<CallAnswer>, ProtocolError> {
         let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
         // Also a call that changes nothing is answered the same when its key comes again.
-        journal.documents.extend(self.record(call, status, &body).await?);
+        journal.documents.extend(self.repetitions.record(call, status, &body).await?);
         if journal.is_empty() && invocation.is_none() {
             return Ok(Some(answered(status, body)));
         }

@@ -4,9 +4,13 @@
 //! state of a task that holds no conversation is an artifact too, and so is a text in a state that is too long to be told;
 //! their bytes are made from the record of the invocation.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, Document, EndOfStream, InvocationId, InvocationRecord, Journal, JournalEntry, StreamEnd};
+use dormouse_ports::{
+    Append, Document, EndOfStream, InvocationId, InvocationRecord, Invocations, Journal, JournalEntry, StreamEnd,
+};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId};
@@ -151,7 +155,16 @@ impl Api {
         };
         Change::new(journal, 201, &artifact.shown())
     }
+}
 
+/// The bytes of artifacts.
+#[derive(Clone)]
+pub(crate) struct ArtifactContents {
+    pub(crate) reads: Reads,
+    pub(crate) invocations: Arc<dyn Invocations>,
+}
+
+impl ArtifactContents {
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
     /// named any, so that no client is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -197,7 +210,7 @@ impl Api {
 
     async fn run_of(&self, task: &TaskId) -> Result<Option<InvocationRecord>, ProtocolError> {
         let id = InvocationId::from(task.as_str());
-        self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)
+        self.invocations.load_invocation(&id).await.map_err(store)
     }
 }
 

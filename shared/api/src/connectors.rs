@@ -12,10 +12,11 @@
 //! - One that is not believed is answered 401, and counted; nothing else of it is kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dormouse_json::ENTRY;
 use dormouse_ports::model::BackgroundJob;
-use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal, Secret};
+use dormouse_ports::{Commit, CounterChange, CounterWrite, DocumentKey, DocumentWrite, Journal, Secret, Secrets};
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{ConnectorId, TaskId, VaultId, WorkspaceId};
 use dormouse_protocol::request::{Body, Filters, Query};
@@ -67,7 +68,7 @@ const LONGEST_JOB: usize = 256;
 
 /// Proof of the deliveries of a connector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Proof {
+struct DeliveryProof {
     scheme: SignatureScheme,
     vault_id: VaultId,
     /// The names of the secrets in the vault; any of them is good.
@@ -129,7 +130,7 @@ pub struct Delivery {
 /// Bookkeeping of the server about a connector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConnectorIndex {
-    proof: Option<Proof>,
+    proof: Option<DeliveryProof>,
     mapping: Option<Mapping>,
     kept_hours: u32,
 }
@@ -164,7 +165,7 @@ impl Api {
         if let Some(persona) = &request.target_persona_id {
             self.chosen_persona(call, Some(&request.workspace_id), Some(persona)).await?;
         }
-        let proof = self.proof(call, &request.auth, &request.workspace_id).await?;
+        let proof = self.proofs.chosen(call, &request.auth, &request.workspace_id).await?;
         let mapping: Mapping = read("mapping", &request.mapping, MAPPING_FORM)?;
         mapping.check()?;
         let kept_hours = match request.dedupe_policy.get("keep_hours") {
@@ -204,7 +205,7 @@ impl Api {
         let request: UpdateConnectorRequest = call.body.clone().decode()?;
         let mut stored = self.reads.named::<Connector>(call, "connector_id").await?;
         if let Some(auth) = &request.auth {
-            let proof = self.proof(call, auth, &stored.kept.resource.workspace_id).await?;
+            let proof = self.proofs.chosen(call, auth, &stored.kept.resource.workspace_id).await?;
             stored.kept.resource.auth = shown(&proof)?;
             stored.kept.own.proof = Some(proof);
         }
@@ -214,23 +215,6 @@ impl Api {
         connector.envelope.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut connector.envelope.metadata));
         connector.envelope.updated_at = call.now;
         Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
-    }
-
-    /// The proof that `auth` describes, once its vault may give it.
-    async fn proof(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<Proof, ProtocolError> {
-        let proof: Proof = read("auth", auth, PROOF_FORM)?;
-        let is_name = |name: &String| {
-            (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if !(1..=3).contains(&proof.secrets.len()) || !proof.secrets.iter().all(is_name) {
-            return Err(ProtocolError::invalid("auth.secrets", "expected the names of 1 to 3 secrets of the vault"));
-        }
-        let vault = self.reads.see::<Vault>(call, &proof.vault_id).await?;
-        if vault.kept.workspace.as_ref().is_some_and(|of| of != workspace) {
-            return Err(ProtocolError::not_found("vault"));
-        }
-        check_right(&vault.kept.resource)?;
-        Ok(proof)
     }
 
     /// Takes a webhook. It is given the status and the body of the answer.
@@ -248,7 +232,7 @@ impl Api {
         let stored = stored.ok_or_else(not_found)?;
         let index = &stored.kept.own;
         let (Some(proof), Some(mapping)) = (&index.proof, &index.mapping) else { return Err(not_found()) };
-        let secrets = self.secrets_of(&stored, proof, now).await?;
+        let secrets = self.proofs.secrets_of(&stored, proof, now).await?;
         let id = match proof.scheme.verify(&sent, &secrets, &proof.header, now) {
             Ok(id) => id,
             Err(distrust) => {
@@ -337,11 +321,48 @@ impl Api {
         Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "accepted", "made": made })))
     }
 
+    async fn count_refused(&self, id: &ConnectorId, now: Timestamp) {
+        let amounts = BTreeMap::from([(REFUSED.to_owned(), 1)]);
+        let write = CounterWrite { key: refused_of(id), change: CounterChange::Add { amounts } };
+        let journal = Journal { counters: vec![write], ..Journal::default() };
+        let ports = self.parts().harness.engine().ports();
+        let commit = Commit { journal, ..Commit::new(ports.ids.fresh(), now) };
+        if let Err(error) = ports.store.commits.commit(&commit).await {
+            tracing::warn!(%error, %id, "a delivery that was refused could not be counted");
+        }
+    }
+}
+
+/// What deliveries are believed by.
+pub(crate) struct Proofs {
+    pub(crate) reads: Reads,
+    /// Providers, by the names that vaults call them.
+    pub(crate) secrets: BTreeMap<String, Arc<dyn Secrets>>,
+}
+
+impl Proofs {
+    /// The proof that `auth` describes, once its vault may give it.
+    async fn chosen(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<DeliveryProof, ProtocolError> {
+        let proof: DeliveryProof = read("auth", auth, PROOF_FORM)?;
+        let is_name = |name: &String| {
+            (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if !(1..=3).contains(&proof.secrets.len()) || !proof.secrets.iter().all(is_name) {
+            return Err(ProtocolError::invalid("auth.secrets", "expected the names of 1 to 3 secrets of the vault"));
+        }
+        let vault = self.reads.see::<Vault>(call, &proof.vault_id).await?;
+        if vault.kept.workspace.as_ref().is_some_and(|of| of != workspace) {
+            return Err(ProtocolError::not_found("vault"));
+        }
+        check_right(&vault.kept.resource)?;
+        Ok(proof)
+    }
+
     /// The secrets that prove deliveries of `connector`. What the vault allows now counts.
     async fn secrets_of(
         &self,
         connector: &Stored<Connector>,
-        proof: &Proof,
+        proof: &DeliveryProof,
         now: Timestamp,
     ) -> Result<Vec<Secret>, ProtocolError> {
         let unusable = |reason: &str| {
@@ -355,7 +376,7 @@ impl Api {
         let vault = vault.filter(is_there);
         let vault = vault.ok_or_else(|| unusable("its vault is not there"))?;
         check_right(&vault.kept.resource).map_err(|_| unusable("its vault does not allow it"))?;
-        let provider = self.parts().secrets.get(&vault.kept.resource.provider);
+        let provider = self.secrets.get(&vault.kept.resource.provider);
         let provider = provider.ok_or_else(|| unusable("this server does not have the provider of its vault"))?;
         let mut secrets = Vec::new();
         for name in &proof.secrets {
@@ -367,17 +388,6 @@ impl Api {
             }
         }
         if secrets.is_empty() { Err(unusable("none of its secrets is there")) } else { Ok(secrets) }
-    }
-
-    async fn count_refused(&self, id: &ConnectorId, now: Timestamp) {
-        let amounts = BTreeMap::from([(REFUSED.to_owned(), 1)]);
-        let write = CounterWrite { key: refused_of(id), change: CounterChange::Add { amounts } };
-        let journal = Journal { counters: vec![write], ..Journal::default() };
-        let ports = self.parts().harness.engine().ports();
-        let commit = Commit { journal, ..Commit::new(ports.ids.fresh(), now) };
-        if let Err(error) = ports.store.commits.commit(&commit).await {
-            tracing::warn!(%error, %id, "a delivery that was refused could not be counted");
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::change::{By, NewMessage, SessionChange};
 use crate::conversation::shown;
 use crate::deletion::{KIND as DELETION, place_write};
-use crate::documents::{Segment, SessionIndex, Stored, TaskIndex};
+use crate::documents::{SessionIndex, Stored, TaskIndex, TranscriptSegment};
 use crate::receipts::ReceiptNotes;
 use crate::recording::{RecordingStore, corrupt, task_called};
 
@@ -159,7 +159,7 @@ fn fresh(asker: &Stored<Task>, id: &SessionId, commit: &Commit) -> Stored<Sessio
         summary: None,
         expires_at: None,
     };
-    let own = Segment { stream: id.to_string(), first: 1, last: None };
+    let own = TranscriptSegment { stream: id.to_string(), first: 1, last: None };
     let index = SessionIndex { transcript: vec![own], ..SessionIndex::default() };
     Stored::new(&asker.kept.tenant, Some(task.workspace_id.clone()), session, index)
 }

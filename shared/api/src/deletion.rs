@@ -78,7 +78,7 @@ impl Api {
     /// Deletes the workspace with all that is in it, or as much of it as one request does. Deleting it again goes on,
     /// or changes nothing.
     pub(crate) async fn delete_workspace(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        if let Some(answer) = self.repeated(call).await? {
+        if let Some(answer) = self.repetitions.repeated(call).await? {
             return Ok(answer);
         }
         if call.actor.workspaces.is_some() {
@@ -86,7 +86,7 @@ impl Api {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
         let workspace = self.mark_workspace(call).await?;
-        let mut deletion = WorkspaceDeletion {
+        let told = WorkspaceDeletion {
             object: Object::new(),
             workspace_id: workspace.clone(),
             sessions: 0,
@@ -94,14 +94,16 @@ impl Api {
             others: 0,
             complete: false,
         };
-        deletion.complete = Box::pin(self.delete_sessions(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Task>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<PermissionRequest>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Artifact>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Branch>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Memory>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Connector>(call, &workspace, &mut deletion)).await?
-            && Box::pin(self.mark_all::<Vault>(call, &workspace, &mut deletion)).await?;
+        let mut run = DeletionRun { api: self, call, one: unkeyed(call), workspace, told };
+        let complete = Box::pin(run.delete_sessions()).await?
+            && Box::pin(run.mark_all::<Task>()).await?
+            && Box::pin(run.mark_all::<PermissionRequest>()).await?
+            && Box::pin(run.mark_all::<Artifact>()).await?
+            && Box::pin(run.mark_all::<Branch>()).await?
+            && Box::pin(run.mark_all::<Memory>()).await?
+            && Box::pin(run.mark_all::<Connector>()).await?
+            && Box::pin(run.mark_all::<Vault>()).await?;
+        let deletion = WorkspaceDeletion { complete, ..run.told };
         if !deletion.complete {
             // Not kept under the key of the request: that comes again to go on.
             return found(&deletion);
@@ -132,22 +134,29 @@ impl Api {
         }
         Err(busy())
     }
+}
 
-    /// Deletes the sessions of `workspace`; whether all of them are.
-    async fn delete_sessions(
-        &self,
-        call: &Call,
-        workspace: &WorkspaceId,
-        deletion: &mut WorkspaceDeletion,
-    ) -> Result<bool, ProtocolError> {
+/// One request's part of the deletion of a workspace.
+struct DeletionRun<'a> {
+    api: &'a Api,
+    call: &'a Call,
+    /// The same call without its key: what it writes on the way is no answer.
+    one: Call,
+    workspace: WorkspaceId,
+    told: WorkspaceDeletion,
+}
+
+impl DeletionRun<'_> {
+    /// Deletes the sessions of the workspace; whether all of them are.
+    async fn delete_sessions(&mut self) -> Result<bool, ProtocolError> {
         let mut after = None;
         loop {
-            let (sessions, next) = self.listed_in::<Session>(call, workspace, after).await?;
+            let (sessions, next) = self.listed_in::<Session>(after).await?;
             for session in sessions {
-                if deletion.is_enough() {
+                if self.told.is_enough() {
                     return Ok(false);
                 }
-                Box::pin(self.delete_session(call, &session.kept.resource.envelope.id, deletion)).await?;
+                Box::pin(self.delete_session(&session.kept.resource.envelope.id)).await?;
             }
             match next {
                 Some(next) => after = Some(next),
@@ -158,64 +167,52 @@ impl Api {
 
     /// Marks the session `id`, so that nothing is submitted to it any more, and cancels its open tasks. Of one that is
     /// marked the tasks that an earlier request left.
-    async fn delete_session(
-        &self,
-        call: &Call,
-        id: &SessionId,
-        deletion: &mut WorkspaceDeletion,
-    ) -> Result<(), ProtocolError> {
-        let one = unkeyed(call);
+    async fn delete_session(&mut self, id: &SessionId) -> Result<(), ProtocolError> {
         let mut attempts = 0..ATTEMPTS;
         let open = loop {
-            let Some(session) = self.reads.find::<Session>(id, call.now).await? else { return Ok(()) };
+            let Some(session) = self.api.reads.find::<Session>(id, self.call.now).await? else { return Ok(()) };
             if session.kept.deleted.is_some() {
                 break session.kept.own.open;
             }
             attempts.next().ok_or_else(busy)?;
-            let mut change = SessionChange::open(session, by(call), call.now);
-            change.delete(Tombstone::of(call));
+            let mut change = SessionChange::open(session, by(self.call), self.call.now);
+            change.delete(Tombstone::of(self.call));
             change.session_mut().state = SessionState::Closed;
             let session = change.session();
             let draft = Draft::new(EventKind::from(DELETED), session.envelope.id.pointer(), Value::Object(Map::new()));
             let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
             change.emit_for_session(draft);
             let journal = change.close()?.1;
-            if self.commit(&one, Change::new(journal, 200, &())?).await?.is_some() {
-                deletion.sessions += 1;
+            if self.api.commit(&self.one, Change::new(journal, 200, &())?).await?.is_some() {
+                self.told.sessions += 1;
             }
         };
         // The newest first: what is queued does not begin when another one ends.
         for task in open.keys().rev() {
             let is_open = |session: &Stored<Session>| session.kept.own.open.contains_key(task);
-            deletion.canceled_tasks +=
-                u64::from(Box::pin(self.cancel_while(&one, task, REASON, is_open)).await?.is_some());
+            self.told.canceled_tasks +=
+                u64::from(Box::pin(self.api.cancel_while(&self.one, task, REASON, is_open)).await?.is_some());
         }
         Ok(())
     }
 
-    /// Marks the `R`s of `workspace`; whether all of them are.
-    async fn mark_all<R: Resource>(
-        &self,
-        call: &Call,
-        workspace: &WorkspaceId,
-        deletion: &mut WorkspaceDeletion,
-    ) -> Result<bool, ProtocolError> {
-        let one = unkeyed(call);
+    /// Marks the `R`s of the workspace; whether all of them are.
+    async fn mark_all<R: Resource>(&mut self) -> Result<bool, ProtocolError> {
         let (mut after, mut attempts) = (None, 0..ATTEMPTS);
-        while !deletion.is_enough() {
-            let (mut resources, next) = self.listed_in::<R>(call, workspace, after.clone()).await?;
+        while !self.told.is_enough() {
+            let (mut resources, next) = self.listed_in::<R>(after.clone()).await?;
             resources.retain(|resource| resource.kept.deleted.is_none());
             let count = resources.len() as u64;
             let mark = |mut resource: Stored<R>| {
-                resource.kept.deleted = Some(Tombstone::of(call));
+                resource.kept.deleted = Some(Tombstone::of(self.call));
                 resource.write()
             };
             let writes = resources.into_iter().map(mark).collect::<Result<Vec<_>, _>>()?;
-            if self.commit(&one, Change::new(Journal::new(writes, Vec::new()), 200, &())?).await?.is_none() {
+            if self.api.commit(&self.one, Change::new(Journal::new(writes, Vec::new()), 200, &())?).await?.is_none() {
                 attempts.next().ok_or_else(busy)?;
                 continue;
             }
-            deletion.others += count;
+            self.told.others += count;
             match next {
                 Some(next) => after = Some(next),
                 None => return Ok(true),
@@ -224,17 +221,16 @@ impl Api {
         Ok(false)
     }
 
-    /// Some of the `R`s that are listed in `workspace`, the oldest first, and where the list goes on.
+    /// Some of the `R`s that are listed in the workspace, the oldest first, and where the list goes on.
     async fn listed_in<R: Resource>(
         &self,
-        call: &Call,
-        workspace: &WorkspaceId,
         after: Option<String>,
     ) -> Result<(Vec<Stored<R>>, Option<String>), ProtocolError> {
-        let source = PageSource::list::<R>(&call.actor.tenant, Narrowed::to(None, Some(workspace)));
+        let source = PageSource::list::<R>(&self.call.actor.tenant, Narrowed::to(None, Some(&self.workspace)));
         let PageSource::List { list, breadth, .. } = source else { return Err(internal(&"a list is a list")) };
-        let request = ListRequest { list, breadth, after, limit: MARKED_TOGETHER, newest_first: false, now: call.now };
-        let page = self.reads.records().documents(&request).await.map_err(store)?;
+        let request =
+            ListRequest { list, breadth, after, limit: MARKED_TOGETHER, newest_first: false, now: self.call.now };
+        let page = self.api.reads.records().documents(&request).await.map_err(store)?;
         let readable = |document| {
             Stored::<R>::read(document)
                 .inspect_err(|error| {
@@ -243,7 +239,7 @@ impl Api {
                 .ok()
         };
         // Earlier versions listed without labels: what they listed comes for every workspace.
-        let is_in = |one: &Stored<R>| one.kept.workspace.as_ref() == Some(workspace);
+        let is_in = |one: &Stored<R>| one.kept.workspace.as_ref() == Some(&self.workspace);
         Ok((page.items.into_iter().filter_map(readable).filter(is_in).collect(), page.next))
     }
 }

@@ -287,7 +287,7 @@ pub(crate) struct SessionIndex {
     /// Number of messages of the transcript.
     pub(crate) messages: u64,
     /// Stretches of streams that make up the transcript; the last one grows.
-    pub(crate) transcript: Vec<Segment>,
+    pub(crate) transcript: Vec<TranscriptSegment>,
     /// 0 where its agent has been given nothing of the transcript; another position, from which on it has not been given
     /// the messages of its own stream, is of former versions.
     #[serde(rename = "unheard")]
@@ -439,7 +439,7 @@ impl TaskStanding {
 
 /// A stretch of a stream with messages that are part of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Segment {
+pub(crate) struct TranscriptSegment {
     /// Stream that it is a stretch of.
     pub(crate) stream: String,
     /// The first position.

@@ -18,7 +18,7 @@ use crate::documents::Stored;
 use crate::ids;
 use crate::page::fitting;
 use crate::quotas;
-use crate::receipts::{Ended, Tally, end_receipt};
+use crate::receipts::{Ended, TaskTally, end_receipt};
 use crate::refusal::internal;
 
 /// The field of a final state that describes its outcome in a sentence.
@@ -63,7 +63,7 @@ pub(crate) fn end(
     change: &mut SessionChange,
     task: &mut Stored<Task>,
     ending: TaskEnd<'_>,
-    tally: &Tally,
+    tally: &TaskTally,
 ) -> Result<(), ProtocolError> {
     let mut outcome = Outcome {
         envelope: Envelope::new(ids::of(&task.kept.resource.envelope.id), change.now()),

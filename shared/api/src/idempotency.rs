@@ -13,7 +13,7 @@ use dormouse_protocol::{Operation, ProtocolError};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::reads::Reads;
 use crate::refusal::{internal, store};
 use crate::{Call, CallAnswer};
 
@@ -23,7 +23,13 @@ pub(crate) const KIND: &str = "idempotency";
 /// Time for which an answer is kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-impl Api {
+/// Knows the requests that come again.
+#[derive(Clone)]
+pub(crate) struct Repetitions {
+    pub(crate) reads: Reads,
+}
+
+impl Repetitions {
     /// The document that remembers the answer to `call`; none without a key.
     pub(crate) async fn record(
         &self,

@@ -9,8 +9,9 @@
 //! until one of them decides.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use dormouse_ports::{Document, InvocationId, InvocationStatus, PausedInvocation};
+use dormouse_ports::{Document, InvocationId, InvocationStatus, Invocations, PausedInvocation};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
@@ -26,17 +27,65 @@ use serde_json::{Value, json};
 use crate::answers::{IN_REPLY_TO, request_of};
 use crate::api::{self, Api, Change};
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::{Narrowed, PageSource};
 use crate::refusal::{conflict, store};
 use crate::{Call, CallAnswer, ids};
 
 impl Api {
+    /// Answers a request.
+    pub(crate) async fn respond(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let response: PermissionResponseRequest = call.body.clone().decode()?;
+        let id = PermissionRequestId::from(call.params.get("request_id"));
+        let not_found = || ProtocolError::not_found(PermissionRequestId::OBJECT);
+        let own = ids::own(id.as_str()).rsplit_once('.').map(|(task, _)| task).ok_or_else(not_found)?;
+        let task = self.reads.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
+        let task = task.map_err(|error| if error.status() == 404 { not_found() } else { error })?;
+        let session = self.reads.session_of(&task, call).await?;
+        let gone = || conflict("the request has been answered, or its time is over");
+        let pending = match task.known_to(&session) {
+            Some(task) => self.requests.pending_request(&task).await?.map(|request| (task, request)),
+            None => None,
+        };
+        let Some((task, mut request)) = pending.filter(|(_, request)| request.envelope.id == id) else {
+            return Err(if self.requests.was_asked(call, own, &id).await? { gone() } else { not_found() });
+        };
+        let workspace = task.kept.workspace.clone();
+        let kind = match response.is_approval() {
+            Some(_) => TaskMessageKind::ToolConfirmation,
+            None => TaskMessageKind::Input,
+        };
+        let mut change = self.answer(call, session, task, (kind, message_of(&response))).await?;
+        if change.work.is_some() {
+            request.status = match response.is_approval() {
+                Some(false) => PermissionStatus::Denied,
+                Some(true) | None => PermissionStatus::Approved,
+            };
+            request.envelope.updated_at = call.now;
+            request.envelope.metadata = redact::object(response.metadata.clone());
+            request.response = told(&response, call);
+            let stored = Stored::new(&call.actor.tenant, workspace, request.clone(), ());
+            change.journal.documents.push(stored.write()?);
+        }
+        change.answer = (200, api::json(&request)?);
+        Ok(change)
+    }
+}
+
+/// The requests that there are.
+#[derive(Clone)]
+pub(crate) struct PermissionRequests {
+    pub(crate) lists: Lists,
+    pub(crate) invocations: Arc<dyn Invocations>,
+}
+
+impl PermissionRequests {
     /// Those that wait, and those that were answered here.
-    pub(crate) async fn list_permission_requests(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+    pub(crate) async fn list(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { session_id, task_id, .. } = Filters::read(&call.query);
         let of_path = Some(call.params.get("task_id")).filter(|id| !id.is_empty()).map(TaskId::from);
         if let Some(task) = &of_path {
-            self.reads.see::<Task>(call, task).await?;
+            self.lists.reads.see::<Task>(call, task).await?;
         }
         let task_id = of_path.or(task_id);
         let tenant = &call.actor.tenant;
@@ -80,7 +129,7 @@ impl Api {
             }
         }
         let (places, tasks): (Vec<usize>, Vec<_>) = tasks.into_iter().unzip();
-        for (place, task) in places.into_iter().zip(self.reads.present(tasks, call).await?) {
+        for (place, task) in places.into_iter().zip(self.lists.reads.present(tasks, call).await?) {
             if let (Some(slot), Some(request)) = (requests.get_mut(place), self.pending_request(&task).await?) {
                 *slot = Some(request);
             }
@@ -99,58 +148,18 @@ impl Api {
     /// The pause of `task`, if it sleeps.
     async fn pause_of(&self, task: &Stored<Task>) -> Result<Option<PausedInvocation>, ProtocolError> {
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
-        let record = self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await;
+        let record = self.invocations.load_invocation(&id).await;
         let record = record.map_err(store)?.filter(|record| record.status == InvocationStatus::Suspended);
         Ok(record.map(|record| record.paused))
     }
 
-    /// Answers a request.
-    pub(crate) async fn respond(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let response: PermissionResponseRequest = call.body.clone().decode()?;
-        let id = PermissionRequestId::from(call.params.get("request_id"));
-        let not_found = || ProtocolError::not_found(PermissionRequestId::OBJECT);
-        let own = ids::own(id.as_str()).rsplit_once('.').map(|(task, _)| task).ok_or_else(not_found)?;
-        let task = self.reads.see::<Task>(call, &TaskId::from(ids::with_word(TaskId::OBJECT, own))).await;
-        let task = task.map_err(|error| if error.status() == 404 { not_found() } else { error })?;
-        let session = self.reads.session_of(&task, call).await?;
-        let gone = || conflict("the request has been answered, or its time is over");
-        let pending = match task.known_to(&session) {
-            Some(task) => self.pending_request(&task).await?.map(|request| (task, request)),
-            None => None,
-        };
-        let Some((task, mut request)) = pending.filter(|(_, request)| request.envelope.id == id) else {
-            return Err(if self.was_asked(call, own, &id).await? { gone() } else { not_found() });
-        };
-        let workspace = task.kept.workspace.clone();
-        let kind = match response.is_approval() {
-            Some(_) => TaskMessageKind::ToolConfirmation,
-            None => TaskMessageKind::Input,
-        };
-        let mut change = self.answer(call, session, task, (kind, message_of(&response))).await?;
-        if change.work.is_some() {
-            request.status = match response.is_approval() {
-                Some(false) => PermissionStatus::Denied,
-                Some(true) | None => PermissionStatus::Approved,
-            };
-            request.envelope.updated_at = call.now;
-            request.envelope.metadata = redact::object(response.metadata.clone());
-            request.response = told(&response, call);
-            let stored = Stored::new(&call.actor.tenant, workspace, request.clone(), ());
-            change.journal.documents.push(stored.write()?);
-        }
-        change.answer = (200, api::json(&request)?);
-        Ok(change)
-    }
-
     /// True if the request `id` of the task whose id ends in `task` waited once.
     async fn was_asked(&self, call: &Call, task: &str, id: &PermissionRequestId) -> Result<bool, ProtocolError> {
-        if self.reads.find::<PermissionRequest>(id, call.now).await?.is_some() {
+        if self.lists.reads.find::<PermissionRequest>(id, call.now).await?.is_some() {
             return Ok(true);
         }
         let invocation = InvocationId::from(ids::with_word(TaskId::OBJECT, task));
-        let ports = self.parts().harness.engine().ports();
-        let [summary] =
-            ports.store.invocations.glance(&[invocation]).await.map_err(store)?.try_into().unwrap_or([None]);
+        let [summary] = self.invocations.glance(&[invocation]).await.map_err(store)?.try_into().unwrap_or([None]);
         let latest = summary.map_or(0, |summary| summary.generation);
         let asked = id.as_str().rsplit_once('.').and_then(|(_, number)| number.parse::<u64>().ok());
         Ok(asked.is_some_and(|asked| (1..=latest).contains(&asked)))

@@ -170,7 +170,7 @@ impl Api {
 
     /// Cancels what is queued, from the end, so that nothing of it begins meanwhile; the answer are the tasks that it canceled.
     pub(crate) async fn empty_queue(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        if let Some(answer) = self.repeated(call).await? {
+        if let Some(answer) = self.repetitions.repeated(call).await? {
             return Ok(answer);
         }
         let session = self.reads.named::<Session>(call, "session_id").await?;

@@ -25,9 +25,10 @@ use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, KmsRing, Ring, SigningKey, U
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use approval::{Answered, note_approval};
+pub(crate) use approval::{AnsweredApproval, note_approval};
 pub(crate) use issue::{Ended, RECEIPT, end_receipt};
-pub(crate) use tally::{RecentTallies, Recorded, Tally};
+pub(crate) use reading::IssuedReceipts;
+pub(crate) use tally::{RecentTallies, Recorded, TaskTally};
 
 /// Issues receipts: a key that signs, and the public keys that its receipts can be verified by. Cheap to clone.
 #[derive(Clone)]
@@ -173,7 +174,7 @@ pub(crate) struct ApprovalNote {
     /// Action that the answer is for.
     pub(crate) action: String,
     /// The answer.
-    pub(crate) decision: Decision,
+    pub(crate) decision: ApprovalDecision,
     /// Time of the answer.
     pub(crate) decided: Timestamp,
     /// The hash of what was shown and allowed.
@@ -183,7 +184,7 @@ pub(crate) struct ApprovalNote {
 /// Answer to a question for a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Decision {
+pub(crate) enum ApprovalDecision {
     /// Yes.
     Approved,
     /// No.

@@ -1,37 +1,37 @@
 //! Records what happens to tasks, in the transactions in which it happens.
 
+mod commit;
+mod told;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_harness::WorkCall;
-use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EventBus,
-    FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict,
-    JournalEntry, Map, PausedInvocation, ProgressFrom, Records, StoreError, SuspendFrom, TurnStore,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, Map, PausedInvocation, Records,
+    StoreError, SuspendFrom, TurnStore,
 };
-use dormouse_protocol::envelope::Named;
-use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{QuotaId, TaskId};
-use dormouse_protocol::resource::{Part, Role, Task, TaskStatus};
+use dormouse_protocol::resource::{Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
-use serde_json::Value;
 
-use crate::answers::{question_of, request_of, status_of};
-use crate::artifacts::left_by;
 use crate::change::{By, SessionChange};
-use crate::conversation::shown;
 use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
 use crate::quotas::{self, Verdict};
-use crate::receipts::{Answered, RecentTallies, Recorded, Tally, note_approval};
+use crate::receipts::{AnsweredApproval, RecentTallies, Recorded, TaskTally, note_approval};
 use crate::recent::{RecentTask, RecentTasks};
 use crate::refusal::unsigned;
 use crate::{AppendNotifier, Receipts};
+
+pub(crate) use commit::task_called;
+use commit::{ended_by_quota, ends, goes_on, task_of, untold};
+use told::{TaskPause, messages_since, record, suspended, waiting};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 pub(crate) const ATTEMPTS: u32 = 64;
@@ -281,7 +281,7 @@ impl RecordingStore {
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all
     /// of it and the task `ends`, else unknown.
-    async fn tally(&self, task: &Stored<Task>, ends: bool) -> Result<Option<Tally>, StoreError> {
+    async fn tally(&self, task: &Stored<Task>, ends: bool) -> Result<Option<TaskTally>, StoreError> {
         let Kept { resource, own, .. } = &task.kept;
         if self.receipts.is_none() || own.receipts.off {
             return Ok(None);
@@ -291,7 +291,7 @@ impl RecordingStore {
             None if ends => {
                 let stream = resource.session_id.as_str();
                 let recorded = Recorded { records: &*self.records, stream, first: own.first, task: id };
-                Tally::read(recorded).await.map(Some)
+                TaskTally::read(recorded).await.map(Some)
             }
             known => Ok(known),
         }
@@ -306,7 +306,7 @@ impl RecordingStore {
     ) -> Result<(), ProtocolError> {
         match payload.filter(|_| paused.fan_in.is_none() && self.receipts.is_some()) {
             Some(payload) => {
-                note_approval(change, task, Answered { paused, part: None, payload, actor: None }).map(|_| ())
+                note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor: None }).map(|_| ())
             }
             None => Ok(()),
         }
@@ -389,153 +389,11 @@ struct Emitted {
     /// Number of entries that the nodes have recorded by now.
     recorded: u64,
     /// Their tally, where it is known and goes on.
-    tally: Option<Tally>,
+    tally: Option<TaskTally>,
 }
 
 pub(crate) fn corrupt(error: ProtocolError) -> StoreError {
     StoreError::Corrupt(error.to_string())
-}
-
-/// The id of the task that `invocation` is, by its form.
-pub(crate) fn task_called(invocation: &InvocationId) -> Option<TaskId> {
-    let rest = invocation.as_str().strip_prefix(TaskId::OBJECT)?;
-    rest.starts_with('_').then(|| TaskId::from(invocation.as_str()))
-}
-
-/// The task that `commit` may move, or for which its nodes have recorded something, unless the author of the commit
-/// publishes for that task.
-fn task_of(commit: &Commit) -> Option<TaskId> {
-    let task = match commit.invocation.as_ref()? {
-        InvocationWrite::Suspend { paused, .. }
-        | InvocationWrite::Progress { paused, .. }
-        | InvocationWrite::Complete { paused, .. }
-        | InvocationWrite::Fail { paused, .. }
-        | InvocationWrite::PutAside { paused, .. }
-        | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
-        InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
-        InvocationWrite::AssertClaimed { invocation_id, .. } => {
-            commit.journal.recorded.as_ref().and_then(|_| task_called(invocation_id))
-        }
-        InvocationWrite::Accept { .. }
-        | InvocationWrite::Deliver { .. }
-        | InvocationWrite::Advance { .. }
-        | InvocationWrite::Answer { .. }
-        | InvocationWrite::CancelBeforeStart { .. }
-        | InvocationWrite::Keep { .. }
-        | InvocationWrite::Retry { .. }
-        | InvocationWrite::Conclude { .. } => None,
-    }?;
-    let document = DocumentKey::new(TaskId::OBJECT, task.as_str());
-    let is_told = commit.journal.documents.iter().any(|write| write.key == document);
-    (!is_told).then_some(task)
-}
-
-/// True if `commit` is of a turn that has gone on behind a pause.
-fn goes_on(commit: &Commit) -> bool {
-    matches!(
-        commit.invocation,
-        Some(
-            InvocationWrite::Suspend { .. }
-                | InvocationWrite::Complete { .. }
-                | InvocationWrite::Fail { .. }
-                | InvocationWrite::Progress { .. }
-        )
-    )
-}
-
-/// True if `commit` ends its invocation.
-fn ends(commit: &Commit) -> bool {
-    matches!(
-        commit.invocation,
-        Some(
-            InvocationWrite::Complete { .. }
-                | InvocationWrite::Fail { .. }
-                | InvocationWrite::PutAside { .. }
-                | InvocationWrite::Cancel { .. }
-        )
-    )
-}
-
-/// `commit` without what nodes recorded that is published to no client.
-fn untold(commit: &Commit) -> Commit {
-    Commit { journal: Journal { recorded: None, ..commit.journal.clone() }, ..commit.clone() }
-}
-
-/// Publishes what the nodes of `task` have recorded: it worked meanwhile.
-///
-/// # Errors
-/// `internal_error` when what they leave cannot be written.
-fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[JournalEntry]) -> Result<(), ProtocolError> {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    change.advance(task, TaskStatus::Working, None, Map::new());
-    if change.receipts().is_some() {
-        task.kept.own.receipts.recorded += entries.len() as u64;
-    }
-    for entry in entries {
-        let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
-        change.emit_for_task(task, draft);
-        change.note_material(entry.material.clone());
-        left_by(entry, change, task)?;
-    }
-    Ok(())
-}
-
-/// A pause of a task.
-struct TaskPause<'a> {
-    paused: &'a PausedInvocation,
-    /// The pause before it.
-    before: Option<&'a PausedInvocation>,
-    /// True if the signal was there already, so that the task works on.
-    works_on: bool,
-}
-
-/// The task went to sleep.
-fn suspended(
-    change: &mut SessionChange,
-    task: &mut Stored<Task>,
-    entries: &[JournalEntry],
-    pause: TaskPause<'_>,
-) -> Result<(), ProtocolError> {
-    let TaskPause { paused, before, works_on } = pause;
-    // The end of the wait before was not published: it came while this turn ran.
-    change.advance(task, TaskStatus::Working, None, Map::new());
-    record(change, task, entries)?;
-    quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-    let (mut said, _) = messages_since(task, before, paused.outermost_state());
-    if said.is_empty() {
-        said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
-    }
-    for (role, parts) in said {
-        say(change, task, role, parts)?;
-    }
-    if works_on { change.put_task(task) } else { waiting(change, task, paused) }
-}
-
-fn waiting(
-    change: &mut SessionChange,
-    task: &mut Stored<Task>,
-    paused: &PausedInvocation,
-) -> Result<(), ProtocolError> {
-    change.advance(task, status_of(&paused.descriptor), None, request_of(paused));
-    change.put_task(task)
-}
-
-/// Messages of the graph since the last publication to its clients, and whether it leads a conversation at all. At
-/// first these are its messages since the user's, which `before` knows.
-fn messages_since(
-    task: &mut Stored<Task>,
-    before: Option<&PausedInvocation>,
-    state: &Map,
-) -> (Vec<(Role, Vec<Part>)>, bool) {
-    let began = before.and_then(|before| before.carried.get(HISTORY_LENGTH)).and_then(Value::as_u64);
-    let messages = state.get(MESSAGES).and_then(Value::as_array);
-    let (Some(began), Some(messages)) = (began, messages) else { return (Vec::new(), false) };
-    let told = task.kept.own.published_messages.replace(messages.len() as u64).unwrap_or(began);
-    let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();
-    let newest = new.get(new.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
-    (newest.iter().filter_map(shown).collect(), true)
 }
 
 impl From<RecordingStore> for TurnStore {
@@ -553,11 +411,11 @@ impl Commits for RecordingStore {
         }
         let Some(task) = task_of(commit) else { return self.pass(commit).await };
         match self.publish(&task, commit).await? {
-            Published::Written => Ok(()),
-            Published::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
+            PublishOutcome::Written => Ok(()),
+            PublishOutcome::UsedUp { id, limit } => match ended_by_quota(commit, &id, limit) {
                 // Its worker finds its claim gone, as after a cancellation.
                 Some(end) => match self.publish(&task, &end).await? {
-                    Published::Written | Published::UsedUp { .. } => Err(CommitError::InvocationConflict),
+                    PublishOutcome::Written | PublishOutcome::UsedUp { .. } => Err(CommitError::InvocationConflict),
                 },
                 None => Err(CommitError::InvocationConflict),
             },
@@ -580,7 +438,7 @@ impl Commits for RecordingStore {
 }
 
 /// Outcome of a commit with its publication.
-enum Published {
+enum PublishOutcome {
     Written,
     /// Nothing was written: its task may not go on.
     UsedUp {
@@ -589,22 +447,9 @@ enum Published {
     },
 }
 
-/// `commit`, a durable step, as the end of its task because nothing is left of `limit`; `None` for what is no step of a
-/// claim.
-fn ended_by_quota(commit: &Commit, id: &QuotaId, limit: &str) -> Option<Commit> {
-    let Some(InvocationWrite::Progress { paused, from: ProgressFrom::Claimed(owner), .. }) = &commit.invocation else {
-        return None;
-    };
-    let message = format!("nothing is left of {limit} in the quota {id}; raise the quota, or wait for its next period");
-    let failure = FailureRecord { category: Category::LimitExceeded, message };
-    let (paused, owner) = (paused.clone(), Some(owner.clone()));
-    let invocation = Some(InvocationWrite::Fail { paused, owner, failure });
-    Some(Commit { id: format!("{}-quota", commit.id), invocation, ..commit.clone() })
-}
-
 impl RecordingStore {
     /// Writes `commit` of `task` together with its publication.
-    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<Published, CommitError> {
+    async fn publish(&self, task: &TaskId, commit: &Commit) -> Result<PublishOutcome, CommitError> {
         let mut told = untold(commit);
         let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {
@@ -612,7 +457,7 @@ impl RecordingStore {
             // Taken once: what another writer changed meanwhile is read.
             let known = self.recent.take(task);
             let Some(emitted) = self.emit(task, known, commit).await? else {
-                return self.pass(commit).await.map(|()| Published::Written);
+                return self.pass(commit).await.map(|()| PublishOutcome::Written);
             };
             told.journal = own.clone().merged_with(emitted.journal);
             // Another content is another commit: a store may answer a known id with its earlier answer.
@@ -623,7 +468,7 @@ impl RecordingStore {
                     let commits = &*self.store.commits;
                     match quotas::judged(&*self.records, commits, (&key, commit.now), commit_id).await? {
                         Verdict::TryAgain => {}
-                        Verdict::UsedUp { id, limit, .. } => return Ok(Published::UsedUp { id, limit }),
+                        Verdict::UsedUp { id, limit, .. } => return Ok(PublishOutcome::UsedUp { id, limit }),
                         Verdict::Unknown { id } => {
                             let gone = format!("{id} is counted, and is not there");
                             return Err(CommitError::Store(StoreError::Corrupt(gone)));
@@ -641,7 +486,7 @@ impl RecordingStore {
                     if let Some(next) = emitted.freed {
                         self.call_for(next.as_str().into()).await;
                     }
-                    return Ok(Published::Written);
+                    return Ok(PublishOutcome::Written);
                 }
                 Err(error) => return Err(error),
             }

@@ -14,6 +14,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
+use dormouse_harness::Harness;
 use dormouse_ports::PastEnd;
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::replay::{ReplayMode, ReplayTaskRequest};
@@ -22,9 +23,10 @@ use dormouse_protocol::{Operation, ProtocolError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Call;
-use crate::api::{Api, Change};
+use crate::api::Change;
+use crate::reads::Reads;
 use crate::refusal::{conflict, transition};
+use crate::{Call, Receipts};
 
 /// What is known of a task that is a replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,10 +48,18 @@ pub(crate) struct ReplayNote {
     pub(crate) receipt: Option<String>,
 }
 
-impl Api {
+/// Replays tasks.
+pub(crate) struct Replays {
+    pub(crate) harness: Harness,
+    pub(crate) reads: Reads,
+    /// Issues the receipts of replays; without it there are none of either.
+    pub(crate) receipts: Option<Receipts>,
+}
+
+impl Replays {
     /// Replays a task that has ended.
     pub(crate) async fn replay(&self, call: &Call) -> Result<Change, ProtocolError> {
-        if self.parts().receipts.is_none() {
+        if self.receipts.is_none() {
             return Err(ProtocolError::not_implemented(Operation::ReplayTask));
         }
         let request: ReplayTaskRequest = call.body.clone().decode()?;
@@ -79,7 +89,7 @@ impl Api {
         self.replace(call, &source, &request, (checkpoint, &mut note)).await?;
         source.material.overrides.clone_from(&note.overrides);
         let ran = self.run_again(&origin, source).await?;
-        self.write_replay(call, (session, &task), &request, (note, ran, checkpoint)).await
+        self.write(call, (session, &task), &request, (note, ran, checkpoint)).await
     }
 }
 

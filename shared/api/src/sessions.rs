@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::deletion::place_write;
-use crate::documents::{Segment, SessionIndex, Stored};
+use crate::documents::{SessionIndex, Stored, TranscriptSegment};
 use crate::lists::Lists;
 use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
@@ -225,7 +225,7 @@ impl Api {
         &self,
         session: &Stored<Session>,
         at: Option<&EventId>,
-    ) -> Result<(Vec<Segment>, u64), ProtocolError> {
+    ) -> Result<(Vec<TranscriptSegment>, u64), ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.as_str();
         let Some(at) = at else {
@@ -336,6 +336,6 @@ fn link(id: &SessionId) -> Transcript {
 }
 
 /// The stretch of its own stream, from `first` on.
-fn own(id: &SessionId, first: u64) -> Segment {
-    Segment { stream: id.to_string(), first, last: None }
+fn own(id: &SessionId, first: u64) -> TranscriptSegment {
+    TranscriptSegment { stream: id.to_string(), first, last: None }
 }

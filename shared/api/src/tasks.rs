@@ -23,7 +23,7 @@ use futures::future::try_join_all;
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{HEARD_AT_ONCE, Kept, Segment, Stored, TaskIndex, TaskStanding};
+use crate::documents::{HEARD_AT_ONCE, Kept, Stored, TaskIndex, TaskStanding, TranscriptSegment};
 use crate::ending::{TaskEnd, end};
 use crate::lists::Lists;
 use crate::messages::unplaced;
@@ -31,7 +31,7 @@ use crate::page::{Narrowed, PageSource};
 use crate::personas::ChosenPersona;
 use crate::quotas;
 use crate::reads::Reads;
-use crate::receipts::{ReceiptNotes, Recorded, Tally};
+use crate::receipts::{ReceiptNotes, Recorded, TaskTally};
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, PersonaSpec, queue, transcript};
 
@@ -217,7 +217,7 @@ impl Api {
         let missed = match thread.undelivered_from {
             None => stretches(&stream, &thread.undelivered),
             Some(0) => thread.transcript.clone(),
-            Some(first) => vec![Segment { stream, first, last: None }],
+            Some(first) => vec![TranscriptSegment { stream, first, last: None }],
         };
         let read = transcript::read(self.reads.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
         let is_missed = |position: &u64| thread.undelivered_from.is_some() || thread.undelivered.contains(position);
@@ -285,14 +285,14 @@ impl Api {
     }
 
     /// What the nodes of `task` have recorded, where a receipt is to tell of it.
-    async fn tally_of(&self, task: &Stored<Task>) -> Result<Tally, ProtocolError> {
+    async fn tally_of(&self, task: &Stored<Task>) -> Result<TaskTally, ProtocolError> {
         let Kept { resource, own, .. } = &task.kept;
         if self.parts().receipts.is_none() || own.receipts.off || own.receipts.recorded == 0 {
-            return Ok(Tally::default());
+            return Ok(TaskTally::default());
         }
         let stream = resource.session_id.as_str();
         let task = &resource.envelope.id;
-        Tally::read(Recorded { records: self.reads.records(), stream, first: own.first, task }).await.map_err(store)
+        TaskTally::read(Recorded { records: self.reads.records(), stream, first: own.first, task }).await.map_err(store)
     }
 
     /// What receipts of the tasks of `spec` need to know.
@@ -339,13 +339,13 @@ impl Api {
 }
 
 /// Stretches of `stream` that hold all of `positions`, which are in order.
-fn stretches(stream: &str, positions: &[u64]) -> Vec<Segment> {
-    let mut found: Vec<Segment> = Vec::new();
+fn stretches(stream: &str, positions: &[u64]) -> Vec<TranscriptSegment> {
+    let mut found: Vec<TranscriptSegment> = Vec::new();
     for &position in positions {
         match found.last_mut() {
             Some(before) if before.last.is_some_and(|last| position - last <= NEAR) => before.last = Some(position),
             Some(_) | None => {
-                found.push(Segment { stream: stream.to_owned(), first: position, last: Some(position) });
+                found.push(TranscriptSegment { stream: stream.to_owned(), first: position, last: Some(position) });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Transcripts: the messages of a session, in order.
 //!
-//! A message is its event; nothing is stored twice. A transcript is a list of stretches of streams ([`Segment`]). A
+//! A message is its event; nothing is stored twice. A transcript is a list of stretches of streams ([`TranscriptSegment`]). A
 //! fork begins with the stretches of its parent, so the messages of its past are those of the parent, with the same
 //! ids. A truncation ends the last stretch that stays; what was cut off stays in the stream as events, and shows no
 //! more.
@@ -13,7 +13,7 @@ use dormouse_protocol::{Envelope, Event, ProtocolError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::documents::Segment;
+use crate::documents::TranscriptSegment;
 use crate::refusal::{internal, store};
 
 /// Number of entries of a stream that are read at once.
@@ -68,8 +68,11 @@ fn holds_message(entry: &Map) -> bool {
 }
 
 /// The stretches of `transcript` up to and with `spot`; `None` if the spot is not on the way.
-pub(crate) fn clip(transcript: &[Segment], (stream, position): (&str, u64)) -> Option<Vec<Segment>> {
-    let before = |segment: &Segment| segment.stream == stream && segment.first <= position;
+pub(crate) fn clip(
+    transcript: &[TranscriptSegment],
+    (stream, position): (&str, u64),
+) -> Option<Vec<TranscriptSegment>> {
+    let before = |segment: &TranscriptSegment| segment.stream == stream && segment.first <= position;
     let last = transcript.iter().rposition(before)?;
     let mut kept = transcript.get(..=last)?.to_vec();
     let end = kept.last_mut()?;
@@ -92,14 +95,14 @@ pub(crate) struct Reading {
 /// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
 pub(crate) async fn read(
     records: &dyn Records,
-    transcript: &[Segment],
+    transcript: &[TranscriptSegment],
     after: Option<&Spot>,
     (limit, budget): (usize, usize),
 ) -> Result<Reading, ProtocolError> {
     let (from, mut position) = match after {
         None => (0, 0),
         Some((stream, position)) => {
-            let holds = |segment: &Segment| segment.stream == *stream && segment.first <= *position;
+            let holds = |segment: &TranscriptSegment| segment.stream == *stream && segment.first <= *position;
             let at = transcript.iter().rposition(holds).ok_or_else(|| ProtocolError::cursor_expired("cursor"))?;
             (at, *position)
         }
@@ -143,8 +146,8 @@ pub(crate) async fn read(
 mod tests {
     use super::*;
 
-    fn segment(stream: &str, first: u64, last: Option<u64>) -> Segment {
-        Segment { stream: stream.to_owned(), first, last }
+    fn segment(stream: &str, first: u64, last: Option<u64>) -> TranscriptSegment {
+        TranscriptSegment { stream: stream.to_owned(), first, last }
     }
 
     #[test]

@@ -64,7 +64,7 @@ const OF_A2A: [EventKind; 7] = [
 
 /// A webhook, as its session knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Subscription {
+pub(crate) struct WebhookSubscription {
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task_id: Option<TaskId>,
@@ -87,9 +87,9 @@ impl fmt::Debug for HookToken {
 }
 
 /// The webhooks of a session, by their ids.
-pub(crate) type Subscriptions = BTreeMap<WebhookId, Subscription>;
+pub(crate) type Subscriptions = BTreeMap<WebhookId, WebhookSubscription>;
 
-impl Subscription {
+impl WebhookSubscription {
     fn wants(&self, event: &Event) -> bool {
         let is_about = self.task_id.is_none() || self.task_id == event.task_id;
         // A replay has no effect outside.
@@ -170,7 +170,7 @@ fn told(change: &mut SessionChange, kind: &str, id: &WebhookId) {
     change.emit_for_session(draft);
 }
 
-fn subscription(request: CreateWebhookRequest, now: Timestamp) -> Result<Subscription, ProtocolError> {
+fn subscription(request: CreateWebhookRequest, now: Timestamp) -> Result<WebhookSubscription, ProtocolError> {
     let known = |kind: &String| !matches!(EventKind::from(kind.as_str()), EventKind::Other(_));
     if let Some(unknown) = request.events.iter().find(|kind| !known(kind)) {
         let shown = redact::value(unknown.as_str().into());
@@ -189,7 +189,14 @@ fn subscription(request: CreateWebhookRequest, now: Timestamp) -> Result<Subscri
     let usual = usual.iter().map(|kind| kind.as_str().to_owned());
     let events = if request.events.is_empty() { usual.collect() } else { request.events.into_iter().collect() };
     let token = request.token.map(HookToken);
-    Ok(Subscription { url: request.url, task_id: request.task_id, events, format: request.format, token, made_at: now })
+    Ok(WebhookSubscription {
+        url: request.url,
+        task_id: request.task_id,
+        events,
+        format: request.format,
+        token,
+        made_at: now,
+    })
 }
 
 /// Checks that an address can be sent to: `https`, or `http` on this machine where `loopback` allows that.

@@ -60,7 +60,7 @@ use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
 
 use blobs::Bodies;
-use collect::Collector;
+use collect::GarbageCollector;
 use commit::CommitWriter;
 use invocation::InvocationItems;
 use journal::{DocumentItems, StreamItems};
@@ -150,7 +150,7 @@ pub struct DynamoDbStateStore {
     notes: NoteItems,
     sleepers: SleeperIndex,
     pauses: PauseReader,
-    collector: Collector,
+    collector: GarbageCollector,
     /// See [`StoreConfig::under_way`].
     under_way: SignedDuration,
 }
@@ -184,7 +184,11 @@ impl DynamoDbStateStore {
             notes: NoteItems { table: table.clone() },
             sleepers: SleeperIndex { table: table.clone(), wakes_by_index },
             pauses: PauseReader { table: table.clone(), signals: signals.clone() },
-            collector: Collector { table: table.clone(), bodies: bodies.clone(), invocations: invocations.clone() },
+            collector: GarbageCollector {
+                table: table.clone(),
+                bodies: bodies.clone(),
+                invocations: invocations.clone(),
+            },
             commits: CommitWriter { table, bodies, signals: signals.clone(), clock, recent },
             invocations,
             signals,

@@ -14,7 +14,7 @@ use dormouse_ports::{
 use serde_json::{Value, json};
 
 use crate::connect::kms_address;
-use crate::refusal::{Kind, kind_of};
+use crate::refusal::{RefusalKind, kind_of};
 use crate::{AwsAccess, RequestSigner};
 
 /// Attempts at one request, and the pause behind the first; the next one is twice as long.
@@ -129,12 +129,12 @@ impl KmsKey {
         let sentence = said["message"].as_str().or_else(|| said["Message"].as_str()).unwrap_or("it says nothing");
         let reason = format!("kms:{operation} on {}: {status} {code}: {sentence}", self.key);
         let kind = match code {
-            "DependencyTimeoutException" | "KeyUnavailableException" | "KMSInternalException" => Kind::Transient,
+            "DependencyTimeoutException" | "KeyUnavailableException" | "KMSInternalException" => RefusalKind::Transient,
             _ => kind_of(code, status),
         };
         match kind {
-            Kind::Transient => SignerError::Unavailable(reason),
-            Kind::Denied | Kind::Refused => SignerError::Refused(reason),
+            RefusalKind::Transient => SignerError::Unavailable(reason),
+            RefusalKind::Denied | RefusalKind::Refused => SignerError::Refused(reason),
         }
     }
 

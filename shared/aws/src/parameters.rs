@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 
 use crate::connect::Lazy;
-use crate::refusal::{Kind, refusal};
+use crate::refusal::{RefusalKind, refusal};
 
 pub use named::ParameterSecrets;
 
@@ -94,8 +94,8 @@ where
         return ParameterError::Unavailable(format!("{action} on {names}: an answer that cannot be read"));
     }
     match refusal(action, &names, error) {
-        (Kind::Transient, sentence) => ParameterError::Unavailable(sentence),
-        (Kind::Denied, sentence) => ParameterError::Denied(sentence),
-        (Kind::Refused, sentence) => ParameterError::Refused(sentence),
+        (RefusalKind::Transient, sentence) => ParameterError::Unavailable(sentence),
+        (RefusalKind::Denied, sentence) => ParameterError::Denied(sentence),
+        (RefusalKind::Refused, sentence) => ParameterError::Refused(sentence),
     }
 }

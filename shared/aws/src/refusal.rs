@@ -10,7 +10,7 @@ use dormouse_ports::SubscriptionError;
 
 /// Effect of trying again, and the party that has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RefusalKind {
     /// No party: a later attempt may succeed. It may also be that this one did.
     Transient,
     /// The operator who deploys: the role may not do it, or the resource of the action does not exist.
@@ -55,31 +55,31 @@ const DENIED: &[&str] = &[
 ];
 
 /// The kind of `code`; one that is in neither list is judged by the status of the response.
-pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
+pub(crate) fn kind_of(code: &str, status: u16) -> RefusalKind {
     if TRANSIENT.contains(&code) {
-        Kind::Transient
+        RefusalKind::Transient
     } else if DENIED.contains(&code) {
-        Kind::Denied
+        RefusalKind::Denied
     } else {
         match status {
-            401 | 403 => Kind::Denied,
-            429 | 500.. => Kind::Transient,
-            _ => Kind::Refused,
+            401 | 403 => RefusalKind::Denied,
+            429 | 500.. => RefusalKind::Transient,
+            _ => RefusalKind::Refused,
         }
     }
 }
 
 /// The kind of an answer that names no code: it was cut on its way, or comes from a server in between. It is unknown if
 /// the action was done.
-fn kind_without_code(status: u16) -> Kind {
+fn kind_without_code(status: u16) -> RefusalKind {
     match status {
-        401 | 403 => Kind::Denied,
-        _ => Kind::Transient,
+        401 | 403 => RefusalKind::Denied,
+        _ => RefusalKind::Transient,
     }
 }
 
 /// The kind of `error` for `action` on `resource`, and a sentence that names both.
-pub(crate) fn refusal<E>(action: &str, resource: &str, error: &SdkError<E, HttpResponse>) -> (Kind, String)
+pub(crate) fn refusal<E>(action: &str, resource: &str, error: &SdkError<E, HttpResponse>) -> (RefusalKind, String)
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
@@ -95,19 +95,19 @@ where
     let is_ours = matches!(error, SdkError::ConstructionFailure(_));
     let is_forbidden = matches!(error, SdkError::DispatchFailure(failure) if failure.is_user());
     let kind = match (is_ours, is_forbidden) {
-        (true, _) => Kind::Refused,
-        (_, true) => Kind::Denied,
-        (false, false) => Kind::Transient,
+        (true, _) => RefusalKind::Refused,
+        (_, true) => RefusalKind::Denied,
+        (false, false) => RefusalKind::Transient,
     };
     (kind, format!("{action} on {resource}: {}", reasons(error)))
 }
 
 /// The same as an error of registering wake-ups.
-pub(crate) fn subscription_error((kind, sentence): (Kind, String)) -> SubscriptionError {
+pub(crate) fn subscription_error((kind, sentence): (RefusalKind, String)) -> SubscriptionError {
     match kind {
-        Kind::Transient => SubscriptionError::Unavailable(sentence),
-        Kind::Denied => SubscriptionError::Denied(sentence),
-        Kind::Refused => SubscriptionError::Rejected(sentence),
+        RefusalKind::Transient => SubscriptionError::Unavailable(sentence),
+        RefusalKind::Denied => SubscriptionError::Denied(sentence),
+        RefusalKind::Refused => SubscriptionError::Rejected(sentence),
     }
 }
 
@@ -129,25 +129,28 @@ mod tests {
     #[test]
     fn throttling_conflicts_and_server_errors_pass() {
         for (code, status) in [("ThrottlingException", 400), ("TransactionConflictException", 400), ("Odd", 503)] {
-            assert_eq!(kind_of(code, status), Kind::Transient, "{code}");
+            assert_eq!(kind_of(code, status), RefusalKind::Transient, "{code}");
         }
-        assert_eq!(kind_of("Odd", 429), Kind::Transient);
+        assert_eq!(kind_of("Odd", 429), RefusalKind::Transient);
     }
 
     #[test]
     fn roles_and_resources_are_for_the_deployment() {
         for (code, status) in [("AccessDeniedException", 400), ("ResourceNotFoundException", 400), ("Odd", 403)] {
-            assert_eq!(kind_of(code, status), Kind::Denied, "{code}");
+            assert_eq!(kind_of(code, status), RefusalKind::Denied, "{code}");
         }
     }
 
     #[test]
     fn an_answer_that_was_cut_says_nothing() {
-        assert_eq!([200, 400, 403].map(kind_without_code), [Kind::Transient, Kind::Transient, Kind::Denied]);
+        assert_eq!(
+            [200, 400, 403].map(kind_without_code),
+            [RefusalKind::Transient, RefusalKind::Transient, RefusalKind::Denied]
+        );
     }
 
     #[test]
     fn anything_else_is_the_callers_fault() {
-        assert_eq!(kind_of("ValidationException", 400), Kind::Refused);
+        assert_eq!(kind_of("ValidationException", 400), RefusalKind::Refused);
     }
 }

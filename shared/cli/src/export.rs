@@ -51,7 +51,7 @@ pub(crate) async fn export(asked: &ExportSessionArgs) -> Result<(), SessionExpor
     let client = Client::open(&asked.server)?;
     let session = &asked.session;
     let whole: Value = client.read(&format!("/v1/sessions/{session}")).await?;
-    let mut lines = Lines::to(asked.out.clone())?;
+    let mut lines = ExportLines::to(asked.out.clone())?;
     lines.write(&whole)?;
     // Tasks and artifacts come newest first, transcripts and events in their order.
     for (path, cursor) in [
@@ -85,13 +85,13 @@ async fn add_content(client: &Client, artifact: &mut Value) -> Result<(), TalkEr
 }
 
 /// What is written, and where.
-struct Lines {
+struct ExportLines {
     out: Box<dyn Write>,
     place: Option<PathBuf>,
     count: usize,
 }
 
-impl Lines {
+impl ExportLines {
     fn to(place: Option<PathBuf>) -> Result<Self, SessionExportError> {
         let out: Box<dyn Write> = match &place {
             Some(path) => {

@@ -2,9 +2,9 @@
 //!
 //! Each prints for people, or with `--json` one JSON document for scripts. Neither has more or less to say.
 
-pub(crate) mod answer;
 mod ask;
 mod cancel;
+pub(crate) mod hint;
 mod migrate;
 mod named;
 mod print;
@@ -280,7 +280,7 @@ async fn who_waits_for(
 fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &StoreTarget) -> Row {
     let asleep = record.status == InvocationStatus::Suspended;
     Row {
-        answer_with: asleep.then(|| answer::command(&record.paused, target)),
+        answer_with: asleep.then(|| hint::command(&record.paused, target)),
         invocation_id: row.invocation_id.to_string(),
         graph: record.paused.graph.clone(),
         status: print::status(record),
@@ -316,7 +316,7 @@ async fn show(
         Some(record) => {
             let mut told = print::invocation(&record);
             if record.status == InvocationStatus::Suspended {
-                told["answer_with"] = answer::command(&record.paused, target).into();
+                told["answer_with"] = hint::command(&record.paused, target).into();
             }
             printer.fields(&told)?;
             Ok(InspectOutcome::Fine)
@@ -324,14 +324,18 @@ async fn show(
     }
 }
 
-fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectOutcome, InspectError> {
+pub(crate) fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectOutcome, InspectError> {
     printer.complain(&format!(
         "there is no invocation {id} that ever slept; a finished one is kept for 30 days, and found by its whole id"
     ))?;
     Ok(InspectOutcome::NotFound)
 }
 
-async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) -> Result<InspectOutcome, InspectError> {
+pub(crate) async fn signal(
+    opened: &OpenedStore,
+    transmission: Transmission,
+    json: bool,
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     let told = match opened.harness.turn(transmission).await.outcome {
         TurnOutcome::Completed(turn) => {

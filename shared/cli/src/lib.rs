@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+mod answer;
 mod audit;
 mod declared;
 mod definitions;

@@ -128,7 +128,7 @@ async fn one(client: &Client, task: &str, asked: &ReplayArgs) -> Result<bool, Re
     }
     let original: Value = client.read(&format!("/v1/tasks/{task}")).await?;
     let replay: Value = client.write(&format!("/v1/tasks/{task}/replay"), &request).await?;
-    let verdict = Verdict::of(&original, &replay);
+    let verdict = ReplayVerdict::of(&original, &replay);
     let mut out = io::stdout().lock();
     if asked.json {
         writeln!(out, "{replay}")?;
@@ -167,7 +167,7 @@ async fn many(client: &Client, asked: &ReplayArgs) -> Result<bool, ReplayError> 
     for task in &tasks {
         let path = format!("/v1/tasks/{}/replay", task["id"].as_str().unwrap_or_default());
         let replay: Value = client.write(&path, &json!({ "mode": "exact" })).await?;
-        let verdict = Verdict::of(task, &replay);
+        let verdict = ReplayVerdict::of(task, &replay);
         counts.add(&verdict);
         match (asked.json, asked.report && verdict.is_equal()) {
             (true, _) => writeln!(out, "{}", verdict.json())?,
@@ -213,7 +213,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, verdict: &Verdict) {
+    fn add(&mut self, verdict: &ReplayVerdict) {
         match verdict.what {
             What::Equal => self.equal += 1,
             What::Differs => self.differ += 1,
@@ -224,7 +224,7 @@ impl Counts {
 
 /// Result of a replay beside its original.
 #[derive(Debug)]
-struct Verdict {
+struct ReplayVerdict {
     task: String,
     replay: String,
     ended: String,
@@ -239,7 +239,7 @@ enum What {
     Lacks,
 }
 
-impl Verdict {
+impl ReplayVerdict {
     fn of(original: &Value, replay: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let what = match replay["failure"]["code"].as_str() {

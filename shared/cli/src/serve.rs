@@ -46,7 +46,7 @@ enum ServedRole {
 
 /// Reason for which nothing is served.
 #[derive(Debug, thiserror::Error)]
-enum ServeError {
+enum ServeCommandError {
     #[error(transparent)]
     Config(#[from] dormouse_http::ConfigError),
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) fn serve(asked: ServeArgs, agents: &Agents) -> ExitCode {
     }
 }
 
-async fn served(asked: ServeArgs, telemetry: Option<Telemetry>, agents: &Agents) -> Result<(), ServeError> {
+async fn served(asked: ServeArgs, telemetry: Option<Telemetry>, agents: &Agents) -> Result<(), ServeCommandError> {
     let ServeArgs { role, table, listen, grace, log: _ } = asked;
     let config = Config::of_machine(|name| match name {
         "DORMOUSE_TABLE" => Some(table.clone()),

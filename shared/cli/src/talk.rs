@@ -1,4 +1,4 @@
-//! The commands that speak the protocol with a server: send work, watch it, answer what it waits for.
+//! The commands that speak the protocol with a server: send work, watch it. What answers is in [`crate::answer`].
 
 mod ask;
 mod chat;
@@ -12,22 +12,19 @@ use std::process::ExitCode;
 
 use dormouse_api::Agents;
 use dormouse_protocol::resource::{
-    AppendTaskMessageRequest, CreateSessionRequest, CreateWorkspaceRequest, MessageInput, Part, Role, SubmitInput,
-    SubmitTaskRequest, Task, TaskMessageKind, TaskStatus, Workspace,
+    CreateSessionRequest, CreateWorkspaceRequest, MessageInput, SubmitInput, SubmitTaskRequest, Task, TaskStatus,
+    Workspace,
 };
 use dormouse_protocol::{List, Map};
 use serde_json::{Value, json};
 
-pub(crate) use ask::AnswerArgs;
-pub(crate) use ask::ClientCommand;
-pub(crate) use ask::ServerArgs;
+pub(crate) use ask::{AnswerArgs, ClientCommand, ServerArgs};
 use ask::{SendTask, Tail, WatchedPlace};
 pub(crate) use chat::Chat;
 pub(crate) use client::{Client, TalkError};
-use show::Show;
+pub(crate) use show::Show;
 
-use crate::inspect::{self, InspectError, PAGE, answer, named, on};
-use crate::target::{Purpose, StoreTarget};
+use crate::answer::{YesOrNo, answer};
 
 /// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +53,9 @@ pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOut
         ClientCommand::Chat(asked) => chat::chat(&asked).await,
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
-        ClientCommand::Approve(asked) => answer(asked, Word::Yes, agents).await,
-        ClientCommand::Deny(asked) => answer(asked, Word::No, agents).await,
-        ClientCommand::Answer(asked) => answer(asked, Word::Neither, agents).await,
+        ClientCommand::Approve(asked) => answer(asked, YesOrNo::Yes, agents).await,
+        ClientCommand::Deny(asked) => answer(asked, YesOrNo::No, agents).await,
+        ClientCommand::Answer(asked) => answer(asked, YesOrNo::Neither, agents).await,
     }
 }
 
@@ -92,7 +89,7 @@ async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
 
 /// An object is a structured payload; everything else is a user's message. What begins like an object and is none is
 /// a slip of the hand.
-fn input(text: String) -> Result<SubmitInput, TalkError> {
+pub(crate) fn input(text: String) -> Result<SubmitInput, TalkError> {
     match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(payload)) => Ok(SubmitInput::Payload(payload)),
         Err(error) if text.trim_start().starts_with('{') => Err(TalkError::Payload(error.to_string())),
@@ -168,7 +165,12 @@ async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &S
 }
 
 /// Shows what happens to a task until it has ended.
-async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<TalkOutcome, TalkError> {
+pub(crate) async fn watch(
+    client: &Client,
+    task_id: &str,
+    after: Option<String>,
+    show: &Show,
+) -> Result<TalkOutcome, TalkError> {
     let path = format!("/v1/tasks/{task_id}/stream");
     follow::follow(client, &path, after, |event| {
         show.event(event)?;
@@ -180,98 +182,8 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
     Ok(if task.status == TaskStatus::Completed { TalkOutcome::Fine } else { TalkOutcome::Failed })
 }
 
-/// Verdict of an answer, besides the payload.
-#[derive(Clone, Copy, Debug)]
-enum Word {
-    Yes,
-    No,
-    Neither,
-}
-
-/// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-async fn answer(asked: AnswerArgs, word: Word, agents: &Agents) -> Result<TalkOutcome, TalkError> {
-    let said = said(asked.payload.as_deref(), word)?;
-    // A whole id of a task identifies it as one; other servers know no other ids.
-    if is_whole_task(&asked.id) || asked.server.url.is_some() {
-        return answer_task(&asked, &asked.id, said).await;
-    }
-    let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
-    let opened = opened.map_err(InspectError::from)?;
-    let ended = on(opened, async |opened| {
-        let id = named(opened, &asked.id).await?;
-        if answer::is_task(id.as_str()) {
-            return Ok(Err((id, said)));
-        }
-        answer::say(opened, &id, said, &asked).await.map(Ok)
-    });
-    match ended.await? {
-        Ok(inspect::InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
-        Ok(inspect::InspectOutcome::NotFound | inspect::InspectOutcome::Trouble) => Ok(TalkOutcome::NotFound),
-        Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
-    }
-}
-
-/// `task_` and a ULID.
-fn is_whole_task(id: &str) -> bool {
-    answer::is_task(id) && id.len() == "task_".len() + 26
-}
-
-/// The message with `word` and the payload.
-fn said(payload: Option<&str>, word: Word) -> Result<(TaskMessageKind, MessageInput), TalkError> {
-    let payload = payload.map(read).transpose()?;
-    let approved = match word {
-        Word::Yes => true,
-        Word::No => false,
-        Word::Neither => {
-            let Some(text) = payload else { return Err(TalkError::NoAnswer) };
-            return Ok((TaskMessageKind::Input, message(input(text)?)));
-        }
-    };
-    let mut fields = match payload {
-        Some(text) => dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY)
-            .map_err(|error| TalkError::Payload(error.to_string()))?,
-        None => Map::new(),
-    };
-    fields.insert("approved".to_owned(), approved.into());
-    Ok((TaskMessageKind::ToolConfirmation, message(SubmitInput::Payload(fields))))
-}
-
-fn message(input: SubmitInput) -> MessageInput {
-    match input {
-        SubmitInput::Message(message) => message,
-        SubmitInput::Payload(fields) => {
-            MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata: Map::new() }
-        }
-    }
-}
-
-async fn answer_task(
-    asked: &AnswerArgs,
-    id: &str,
-    (kind, mut message): (TaskMessageKind, MessageInput),
-) -> Result<TalkOutcome, TalkError> {
-    if asked.by.is_some() {
-        return Err(TalkError::ByItsKey);
-    }
-    let client = Client::open(&asked.server)?;
-    let path = format!("/v1/tasks/{id}");
-    let task: Task = client.read(&path).await?;
-    if !task.status.is_suspended() {
-        return Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() });
-    }
-    message.metadata.extend(asked.part.as_deref().map(|part| ("in_reply_to".to_owned(), part.into())));
-    let _: Value =
-        client.write(&format!("{path}/messages"), &json!(AppendTaskMessageRequest { kind, message })).await?;
-    let show = Show::new(asked.json, &asked.server);
-    if asked.follow {
-        return watch(&client, id, None, &show).await;
-    }
-    show.task(&client.read(&path).await?)?;
-    Ok(TalkOutcome::Fine)
-}
-
 /// The text itself, or what the standard input holds for `-`.
-fn read(text: &str) -> Result<String, io::Error> {
+pub(crate) fn read(text: &str) -> Result<String, io::Error> {
     if text != "-" {
         return Ok(text.to_owned());
     }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use dormouse_agent::{TemplateFiles, Templates};
 use dormouse_api::{TemplateRefusal, WorkspaceTemplates};
 
-type Reading = Pin<Box<dyn Future<Output = Result<Templates, String>> + Send>>;
-type ReadTemplates = dyn Fn() -> Reading + Send + Sync;
+type TemplateReading = Pin<Box<dyn Future<Output = Result<Templates, String>> + Send>>;
+type ReadTemplates = dyn Fn() -> TemplateReading + Send + Sync;
 
 /// The templates of a server, read anew for each workspace that is made.
 pub struct ServedTemplates(Box<ReadTemplates>);
@@ -20,7 +20,7 @@ impl ServedTemplates {
     }
 
     /// Those that `read` gives.
-    pub fn read_by(read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+    pub fn read_by(read: impl Fn() -> TemplateReading + Send + Sync + 'static) -> Self {
         Self(Box::new(read))
     }
 }

@@ -26,12 +26,12 @@ pub trait Node: Send + Sync {
 
 /// The rest of the chain, as a middleware around a node sees it.
 pub struct Next<'a> {
-    pub(crate) chain: &'a dyn Chain,
+    pub(crate) chain: &'a dyn MiddlewareChain,
     pub(crate) depth: usize,
 }
 
 /// A chain of middleware around a node; layer 0 is the outermost.
-pub(crate) trait Chain: Send + Sync {
+pub(crate) trait MiddlewareChain: Send + Sync {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>>;
 
     /// The attempts that were made through this chain.

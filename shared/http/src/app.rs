@@ -16,7 +16,7 @@ use crate::deadline::in_time;
 use crate::principal::Doorkeeper;
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
-use crate::routes::Route;
+use crate::routes::PathRoute;
 use crate::surface::late;
 use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, trigger};
 
@@ -190,10 +190,10 @@ impl App {
     /// Refusal that the caller receives.
     pub(crate) async fn answer(&self, request: &Request) -> Result<TurnReply, RequestRefusal> {
         if request.method == "OPTIONS" {
-            let allowed = Route::allowed(&request.path)?;
+            let allowed = PathRoute::allowed(&request.path)?;
             return Ok(TurnReply::new(204, Value::Null).header("allow", allowed));
         }
-        let route = Route::of(request)?;
+        let route = PathRoute::of(request)?;
         tracing::Span::current().record("route", route.template());
         self.serve(route, request).await
     }

@@ -24,7 +24,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::protocol::{Admission, Beside, agents_away};
+use crate::protocol::{Beside, ProtocolAdmission, agents_away};
 use crate::{App, Request, Response};
 
 /// Serves the extensions.
@@ -140,7 +140,7 @@ impl Extensions {
     /// The first objection: method (405), version (426), key (401), scope (403), then those of the operation.
     pub(crate) async fn answer(
         &self,
-        admission: &Admission,
+        admission: &ProtocolAdmission,
         route: ExtensionRoute,
         request: &Request,
     ) -> Result<Response, ProtocolError> {

@@ -32,6 +32,7 @@ struct Found {
     action: &'static str,
     principal: Option<Principal>,
     standings: Vec<Standing>,
+    has_a_rate_left: bool,
     begun: Option<BegunEntry>,
 }
 
@@ -66,6 +67,16 @@ impl Findings {
     /// Remainders of what its sender may send.
     pub(crate) fn note_standings(&self, standings: Vec<Standing>) {
         self.found().standings = standings;
+    }
+
+    /// The sender had a rate left when its body was not read yet.
+    pub(crate) fn note_rate_left(&self) {
+        self.found().has_a_rate_left = true;
+    }
+
+    /// True if it was found out that the sender has a rate left.
+    pub(crate) fn has_a_rate_left(&self) -> bool {
+        self.found().has_a_rate_left
     }
 
     /// Writes to the audit log of `keys`, where one is kept, that `request` is begun. Everything that changes something

@@ -22,7 +22,7 @@ use dormouse_protocol::operation::Paging;
 
 use crate::{Content, Request, Response};
 
-pub(crate) use admit::Admission;
+pub(crate) use admit::ProtocolAdmission;
 pub(crate) use card::CardSignatures;
 pub(crate) use public::{Beside, Describe, DescribedServer, ServerInfo, agents_away, health, options};
 pub(crate) use streaming::{DELTA, Streaming};

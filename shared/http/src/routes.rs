@@ -171,7 +171,7 @@ pub(crate) const LISTED: [DescribedRoute; 7] = [
 
 /// A path that means something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum PathRoute {
     Index,
     Turn { graph: String },
     Chat { graph: String, session_id: String },
@@ -181,7 +181,7 @@ pub(crate) enum Route {
     Signal { signal_id: String },
 }
 
-impl Route {
+impl PathRoute {
     /// The route of `request`.
     ///
     /// # Errors
@@ -268,16 +268,16 @@ fn is_segment(text: &str) -> bool {
 
 impl App {
     /// Serves `request` on `route`.
-    pub(crate) async fn serve(&self, route: Route, request: &Request) -> Result<TurnReply, RequestRefusal> {
+    pub(crate) async fn serve(&self, route: PathRoute, request: &Request) -> Result<TurnReply, RequestRefusal> {
         request.findings.note_action(route.listed().id);
         match route {
-            Route::Index => Ok(TurnReply::new(200, self.index())),
-            Route::Turn { graph } => self.post_turn(&graph, request).await,
-            Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, request).await,
-            Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, request).await,
-            Route::Callback { invocation_id } => self.post_callback(&invocation_id, request).await,
-            Route::Cancel { invocation_id } => self.post_cancel(&invocation_id, request).await,
-            Route::Signal { signal_id } => self.post_signal(&signal_id, request).await,
+            PathRoute::Index => Ok(TurnReply::new(200, self.index())),
+            PathRoute::Turn { graph } => self.post_turn(&graph, request).await,
+            PathRoute::Chat { graph, session_id } => self.post_message(&graph, &session_id, request).await,
+            PathRoute::Invocation { invocation_id } => self.get_invocation(&invocation_id, request).await,
+            PathRoute::Callback { invocation_id } => self.post_callback(&invocation_id, request).await,
+            PathRoute::Cancel { invocation_id } => self.post_cancel(&invocation_id, request).await,
+            PathRoute::Signal { signal_id } => self.post_signal(&signal_id, request).await,
         }
     }
 
@@ -298,9 +298,9 @@ impl App {
 mod tests {
     use super::*;
 
-    fn route(method: &str, path: &str) -> Result<Route, TurnReply> {
+    fn route(method: &str, path: &str) -> Result<PathRoute, TurnReply> {
         let request = Request { method: method.to_owned(), path: path.to_owned(), ..Request::default() };
-        Route::of(&request).map_err(TurnReply::from)
+        PathRoute::of(&request).map_err(TurnReply::from)
     }
 
     #[test]
@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn ids_may_contain_slashes() {
-        let expected = Route::Chat { graph: "chat".to_owned(), session_id: "team/7".to_owned() };
+        let expected = PathRoute::Chat { graph: "chat".to_owned(), session_id: "team/7".to_owned() };
         assert_eq!(route("POST", "/chat/chat/sessions/team/7/messages"), Ok(expected));
-        assert_eq!(route("POST", "/signals/order/7"), Ok(Route::Signal { signal_id: "order/7".to_owned() }));
+        assert_eq!(route("POST", "/signals/order/7"), Ok(PathRoute::Signal { signal_id: "order/7".to_owned() }));
     }
 }

@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use crate::console::Console;
 use crate::extensions::{ExtensionRoute, Extensions};
 use crate::passage::{Answers, Passage};
-use crate::protocol::{Admission, CardSignatures, Describe, DescribedServer, Protocol, ServerInfo, Streaming};
+use crate::protocol::{CardSignatures, Describe, DescribedServer, Protocol, ProtocolAdmission, ServerInfo, Streaming};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, CommandsElsewhere, Origins, Request, Response};
 
@@ -173,7 +173,7 @@ impl Server {
         let ids = app.engine().ports().ids.clone();
         let passage = Passage { clock: clock.clone(), ids, keys: keys.clone(), origins };
         let streams = Streams::new(wire.records, clock.clone(), (wire.notifier, wire.live), wire.streams, wire.seats);
-        let admission = Admission { keys, clock, base_url: about.base_url.clone() };
+        let admission = ProtocolAdmission { keys, clock, base_url: about.base_url.clone() };
         let protocol = Protocol {
             streaming: Streaming { admission, operations, streams },
             personas: app.personas().clone(),

@@ -11,7 +11,7 @@
 //! | 409 | the invocation is not asleep; its id, or the idempotency key, belongs to another request; its signal id to another wait |
 //! | 410 | the pause ended by its own deadline, or the invocation was canceled |
 //! | 413 | the body, or the state that it makes, is too large |
-//! | 422 | well-formed, but it breaks a schema or names no session; anything else that the sender can correct |
+//! | 422 | well-formed, but it breaks a schema or names no session; it leads to a wait that cannot be; anything else that the sender can correct |
 //! | 502 | a model provider refused this deployment or answered nonsense |
 //! | 500 | an operator has to repair a graph, its sessions or the deployment |
 

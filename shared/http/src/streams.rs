@@ -10,7 +10,7 @@ use dormouse_protocol::ProtocolError;
 use dormouse_protocol::operation::{Operation, Paging};
 
 use crate::passage::{Answers, Passage};
-use crate::protocol::{Admission, Streaming, health, options};
+use crate::protocol::{ProtocolAdmission, Streaming, health, options};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{Origins, Request, Response};
 
@@ -47,9 +47,9 @@ impl fmt::Debug for StreamParts {
 /// Serves streams of events over HTTP, and says how it is; who asks for anything else is told where that is. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct StreamServer(Arc<StreamShared>);
+pub struct StreamServer(Arc<StreamServerShared>);
 
-struct StreamShared {
+struct StreamServerShared {
     passage: Passage,
     streaming: Streaming,
 }
@@ -70,8 +70,8 @@ impl StreamServer {
         let told = (AppendNotifier::default(), LiveText::default());
         let streams = Streams::new(records, clock.clone(), told, limits, seats);
         let passage = Passage { clock: clock.clone(), ids, keys: keys.clone(), origins };
-        let admission = Admission { keys, clock, base_url };
-        Self(Arc::new(StreamShared { passage, streaming: Streaming { admission, operations, streams } }))
+        let admission = ProtocolAdmission { keys, clock, base_url };
+        Self(Arc::new(StreamServerShared { passage, streaming: Streaming { admission, operations, streams } }))
     }
 
     /// Serves one HTTP request of any path. A panic is an answer too.
@@ -81,7 +81,7 @@ impl StreamServer {
 }
 
 #[async_trait]
-impl Answers for StreamShared {
+impl Answers for StreamServerShared {
     async fn answer(&self, _: Surface, request: &Request, request_id: &str) -> Result<Response, SurfaceRefusal> {
         if request.method == "OPTIONS" {
             return Ok(options(&Operation::methods(&request.path)?));
@@ -98,7 +98,7 @@ impl Answers for StreamShared {
     }
 }
 
-impl StreamShared {
+impl StreamServerShared {
     /// Tells where `operation` is offered.
     fn elsewhere(&self, operation: Operation) -> ProtocolError {
         let refusal = ProtocolError::not_implemented(operation);

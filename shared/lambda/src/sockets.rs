@@ -23,7 +23,7 @@ const SHAPES: &str = "expected an event of a WebSocket API, or an event of sourc
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SocketEvent {
-    request_context: Context,
+    request_context: SocketContext,
     headers: Option<BTreeMap<String, Option<String>>>,
     query_string_parameters: Option<BTreeMap<String, Option<String>>>,
     body: Option<String>,
@@ -32,15 +32,15 @@ struct SocketEvent {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Context {
-    event_type: Kind,
+struct SocketContext {
+    event_type: ConnectionChange,
     connection_id: String,
 }
 
 /// What happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Kind {
+enum ConnectionChange {
     Connect,
     Message,
     Disconnect,
@@ -60,8 +60,8 @@ pub(crate) async fn handle(sockets: &HeldSockets, event: Value, left: Duration) 
     let event: SocketEvent = serde_json::from_value(event).map_err(unreadable)?;
     let id = event.request_context.connection_id.clone();
     match event.request_context.event_type {
-        Kind::Connect => Ok(gateway::encode(Box::pin(sockets.connect(&id, request(event))).await).await),
-        Kind::Message => {
+        ConnectionChange::Connect => Ok(gateway::encode(Box::pin(sockets.connect(&id, request(event))).await).await),
+        ConnectionChange::Message => {
             // What is no text comes as Base64.
             let text = event.body.filter(|_| !event.is_base64_encoded.unwrap_or(false));
             Ok(match Box::pin(sockets.frame(&id, text.as_deref())).await {
@@ -69,7 +69,7 @@ pub(crate) async fn handle(sockets: &HeldSockets, event: Value, left: Duration) 
                 None => json!({ "statusCode": 200 }),
             })
         }
-        Kind::Disconnect => {
+        ConnectionChange::Disconnect => {
             if let Err(error) = sockets.disconnect(&id).await {
                 tracing::warn!(%error, "the record of a closed socket stays until it expires");
             }
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn the_opening_of_a_socket_is_a_request_for_a_stream() {
         let event = read(include_str!("../../http/tests/events/apigw-socket-connect.json"));
-        let Context { event_type, connection_id } = &event.request_context;
-        assert_eq!((*event_type, connection_id.as_str()), (Kind::Connect, "L0SM9cOFvHcCIhw="));
+        let SocketContext { event_type, connection_id } = &event.request_context;
+        assert_eq!((*event_type, connection_id.as_str()), (ConnectionChange::Connect, "L0SM9cOFvHcCIhw="));
         let request = request(event);
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/tasks/task_1/stream"));
         assert_eq!(request.query, "after_event_id=event_session_1_0000000000000003&workspace_id=a%26b");
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn frames_and_the_end_are_told_apart() {
         let event = read(include_str!("../../http/tests/events/apigw-socket-message.json"));
-        assert_eq!(event.request_context.event_type, Kind::Message);
+        assert_eq!(event.request_context.event_type, ConnectionChange::Message);
         assert_eq!((event.body.as_deref(), event.is_base64_encoded), (Some(r#"{"type":"ping"}"#), Some(false)));
         let event = read(include_str!("../../http/tests/events/apigw-socket-disconnect.json"));
-        assert_eq!(event.request_context.event_type, Kind::Disconnect);
+        assert_eq!(event.request_context.event_type, ConnectionChange::Disconnect);
     }
 
     #[test]

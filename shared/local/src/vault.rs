@@ -42,7 +42,7 @@ pub struct SealedVault {
 /// The file as it is written.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct SealedFile {
     form: u32,
     /// What is sealed, in Base64, by the names of the secrets.
     secrets: BTreeMap<String, String>,
@@ -174,14 +174,14 @@ impl SealedVault {
         String::from_utf8(opened.to_vec()).map(Secret::new).map_err(|_| shut())
     }
 
-    fn sealed(&self) -> Result<Sealed, VaultError> {
-        let Some(text) = read(&self.path)? else { return Ok(Sealed { form: FORM, secrets: BTreeMap::new() }) };
-        let sealed: Sealed = serde_json::from_str(&text).map_err(|_| VaultError::Damaged(self.told()))?;
+    fn sealed(&self) -> Result<SealedFile, VaultError> {
+        let Some(text) = read(&self.path)? else { return Ok(SealedFile { form: FORM, secrets: BTreeMap::new() }) };
+        let sealed: SealedFile = serde_json::from_str(&text).map_err(|_| VaultError::Damaged(self.told()))?;
         if sealed.form == FORM { Ok(sealed) } else { Err(VaultError::Damaged(self.told())) }
     }
 
     /// In place of the file that is there, whole or not at all, and for this user alone.
-    fn write(&self, sealed: &Sealed) -> Result<(), VaultError> {
+    fn write(&self, sealed: &SealedFile) -> Result<(), VaultError> {
         let failed = |error| VaultError::Io { path: self.told(), error };
         let text = serde_json::to_vec_pretty(sealed).map_err(|error| failed(error.into()))?;
         let beside = self.path.with_extension("new");
@@ -311,13 +311,13 @@ mod tests {
         let refused = vault.resolve("evil.HOOK").await.expect_err("it is another tenant's");
         assert!(matches!(&refused, SecretError::Unavailable(why) if !why.contains("hush")), "{refused}");
         assert_eq!(vault.resolve("acme.HOOK").await, Err(SecretError::Missing("acme.HOOK".to_owned())));
-        let sealed: Sealed = serde_json::from_str(&whole).expect("its form");
+        let sealed: SealedFile = serde_json::from_str(&whole).expect("its form");
         let content = URL_SAFE_NO_PAD.decode(&sealed.secrets["acme.HOOK"]).expect("Base64");
         for place in 0..content.len() {
             let mut changed = content.clone();
             changed[place] ^= 1;
             let secrets = BTreeMap::from([("acme.HOOK".to_owned(), URL_SAFE_NO_PAD.encode(&changed))]);
-            std::fs::write(&path, serde_json::to_string(&Sealed { form: FORM, secrets }).expect("JSON"))
+            std::fs::write(&path, serde_json::to_string(&SealedFile { form: FORM, secrets }).expect("JSON"))
                 .expect("a file");
             assert!(matches!(vault.resolve("acme.HOOK").await, Err(SecretError::Unavailable(_))), "byte {place}");
         }

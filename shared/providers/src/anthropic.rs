@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::Provider;
 use crate::failure::of_malformed;
 use crate::setup::{Capabilities, ProviderSetup};
-use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
+use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire};
 
 /// A model that speaks Anthropic's Messages.
 ///
@@ -62,7 +62,7 @@ impl Wire for Anthropic {
         Ok(Encoded { path: "/v1/messages".to_owned(), body: request::encode(model, request)? })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
         response::decode(body)
     }
 
@@ -71,7 +71,7 @@ impl Wire for Anthropic {
     }
 
     fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<stream::Events>::default()
+        Box::<stream::AnthropicEvents>::default()
     }
 
     fn probe(&self, model: &str) -> (Method, String) {

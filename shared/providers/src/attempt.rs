@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::check::has_images;
 use crate::failure::{of_answer, of_fetch, of_malformed, retry_after};
-use crate::frames::{Frame, Frames};
+use crate::frames::{StreamFrame, StreamFrames};
 use crate::judge::Judge;
-use crate::wire::{Assembler, ErrorAnswer, Malformed, Progress, StreamFault, Wire};
+use crate::wire::{Assembler, ErrorAnswer, Malformed, StreamFault, StreamProgress, Wire};
 
 /// The most bytes that are read of an answer with an error status.
 const MOST_OF_AN_ERROR: usize = 256 << 10;
@@ -41,7 +41,7 @@ impl Answering<'_> {
 
     async fn pieces(&self, mut answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
         let mut assembler = self.wire.assembler();
-        let mut frames = Frames::new(self.wire.framing());
+        let mut frames = StreamFrames::new(self.wire.framing());
         let mut bytes = 0;
         // What came before the first event; all of it, where the answer is no stream.
         let mut unframed = Some(Vec::new());
@@ -56,8 +56,8 @@ impl Answering<'_> {
             while let Some(frame) = frames.next().map_err(|malformed| of_malformed(malformed, None))? {
                 unframed = None;
                 match self.take(&mut *assembler, frame) {
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Done) => return Ok(assembler.whole(None)),
+                    Ok(StreamProgress::More) => {}
+                    Ok(StreamProgress::Done) => return Ok(assembler.whole(None)),
                     Err(fault) => return self.broken_off(assembler, fault),
                 }
             }
@@ -75,10 +75,10 @@ impl Answering<'_> {
         Err(of_fetch(&FetchError::Closed("the stream ended in the middle".to_owned())))
     }
 
-    fn take(&self, assembler: &mut dyn Assembler, frame: Frame) -> Result<Progress, StreamFault> {
+    fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
         let data = match frame.data.trim() {
-            "[DONE]" => return Ok(Progress::Done),
-            "" => return Ok(Progress::More),
+            "[DONE]" => return Ok(StreamProgress::Done),
+            "" => return Ok(StreamProgress::More),
             text => dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY)
                 .map_err(|error| StreamFault::Malformed(Malformed(format!("a piece is no JSON: {error}"))))?,
         };

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::Provider;
 use crate::frames::Framing;
 use crate::setup::{Capabilities, ProviderSetup};
-use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire, segment};
+use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire, segment};
 
 /// A model of Amazon Bedrock in `region`, over its Converse operations. The model is named by its id, its inference
 /// profile or its ARN.
@@ -72,7 +72,7 @@ impl Wire for Bedrock {
         Ok(Encoded { path: format!("/model/{}/{operation}", segment(model)), body: request::encode(request)? })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
         response::decode(body)
     }
 
@@ -85,7 +85,7 @@ impl Wire for Bedrock {
     }
 
     fn assembler(&self) -> Box<dyn Assembler> {
-        Box::<stream::Events>::default()
+        Box::<stream::BedrockEvents>::default()
     }
 
     fn probe(&self, model: &str) -> (Method, String) {

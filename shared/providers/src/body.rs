@@ -8,12 +8,12 @@ use crate::canonical::same;
 
 /// An object of a request into which the caller's extras go.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
+pub(crate) struct RequestBody {
     produced: Map,
     lists: Vec<&'static str>,
 }
 
-impl Body {
+impl RequestBody {
     /// Sets a field that only the mapping may set. `None`: the mapping does not produce it, and the caller may.
     pub(crate) fn set(&mut self, name: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn lists_merge_scalars_agree_or_are_refused_and_others_pass() {
         let body = || {
-            let mut body = Body::default();
+            let mut body = RequestBody::default();
             body.set("temperature", Some(0.5));
             body.set("seed", None::<i64>);
             body.set_list("stop", Some(&vec!["A".to_owned(), "A".to_owned()]));

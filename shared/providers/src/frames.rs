@@ -10,7 +10,7 @@ use crate::wire::Malformed;
 
 /// A piece: its name, which may be empty, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct StreamFrame {
     pub(crate) name: String,
     pub(crate) data: String,
 }
@@ -26,12 +26,12 @@ pub(crate) enum Framing {
 
 /// Finds pieces in bytes that arrive in any portions.
 #[derive(Debug)]
-pub(crate) enum Frames {
+pub(crate) enum StreamFrames {
     Events(EventFrames),
     Messages(MessageFrames),
 }
 
-impl Frames {
+impl StreamFrames {
     pub(crate) fn new(framing: Framing) -> Self {
         match framing {
             Framing::Events => Self::Events(EventFrames::default()),
@@ -48,7 +48,7 @@ impl Frames {
     }
 
     /// The next piece that is there whole.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<StreamFrame>, Malformed> {
         match self {
             Self::Events(frames) => frames.next(),
             Self::Messages(frames) => frames.next(),
@@ -56,7 +56,7 @@ impl Frames {
     }
 
     /// The last piece, where it ends with the stream.
-    pub(crate) fn last(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(crate) fn last(&mut self) -> Result<Option<StreamFrame>, Malformed> {
         match self {
             Self::Events(frames) => frames.last(),
             Self::Messages(_) => Ok(None),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::Provider;
 use crate::failure::of_malformed;
 use crate::setup::{Capabilities, ProviderSetup};
-use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire, segment};
+use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire, segment};
 
 /// A model that speaks Google's Gemini API.
 ///
@@ -58,7 +58,7 @@ impl Wire for Gemini {
         Ok(Encoded { path: format!("{}:{operation}", path(model)), body: request::encode(request)? })
     }
 
-    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
         response::decode(request, body)
     }
 

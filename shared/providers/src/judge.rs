@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::canonical::canonical;
 use crate::schema::{check, check_object_schema};
 use crate::structured::{OUTPUT_TOOL, Structured};
-use crate::wire::{Answer, Called};
+use crate::wire::{Called, ReadAnswer};
 
 /// Rules that an answer is judged by.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Judge<'a> {
 
 impl Judge<'_> {
     /// The response, if `answer` is sound. `raw` is what it was read from.
-    pub(crate) fn judge(self, answer: Answer, raw: Value) -> Result<Response, ModelError> {
+    pub(crate) fn judge(self, answer: ReadAnswer, raw: Value) -> Result<Response, ModelError> {
         let mut answer = answer;
         if self.structured == Structured::Coerced {
             uncoerce(&mut answer);
@@ -42,7 +42,7 @@ impl Judge<'_> {
     }
 
     /// Problem of the answer. An answer that ended in an error is as it is (§3).
-    fn complaint(self, answer: &Answer) -> Option<String> {
+    fn complaint(self, answer: &ReadAnswer) -> Option<String> {
         if answer.finish == FinishReason::Error {
             return None;
         }
@@ -81,7 +81,7 @@ impl Judge<'_> {
         if names.is_empty() { "there are no tools".to_owned() } else { format!("tools are {}", names.join(", ")) }
     }
 
-    fn response(self, answer: Answer, raw: Value) -> Response {
+    fn response(self, answer: ReadAnswer, raw: Value) -> Response {
         let tool_calls = answer.calls.into_iter().map(|call| ToolCall {
             id: call.id,
             name: call.name,
@@ -132,7 +132,7 @@ fn content(mut blocks: Vec<Block>) -> Content {
 }
 
 /// Turns the call of the tool that stands in for a schema into the content that it stands for.
-fn uncoerce(answer: &mut Answer) {
+fn uncoerce(answer: &mut ReadAnswer) {
     let Some(index) = answer.calls.iter().position(|call| call.name == OUTPUT_TOOL) else { return };
     let call = answer.calls.remove(index);
     if let Ok(arguments) = call.arguments {

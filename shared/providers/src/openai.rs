@@ -11,7 +11,7 @@ use dormouse_ports::{FetchRequest, Method, Secret};
 use serde_json::Value;
 
 use crate::setup::{Capabilities, ProviderSetup};
-use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
+use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire};
 use crate::{Provider, responses};
 
 /// A model that speaks OpenAI's chat completions: OpenAI itself, vLLM, LM Studio, llama.cpp, Ollama and many others.
@@ -72,7 +72,7 @@ impl Wire for OpenAi {
         Ok(Encoded { path: path.to_owned(), body })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
         match self {
             Self::Chat => response::decode(body),
             Self::Responses => responses::response::decode(body),

@@ -17,7 +17,7 @@ pub(crate) struct Encoded {
 
 /// An answer, as far as it can be read, before it is judged.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReadAnswer {
     /// Text and reasoning in order.
     pub(crate) blocks: Vec<Block>,
     pub(crate) calls: Vec<Called>,
@@ -68,7 +68,7 @@ pub(crate) struct ErrorAnswer<'a> {
 /// Puts an answer together that comes in pieces.
 pub(crate) trait Assembler: Send {
     /// Takes the next piece and passes on what of it is for people.
-    fn take(&mut self, name: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault>;
+    fn take(&mut self, name: &str, data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault>;
 
     /// The answer in the form that it has in one piece. `failed`: the provider reported that error on the way.
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value;
@@ -84,7 +84,7 @@ pub(crate) type Emit<'a> = dyn FnMut(DeltaKind, &str) + Send + 'a;
 
 /// Tells whether more is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum StreamProgress {
     More,
     Done,
 }
@@ -131,7 +131,7 @@ pub(crate) trait Wire: Send + Sync + 'static {
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError>;
 
     /// Translates an answer in one piece. `request` is the one it answers.
-    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<Answer, Malformed>;
+    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed>;
 
     /// Names an error.
     fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal;

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Seed {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RingPlace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seed: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ struct Written {
     former: Vec<PublicKey>,
 }
 
-impl Written {
+impl RingPlace {
     fn text(&self) -> String {
         // What was made of texts and times can be written.
         serde_json::to_string(self).unwrap_or_default()
@@ -71,9 +71,9 @@ impl Ring {
         let text = text.trim();
         let written = match text.starts_with('{') {
             true => serde_json::from_str(text).map_err(|_| InvalidRing)?,
-            false => Written { seed: Some(text.to_owned()), ..Written::default() },
+            false => RingPlace { seed: Some(text.to_owned()), ..RingPlace::default() },
         };
-        let Written { seed, kms_key, public_key, created_at, former } = written;
+        let RingPlace { seed, kms_key, public_key, created_at, former } = written;
         match (seed, kms_key, public_key) {
             (Some(seed), None, None) => {
                 let seed = hex::decode(&seed).ok().and_then(|bytes| bytes.try_into().ok()).ok_or(InvalidRing)?;
@@ -166,12 +166,12 @@ impl KmsRing {
 
     /// The ring as text.
     pub fn text(&self) -> String {
-        let written = Written {
+        let written = RingPlace {
             kms_key: Some(self.key.clone()),
             public_key: Some(self.public.text()),
             created_at: self.public.created_at,
             former: self.former.clone(),
-            ..Written::default()
+            ..RingPlace::default()
         };
         written.text()
     }
@@ -196,11 +196,11 @@ impl KeyRing {
 
     /// The ring as text, with its private key.
     pub fn text(&self) -> String {
-        let written = Written {
+        let written = RingPlace {
             seed: Some(hex::encode(self.seed.0)),
             created_at: self.created_at,
             former: self.former.clone(),
-            ..Written::default()
+            ..RingPlace::default()
         };
         written.text()
     }

@@ -1,18 +1,18 @@
 //! The fields of a receipt, as the schema `receipt-2026-04-25` closes them.
 
-use crate::shape::Field;
 use crate::shape::Shape::{
     self, Amount, Closed, Count, Currency, Free, FreeOrNull, Hash, HashOrNull, List, Material, Text, Time, Word,
 };
+use crate::shape::ShapeField;
 
 /// The field `name`, which must be there.
-const fn needs(name: &'static str, shape: Shape) -> Field {
-    Field { name, needed: true, shape }
+const fn needs(name: &'static str, shape: Shape) -> ShapeField {
+    ShapeField { name, needed: true, shape }
 }
 
 /// The field `name`, which may be absent.
-const fn may(name: &'static str, shape: Shape) -> Field {
-    Field { name, needed: false, shape }
+const fn may(name: &'static str, shape: Shape) -> ShapeField {
+    ShapeField { name, needed: false, shape }
 }
 
 /// The whole receipt.

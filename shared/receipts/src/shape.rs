@@ -30,16 +30,16 @@ pub(crate) enum Shape {
     /// Any object, or null.
     FreeOrNull,
     /// An object with these fields and no others.
-    Closed(&'static [Field]),
+    Closed(&'static [ShapeField]),
     /// The same, of which `uri` and `sha256`, `bytes_base64` and `sha256`, or `metadata` must be there.
-    Material(&'static [Field]),
+    Material(&'static [ShapeField]),
     /// A list of such values.
     List(&'static Shape),
 }
 
 /// Field of a closed object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub(crate) struct ShapeField {
     /// Its name.
     pub(crate) name: &'static str,
     /// True if it must be there.
@@ -112,7 +112,7 @@ fn is_time(text: &str) -> bool {
     is_long && text.parse::<Timestamp>().is_ok()
 }
 
-fn check_fields(fields: &[Field], object: &Map, path: &str) -> Result<(), Flaw> {
+fn check_fields(fields: &[ShapeField], object: &Map, path: &str) -> Result<(), Flaw> {
     if let Some(unknown) = object.keys().find(|name| fields.iter().all(|field| field.name != name.as_str())) {
         let name = unknown.replace('~', "~0").replace('/', "~1");
         return Err(Flaw::UnknownField { path: format!("{path}/{name}") });

@@ -27,7 +27,7 @@ use dormouse_ports::execution::{
 };
 
 use crate::LocalBackend;
-use exchange::{Exchange, Written};
+use exchange::{CopyOutcome, Exchange};
 pub use sandbox::{Sandbox, remove_folder};
 use tree::FileTree;
 
@@ -109,8 +109,8 @@ async fn kept(
     let mut next = after.clone();
     for _ in 0..ATTEMPTS {
         match exchange.write(&next, version.as_deref()).await? {
-            Written::Done => return Ok(()),
-            Written::Conflict => {
+            CopyOutcome::Done => return Ok(()),
+            CopyOutcome::Conflict => {
                 let (theirs, seen) = exchange.files().await?;
                 // An attempt meets itself when its answer was lost.
                 if theirs == next {

@@ -11,7 +11,7 @@ use dormouse_ports::tool::{Effect, HttpToolDefinition, ToolDefinition, ToolSourc
 use dormouse_ports::{Fetch, Method, Template};
 use serde_json::Value;
 
-use crate::mcp::{Listener, McpConfig, McpServers, McpTransport, OAuth};
+use crate::mcp::{McpConfig, McpServers, McpTransport, NoticeListener, OAuth};
 use crate::{HttpTool, HttpTools, Values};
 
 /// Makes servers behind addresses, HTTP requests and, where there is a folder for them, processes.
@@ -42,7 +42,7 @@ impl fmt::Debug for DeclaredTools {
 impl DeclaredTools {
     /// Tools that ask over `fetch`, with `values` in their addresses and headers.
     pub fn new(fetch: Arc<dyn Fetch>, values: Values) -> Self {
-        let servers = McpServers::new(fetch.clone(), values.clone(), Listener::default());
+        let servers = McpServers::new(fetch.clone(), values.clone(), NoticeListener::default());
         Self {
             fetch,
             values,

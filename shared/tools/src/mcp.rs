@@ -39,6 +39,6 @@ mod task;
 
 pub use asker::Asker;
 pub use config::{McpConfig, McpConfigError, McpTransport, OAuth};
-pub use notice::{Listener, McpNotice};
+pub use notice::{McpNotice, NoticeListener};
 pub use server::McpServer;
 pub use servers::McpServers;

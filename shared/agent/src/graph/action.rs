@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::gates::at_end;
 use super::model::{conclusion, end, unwritable};
 use super::parts::{AgentParts, Markers};
-use super::plan::{Begin, give_up, plan, settle};
+use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
@@ -97,7 +97,7 @@ async fn begin(
             end(parts, &mut run, TerminalReason::Hook).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
-        None => settle(parts, markers, &mut run, Begin::InTime),
+        None => settle(parts, markers, &mut run, BegunMark::InTime),
     };
     let said = [asks, Message::Assistant(answer)].map(|message| serde_json::to_value(message).map_err(unwritable));
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -12,7 +12,7 @@ use super::entries::{TOOL_DECIDED, about};
 use super::model::{conclusion, end, unwritable};
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{Begin, edited, give_up, invocation, settle};
+use super::plan::{BegunMark, edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
 use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
@@ -64,7 +64,7 @@ pub(crate) async fn decide(
     } else if time::is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) {
         out_of_time(parts, &mut run).await?
     } else {
-        settle(parts, markers, &mut run, Begin::InTime)
+        settle(parts, markers, &mut run, BegunMark::InTime)
     };
     Ok(AgentRun::messages
         .append(results)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compact;
 use super::context;
-use super::hooks::{Verdict, fire, model_facts, model_names};
+use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::approvals;
 use super::run::{AgentRun, CallStatus, PlannedCall};
@@ -53,13 +53,13 @@ pub(crate) async fn before_model(
 }
 
 /// The messages that hooks put in the place of those that they saw.
-fn messages_of(verdict: &Verdict) -> Option<Vec<Message>> {
+fn messages_of(verdict: &HookVerdict) -> Option<Vec<Message>> {
     let messages = Vec::<Message>::deserialize(verdict.patch.get("messages")?).ok()?;
     (!messages.is_empty()).then_some(messages)
 }
 
 /// Takes what the hooks changed of the request; what is no message or setting is left as it was.
-fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &Verdict) {
+fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &HookVerdict) {
     if let Some(messages) = messages_of(verdict) {
         request.messages = messages;
     }

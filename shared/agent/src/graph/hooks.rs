@@ -37,7 +37,7 @@ pub struct HookPart {
 
 /// Joint verdict of the hooks of a moment.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct HookVerdict {
     /// The run ends, for this reason.
     pub(crate) stop: Option<String>,
     /// Reason for refusing what is about to happen.
@@ -57,8 +57,8 @@ pub(crate) async fn fire(
     event: HookEvent,
     subjects: &[&str],
     facts: Value,
-) -> Result<Verdict, NodeError> {
-    let mut verdict = Verdict::default();
+) -> Result<HookVerdict, NodeError> {
+    let mut verdict = HookVerdict::default();
     let mut envelope = facts;
     for hook in parts.hooks.iter().filter(|hook| concerns(&hook.definition, event, subjects)) {
         envelope["hook_event_name"] = event.as_str().into();
@@ -136,7 +136,7 @@ fn take(
     hook: &HookDefinition,
     event: HookEvent,
     answer: Result<HookAnswer, HookFailure>,
-    verdict: &mut Verdict,
+    verdict: &mut HookVerdict,
 ) -> HookOutcome {
     match answer.and_then(|answer| read(&answer).map(|reply| (answer.blocks, reply))) {
         Ok((blocks, reply)) => obey(hook, event, blocks, &reply, verdict),
@@ -184,7 +184,7 @@ fn read(answer: &HookAnswer) -> Result<Map, HookFailure> {
     }
 }
 
-fn obey(hook: &HookDefinition, event: HookEvent, blocks: bool, reply: &Map, verdict: &mut Verdict) -> HookOutcome {
+fn obey(hook: &HookDefinition, event: HookEvent, blocks: bool, reply: &Map, verdict: &mut HookVerdict) -> HookOutcome {
     let text = |name: &str| reply.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let reason = |name: &str| cut(text(name).or_else(|| text("reason")).unwrap_or("no reason was given"));
     if reply.get("continue") == Some(&Value::Bool(false)) {

@@ -24,7 +24,7 @@ use super::entries::{ModelCall, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
-use super::plan::{Begin, give_up, invocation, plan, settle};
+use super::plan::{BegunMark, give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over};
 use super::toolset::Toolset;
@@ -261,7 +261,7 @@ async fn follow(
         let text = format!("the call was not made: the run ended ({})", reason.as_str());
         return give_up(run, &text);
     }
-    Ok(settle(parts, markers, run, Begin::InTime))
+    Ok(settle(parts, markers, run, BegunMark::InTime))
 }
 
 /// Ends the run, says so, and runs the hooks behind it.

@@ -110,7 +110,7 @@ pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatu
 
 /// When a call that must not run twice is marked as begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum BegunMark {
     /// At once.
     Now,
     /// In this turn where it has the time for it, else in the next one.
@@ -119,13 +119,13 @@ pub(crate) enum Begin {
 
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
 /// marked as begun, before the commit that this node ends with. Where calls run side by side that is each of them.
-pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: Begin) -> Vec<Value> {
+pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: BegunMark) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
         return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
-    if waits_first || (begin == Begin::InTime && is_late(parts)) {
+    if waits_first || (begin == BegunMark::InTime && is_late(parts)) {
         return Vec::new();
     }
     let is_next = |call: &&mut PlannedCall| call.must_run_once() && matches!(call.status, CallStatus::Ready { .. });

@@ -21,7 +21,7 @@ use super::model::{conclusion, end, millis, unwritable};
 use super::notes::note;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{Begin, give_up, invocation, key, settle};
+use super::plan::{BegunMark, give_up, invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
 use super::time::{Bound, CallTime, is_over};
 use super::toolset::{OfferedTool, Toolset};
@@ -95,8 +95,8 @@ pub(crate) async fn act(
         None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
             out_of_time(parts, &mut run).await?
         }
-        None if idle => settle(parts, markers, &mut run, Begin::Now),
-        None => settle(parts, markers, &mut run, Begin::InTime),
+        None if idle => settle(parts, markers, &mut run, BegunMark::Now),
+        None => settle(parts, markers, &mut run, BegunMark::InTime),
     };
     Ok(AgentRun::messages
         .append(results)

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// The most seconds that an action may ask for.
 const DAY: u64 = 24 * 3600;
@@ -13,7 +13,7 @@ const DAY: u64 = 24 * 3600;
 pub(super) fn definition(
     file: &str,
     folder: &str,
-    node: &Node,
+    node: &YamlNode,
     problems: &mut FileProblems<'_>,
 ) -> Option<ActionDefinition> {
     let mut fields = Fields::of(node, "the action", problems);
@@ -50,7 +50,7 @@ fn is_sound(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-fn entry(node: &Node, folder: &str, problems: &mut FileProblems<'_>) -> Option<ActionEntry> {
+fn entry(node: &YamlNode, folder: &str, problems: &mut FileProblems<'_>) -> Option<ActionEntry> {
     let mut fields = Fields::of(node, "`entry`", problems);
     let command = fields.text("command", problems);
     if command.as_deref().is_none_or(|command| command.trim().is_empty()) {
@@ -75,7 +75,7 @@ fn entry(node: &Node, folder: &str, problems: &mut FileProblems<'_>) -> Option<A
 }
 
 /// What cannot be read is not exposed.
-fn exposure(node: &Node, problems: &mut FileProblems<'_>) -> ActionExposure {
+fn exposure(node: &YamlNode, problems: &mut FileProblems<'_>) -> ActionExposure {
     let mut fields = Fields::of(node, "`expose`", problems);
     let mut is_exposed = |name: &'static str, problems: &mut FileProblems<'_>| match fields.get(name) {
         None => true,
@@ -113,7 +113,7 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
     }
 }
 
-fn is_safe(node: &Node, problems: &mut FileProblems<'_>) -> bool {
+fn is_safe(node: &YamlNode, problems: &mut FileProblems<'_>) -> bool {
     let mut fields = Fields::of(node, "`recovery`", problems);
     let policy = fields.word("retry_policy", &["manual", "safe"], problems);
     fields.finish(problems);

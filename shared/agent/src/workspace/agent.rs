@@ -4,7 +4,7 @@ use serde::Serialize;
 use super::approval::ApprovalPolicy;
 use super::fields::{Fields, text_of};
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::{self, Node};
+use super::yaml::{self, YamlNode};
 
 /// The largest number of steps that an agent may ask for.
 const MOST_STEPS: u64 = 1_000;
@@ -117,7 +117,7 @@ impl AgentDefinition {
         Some(agent)
     }
 
-    fn of_fields((name, file): (&str, &str), node: &Node, body: &str, problems: &mut FileProblems<'_>) -> Self {
+    fn of_fields((name, file): (&str, &str), node: &YamlNode, body: &str, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "the front matter", problems);
         let mode = match fields.word("mode", &["primary", "subagent", "all"], problems) {
             Some("subagent") => AgentMode::Subagent,
@@ -153,7 +153,7 @@ impl AgentDefinition {
 
 impl ModelChoice {
     /// Reads a text, or a mapping with `ref` and sampling.
-    pub(crate) fn read(node: &Node, what: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
+    pub(crate) fn read(node: &YamlNode, what: &str, problems: &mut FileProblems<'_>) -> Option<Self> {
         if let Some(reference) = text_of(node) {
             return Some(Self { reference, config: RuntimeConfig::default(), line: node.line });
         }
@@ -200,7 +200,7 @@ fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSel
     selection
 }
 
-fn policy_of(node: &Node, problems: &mut FileProblems<'_>) -> AgentPolicy {
+fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {
     let mut fields = Fields::of(node, "`policy`", problems);
     let policy = AgentPolicy {
         max_steps: fields.whole("max_steps", (1, MOST_STEPS), problems),
@@ -226,7 +226,7 @@ pub(super) struct FrontMatter<'t> {
 
 impl<'t> FrontMatter<'t> {
     /// Splits `text`, and reads what stands between the lines `---`; what is wrong with it is told.
-    pub(super) fn read(text: &'t str, problems: &mut FileProblems<'_>) -> Option<(Self, Node)> {
+    pub(super) fn read(text: &'t str, problems: &mut FileProblems<'_>) -> Option<(Self, YamlNode)> {
         let matter = Self::split(text).map_err(|(line, message)| problems.error(line, message)).ok()?;
         let node = yaml::parse(matter.yaml, 2).map_err(|error| problems.error(error.line, error.message)).ok()?;
         Some((matter, node))

@@ -6,7 +6,7 @@ use wildmatch::WildMatch;
 
 use super::fields::{Fields, text_of};
 use super::problem::FileProblems;
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// Which calls of tools wait for a person, and for how long (`policy.approval`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ impl ApprovalPolicy {
         Self { manual: true, native: all(), actions: all(), external: all(), ..Self::default() }
     }
 
-    pub(crate) fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+    pub(crate) fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         if node.as_map().is_some() {
             return Self::of_fields(node, problems);
         }
@@ -101,7 +101,7 @@ impl ApprovalPolicy {
         Self::everything()
     }
 
-    fn of_fields(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+    fn of_fields(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`approval`", problems);
         let policy = Self {
             manual: fields.boolean("manual", problems).unwrap_or_default(),

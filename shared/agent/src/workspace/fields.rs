@@ -4,7 +4,7 @@ use dormouse_ports::Template;
 use serde_json::Value;
 
 use super::problem::FileProblems;
-use super::yaml::{Entry, Node, NodeValue};
+use super::yaml::{NodeValue, YamlEntry, YamlNode};
 use crate::names::nearest;
 
 /// The fields of one mapping. Every field that is read is known; [`finish`](Self::finish) reports the others.
@@ -12,13 +12,13 @@ pub(crate) struct Fields<'n> {
     /// What the mapping is, for messages.
     what: String,
     line: usize,
-    entries: &'n [Entry],
+    entries: &'n [YamlEntry],
     known: Vec<&'static str>,
 }
 
 impl<'n> Fields<'n> {
     /// The fields of `node`, which is `what`; nothing for a null.
-    pub(crate) fn of(node: &'n Node, what: impl Into<String>, problems: &mut FileProblems<'_>) -> Self {
+    pub(crate) fn of(node: &'n YamlNode, what: impl Into<String>, problems: &mut FileProblems<'_>) -> Self {
         let what = what.into();
         let entries = match &node.value {
             NodeValue::Map(entries) => entries.as_slice(),
@@ -37,7 +37,7 @@ impl<'n> Fields<'n> {
     }
 
     /// The field `name`, unless it is absent or null.
-    pub(crate) fn get(&mut self, name: &'static str) -> Option<&'n Node> {
+    pub(crate) fn get(&mut self, name: &'static str) -> Option<&'n YamlNode> {
         self.known.push(name);
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         (entry.value.value != NodeValue::Null).then_some(&entry.value)
@@ -138,7 +138,7 @@ impl<'n> Fields<'n> {
 
     /// Any value, as JSON.
     pub(crate) fn json(&mut self, name: &'static str) -> Option<Value> {
-        self.get(name).map(Node::to_json)
+        self.get(name).map(YamlNode::to_json)
     }
 
     /// A field that this version does not act on; it is named so that its author knows.
@@ -162,7 +162,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    fn misfit<T>(&self, name: &str, node: &Node, expected: &str, problems: &mut FileProblems<'_>) -> Option<T> {
+    fn misfit<T>(&self, name: &str, node: &YamlNode, expected: &str, problems: &mut FileProblems<'_>) -> Option<T> {
         let shown = match &node.value {
             NodeValue::Text(text) if text.len() <= 40 => format!("`{text}`"),
             NodeValue::Number(number) => number.to_string(),
@@ -176,7 +176,7 @@ impl<'n> Fields<'n> {
 }
 
 /// The text of a scalar; numbers and booleans count as they are written in JSON.
-pub(crate) fn text_of(node: &Node) -> Option<String> {
+pub(crate) fn text_of(node: &YamlNode) -> Option<String> {
     match &node.value {
         NodeValue::Text(text) => Some(text.clone()),
         NodeValue::Number(number) => Some(number.to_string()),

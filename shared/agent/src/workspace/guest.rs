@@ -9,10 +9,10 @@ use dormouse_ports::{Map, Template};
 use serde_json::Value;
 
 use super::approval::ApprovalPolicy;
-use super::check::check;
 use super::load::{Files, Loader, PLATFORM, digest};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
+use super::references::check;
 use super::{Platform, Workspace};
 
 /// The tool that runs commands.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// The most seconds that a hook may take.
 const LONGEST: u64 = 120;
@@ -110,7 +110,7 @@ pub enum OnHookError {
 }
 
 impl HookDefinition {
-    pub(crate) fn read(file: &str, stem: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option<Self> {
+    pub(crate) fn read(file: &str, stem: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         let mut fields = Fields::of(node, "the hook", problems);
         let name = fields.text("name", problems).unwrap_or_else(|| stem.to_owned());
         problems.about(DefinitionName::new(DefinitionKind::Hook, &name));
@@ -172,7 +172,7 @@ fn named<T: Copy>(
     found
 }
 
-fn handler(node: &Node, problems: &mut FileProblems<'_>) -> Option<(HookHandlerDefinition, Option<u64>)> {
+fn handler(node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<(HookHandlerDefinition, Option<u64>)> {
     let mut fields = Fields::of(node, "`handler`", problems);
     let kind = fields.word("type", &["command", "http", "prompt", "agent"], problems);
     if kind.is_none() && fields.get("type").is_none() {

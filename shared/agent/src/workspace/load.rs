@@ -9,16 +9,16 @@ use sha2::{Digest, Sha256};
 use super::action;
 use super::agent::AgentDefinition;
 use super::approval::ApprovalPolicy;
-use super::check::check;
 use super::hook::HookDefinition;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
 use super::prompts::Prompts;
 use super::read::FOLDERS;
+use super::references::check;
 use super::settings::{Imports, Settings};
 use super::skill::SkillDefinition;
 use super::tools;
-use super::yaml::{self, Entry, Node, NodeValue};
+use super::yaml::{self, NodeValue, YamlEntry, YamlNode};
 use super::{Platform, Workspace};
 use crate::names::{is_reserved, nearest, wire_name};
 
@@ -112,7 +112,7 @@ impl<'f> Loader<'f> {
         }
     }
 
-    fn yaml(&self, path: &'f str, problems: &mut FileProblems<'_>) -> Option<Node> {
+    fn yaml(&self, path: &'f str, problems: &mut FileProblems<'_>) -> Option<YamlNode> {
         let text = self.text(path, problems)?;
         match yaml::parse(text.strip_prefix('\u{feff}').unwrap_or(text), 1) {
             Ok(node) => Some(node),
@@ -364,7 +364,7 @@ impl<'f> Loader<'f> {
     }
 
     /// The entries of a file that is a mapping of `what`.
-    fn entries(&self, path: &'f str, what: &str, problems: &mut FileProblems<'_>) -> Vec<Entry> {
+    fn entries(&self, path: &'f str, what: &str, problems: &mut FileProblems<'_>) -> Vec<YamlEntry> {
         match self.yaml(path, problems).map(|node| (node.line, node.value)) {
             Some((_, NodeValue::Map(entries))) => entries,
             Some((_, NodeValue::Null)) | None => Vec::new(),

@@ -3,7 +3,7 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// The wires that a model may be behind.
 pub(crate) const PROVIDERS: [&str; 5] = ["openai", "openai-compatible", "anthropic", "gemini", "bedrock"];
@@ -55,7 +55,7 @@ impl Prices {
 
 impl ModelDefinition {
     /// Reads the model `name` from its mapping in `file`.
-    pub(crate) fn read(name: &str, file: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option<Self> {
+    pub(crate) fn read(name: &str, file: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Model, name));
         let mut fields = Fields::of(node, format!("model `{name}`"), problems);
         let provider = fields.word("provider", &PROVIDERS, problems);

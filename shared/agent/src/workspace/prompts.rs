@@ -6,7 +6,7 @@ use super::agent::AgentDefinition;
 use super::fields::{Fields, text_of};
 use super::problem::FileProblems;
 use super::settings::WorkspaceKind;
-use super::yaml::{Node, NodeValue};
+use super::yaml::{NodeValue, YamlNode};
 
 /// Bytes of memory that an agent is told.
 const LONGEST_MEMORY: usize = 32 * 1024;
@@ -71,7 +71,7 @@ impl Default for Prompts {
 pub(crate) type FileText<'f> = &'f dyn Fn(&str) -> Result<String, String>;
 
 impl Prompts {
-    pub(crate) fn read(node: &Node, file: FileText<'_>, problems: &mut FileProblems<'_>) -> Self {
+    pub(crate) fn read(node: &YamlNode, file: FileText<'_>, problems: &mut FileProblems<'_>) -> Self {
         let mut prompts = Self::default();
         let mut fields = Fields::of(node, "`prompts.yaml`", problems);
         prompts.base = fields.get("base").and_then(|node| prompt(node, "`base`", file, problems));
@@ -101,7 +101,7 @@ impl Prompts {
 }
 
 /// A text, or a mapping with `inline` or `file`.
-fn prompt(node: &Node, what: &str, file: FileText<'_>, problems: &mut FileProblems<'_>) -> Option<String> {
+fn prompt(node: &YamlNode, what: &str, file: FileText<'_>, problems: &mut FileProblems<'_>) -> Option<String> {
     if let Some(text) = text_of(node) {
         return Some(text);
     }

@@ -5,7 +5,7 @@ use super::agent::ModelChoice;
 use super::approval::ApprovalPolicy;
 use super::fields::Fields;
 use super::problem::FileProblems;
-use super::yaml::{Node, NodeValue};
+use super::yaml::{NodeValue, YamlNode};
 
 /// What `.openharness/settings.yaml` says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -42,7 +42,7 @@ pub struct Imports {
 }
 
 impl Imports {
-    fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+    fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`imports` of the settings", problems);
         let skills = fields.texts("skills", problems).unwrap_or_default();
         let tools = fields.texts("tools", problems).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Default for EngineSettings {
 }
 
 impl EngineSettings {
-    fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+    fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`engine` of the settings", problems);
         let mut enabled = |name: &'static str, otherwise: bool, problems: &mut FileProblems<'_>| {
             let Some(node) = fields.get(name) else { return otherwise };
@@ -119,7 +119,7 @@ impl Settings {
         Self { kind: WorkspaceKind::Chat, approval: ApprovalPolicy::everything(), ..Self::default() }
     }
 
-    pub(crate) fn read(node: &Node, problems: &mut FileProblems<'_>) -> Self {
+    pub(crate) fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`settings.yaml`", problems);
         let kind = match (fields.word("kind", &["project", "chat"], problems), fields.get("kind")) {
             (Some("project"), _) | (None, None) => WorkspaceKind::Project,
@@ -173,7 +173,7 @@ fn skill_dirs(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Vec<S
     found
 }
 
-fn policy(node: &Node, problems: &mut FileProblems<'_>) -> ApprovalPolicy {
+fn policy(node: &YamlNode, problems: &mut FileProblems<'_>) -> ApprovalPolicy {
     let mut fields = Fields::of(node, "`policy` of the settings", problems);
     let approval = fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default();
     fields.finish(problems);
@@ -186,7 +186,7 @@ fn aliases(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> IndexMap
         problems.error(node.line, "`models` of the settings must be a mapping of aliases");
         return IndexMap::new();
     };
-    let choice = |entry: &super::yaml::Entry, problems: &mut FileProblems<'_>| {
+    let choice = |entry: &super::yaml::YamlEntry, problems: &mut FileProblems<'_>| {
         ModelChoice::read(&entry.value, &format!("alias `{}`", entry.key), problems)
     };
     entries.iter().filter_map(|entry| Some((entry.key.clone(), choice(entry, problems)?))).collect()

@@ -2,10 +2,10 @@ use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSou
 
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
-use super::yaml::Node;
+use super::yaml::YamlNode;
 
 /// The entry `name` of `.openharness/tools/settings.yaml`.
-pub(crate) fn definition(name: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
+pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
     problems.about(DefinitionName::new(DefinitionKind::Tool, name));
     let mut fields = Fields::of(node, format!("tool server `{name}`"), problems);
     let enabled = fields.boolean("enabled", problems).unwrap_or(true);
@@ -37,7 +37,7 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     None
 }
 
-fn http_tool(name: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option<HttpToolDefinition> {
+fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<HttpToolDefinition> {
     let mut fields = Fields::of(node, format!("`http` of `{name}`"), problems);
     let method = fields.word("method", &["GET", "POST", "PUT", "PATCH", "DELETE"], problems);
     let method = method.unwrap_or("POST");
@@ -67,7 +67,7 @@ fn http_tool(name: &str, node: &Node, problems: &mut FileProblems<'_>) -> Option
     Some(tool)
 }
 
-fn exposure(node: &Node, problems: &mut FileProblems<'_>) -> Exposure {
+fn exposure(node: &YamlNode, problems: &mut FileProblems<'_>) -> Exposure {
     let mut fields = Fields::of(node, "`expose`", problems);
     let exposure = Exposure {
         tool_prefix: fields.text("tool_prefix", problems),

@@ -15,7 +15,7 @@ const VALUES: usize = 20_000;
 
 /// A value, and the line on which it begins, from 1.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub(crate) line: usize,
     pub(crate) value: NodeValue,
 }
@@ -26,17 +26,17 @@ pub(crate) enum NodeValue {
     Bool(bool),
     Number(Number),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// A field of a mapping.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct YamlEntry {
     pub(crate) key: String,
     /// Line of the key.
     pub(crate) line: usize,
-    pub(crate) value: Node,
+    pub(crate) value: YamlNode,
 }
 
 /// A mistake, with its line and what to do.
@@ -46,7 +46,7 @@ pub(crate) struct YamlError {
     pub(crate) message: String,
 }
 
-impl Node {
+impl YamlNode {
     /// The kind of its value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
@@ -67,11 +67,11 @@ impl Node {
         if let NodeValue::Number(number) = &self.value { Some(number) } else { None }
     }
 
-    pub(crate) fn as_list(&self) -> Option<&[Node]> {
+    pub(crate) fn as_list(&self) -> Option<&[YamlNode]> {
         if let NodeValue::List(items) = &self.value { Some(items) } else { None }
     }
 
-    pub(crate) fn as_map(&self) -> Option<&[Entry]> {
+    pub(crate) fn as_map(&self) -> Option<&[YamlEntry]> {
         if let NodeValue::Map(entries) = &self.value { Some(entries) } else { None }
     }
 
@@ -92,13 +92,13 @@ impl Node {
 }
 
 /// Reads the one document in `text`, which begins at line `first` of its file. An empty text is a null.
-pub(crate) fn parse(text: &str, first: usize) -> Result<Node, YamlError> {
+pub(crate) fn parse(text: &str, first: usize) -> Result<YamlNode, YamlError> {
     let before = first.saturating_sub(1);
     let lines = text.lines().count().max(1);
     let mut reader = YamlReader { parser: Parser::new_from_str(text), before, lines, values: 0 };
     match reader.document() {
         Err(error) => Err(error),
-        Ok(node) => Ok(node.unwrap_or(Node { line: first, value: NodeValue::Null })),
+        Ok(node) => Ok(node.unwrap_or(YamlNode { line: first, value: NodeValue::Null })),
     }
 }
 
@@ -112,7 +112,7 @@ struct YamlReader<'t> {
 }
 
 impl<'t> YamlReader<'t> {
-    fn document(&mut self) -> Result<Option<Node>, YamlError> {
+    fn document(&mut self) -> Result<Option<YamlNode>, YamlError> {
         let mut found = None;
         while let Some((event, span)) = self.next()? {
             let is_frame = matches!(
@@ -147,7 +147,7 @@ impl<'t> YamlReader<'t> {
         self.before + span.start.line().max(1)
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<YamlNode, YamlError> {
         self.values += 1;
         if self.values > VALUES {
             return Err(self.refuse(span, format!("the file has more than {VALUES} values: split it")));
@@ -178,7 +178,7 @@ impl<'t> YamlReader<'t> {
             | Event::SequenceEnd
             | Event::MappingEnd => return Err(self.refuse(span, "a value is missing here")),
         };
-        Ok(Node { line, value })
+        Ok(YamlNode { line, value })
     }
 
     /// Refuses anchors and tags.
@@ -192,7 +192,7 @@ impl<'t> YamlReader<'t> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Vec<Node>, YamlError> {
+    fn list(&mut self, depth: usize) -> Result<Vec<YamlNode>, YamlError> {
         let mut items = Vec::new();
         while let Some((event, span)) = self.next()? {
             if event == Event::SequenceEnd {
@@ -203,8 +203,8 @@ impl<'t> YamlReader<'t> {
         Ok(items)
     }
 
-    fn map(&mut self, depth: usize) -> Result<Vec<Entry>, YamlError> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn map(&mut self, depth: usize) -> Result<Vec<YamlEntry>, YamlError> {
+        let mut entries: Vec<YamlEntry> = Vec::new();
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
                 break;
@@ -216,7 +216,7 @@ impl<'t> YamlReader<'t> {
             }
             let Some((event, span)) = self.next()? else { break };
             let value = self.node(event, span, depth + 1)?;
-            entries.push(Entry { key, line, value });
+            entries.push(YamlEntry { key, line, value });
         }
         Ok(entries)
     }

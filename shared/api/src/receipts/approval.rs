@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::body::{Contents, approval_id, body};
 use super::issue::issue;
 use super::tally::MOST_LISTED;
-use super::{ApprovalNote, Decision, Tally};
+use super::{ApprovalDecision, ApprovalNote, TaskTally};
 use crate::answers::{request_of, status_of};
 use crate::change::SessionChange;
 use crate::documents::Stored;
@@ -22,7 +22,7 @@ const NOBODY: &str = "dormouse";
 
 /// An answer that was accepted.
 #[derive(Clone, Copy)]
-pub(crate) struct Answered<'a> {
+pub(crate) struct AnsweredApproval<'a> {
     /// The pause that it answers.
     pub(crate) paused: &'a PausedInvocation,
     /// The one of several answers that it is.
@@ -41,7 +41,7 @@ pub(crate) struct Answered<'a> {
 pub(crate) fn note_approval(
     change: &mut SessionChange,
     task: &mut Stored<Task>,
-    answered: Answered<'_>,
+    answered: AnsweredApproval<'_>,
 ) -> Result<bool, ProtocolError> {
     let descriptor = &answered.paused.descriptor;
     if status_of(descriptor) != TaskStatus::AuthRequired {
@@ -49,9 +49,9 @@ pub(crate) fn note_approval(
     }
     let Some(decision) = decision(descriptor, answered.payload) else { return Ok(false) };
     let actor = match (decision, answered.actor) {
-        (Decision::Timeout, _) => NOBODY,
-        (Decision::Approved | Decision::Denied, Some(actor)) => actor,
-        (Decision::Approved | Decision::Denied, None) => HOLDER,
+        (ApprovalDecision::Timeout, _) => NOBODY,
+        (ApprovalDecision::Approved | ApprovalDecision::Denied, Some(actor)) => actor,
+        (ApprovalDecision::Approved | ApprovalDecision::Denied, None) => HOLDER,
     };
     let shown = shown(descriptor, answered.part);
     let note = ApprovalNote {
@@ -71,7 +71,7 @@ pub(crate) fn note_approval(
             span: (asked, note.decided),
             status: OutcomeStatus::Succeeded,
             failure: None,
-            tally: &Tally::default(),
+            tally: &TaskTally::default(),
             approvals: std::slice::from_ref(&note),
             artifacts: Vec::new(),
             metadata: Map::new(),
@@ -85,15 +85,15 @@ pub(crate) fn note_approval(
 }
 
 /// The decision that `payload` is, by what the descriptor says that yes and no are. An answer that is not its yes is a no.
-fn decision(descriptor: &SignalDescriptor, payload: &Map) -> Option<Decision> {
+fn decision(descriptor: &SignalDescriptor, payload: &Map) -> Option<ApprovalDecision> {
     match Resolution::of(payload) {
-        Resolution::TimedOut => return Some(Decision::Timeout),
+        Resolution::TimedOut => return Some(ApprovalDecision::Timeout),
         Resolution::Woken => return None,
         Resolution::Signalled => {}
     }
     let yes = descriptor.metadata.as_ref()?.get("answers")?.get("approved")?.as_object()?;
     let is_yes = !yes.is_empty() && yes.iter().all(|(name, value)| payload.get(name) == Some(value));
-    Some(if is_yes { Decision::Approved } else { Decision::Denied })
+    Some(if is_yes { ApprovalDecision::Approved } else { ApprovalDecision::Denied })
 }
 
 /// Action that a person was asked for.
@@ -120,7 +120,7 @@ fn shown(descriptor: &SignalDescriptor, part: Option<&str>) -> Shown {
 
 /// The hash of what was allowed: what the answer says that it was given for, if that is something else than `shown`, the
 /// digest of the call, else the arguments in the place of those that were shown, else what was shown.
-fn evidence(answered: Answered<'_>, shown: Option<String>) -> String {
+fn evidence(answered: AnsweredApproval<'_>, shown: Option<String>) -> String {
     let given = answered.payload.get("digest").and_then(Value::as_str).map(|digest| format!("sha256:{digest}"));
     let other = given.filter(|given| shown.is_some() && canonical::is_hash(given) && Some(given) != shown.as_ref());
     let allowed = || allowed(answered.payload);

@@ -9,7 +9,7 @@ use dormouse_receipts::{SCHEMA, canonical};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::tally::{Contact, Handoff, ModelAnswer, ModelUse, Tally, ToolUse};
+use super::tally::{Contact, Handoff, ModelAnswer, ModelUse, TaskTally, ToolUse};
 use super::{ApprovalNote, ReceiptNotes};
 use crate::documents::Kept;
 use crate::ids;
@@ -33,7 +33,7 @@ pub(super) struct Contents<'a> {
     /// Failure, if it ended badly.
     pub(super) failure: Option<&'a Failure>,
     /// Tally of what was recorded.
-    pub(super) tally: &'a Tally,
+    pub(super) tally: &'a TaskTally,
     /// Answers to questions for a permission.
     pub(super) approvals: &'a [ApprovalNote],
     /// Artifacts that it made.
@@ -121,7 +121,7 @@ fn lifecycle(
     known
 }
 
-fn consumed(tally: &Tally, (began, ended): (Timestamp, Timestamp)) -> Value {
+fn consumed(tally: &TaskTally, (began, ended): (Timestamp, Timestamp)) -> Value {
     let time = u64::try_from(ended.duration_since(began).as_millis()).unwrap_or_default();
     let sum = |of: fn(&ModelUse) -> u64| tally.models.iter().map(of).sum::<u64>();
     json!({
@@ -137,7 +137,7 @@ fn money(models: &[ModelUse]) -> f64 {
     models.iter().map(|used| used.cost).sum::<f64>().max(0.0)
 }
 
-fn replay_input(tally: &Tally, replay: Option<&ReplayNote>) -> Value {
+fn replay_input(tally: &TaskTally, replay: Option<&ReplayNote>) -> Value {
     let materials: Vec<Value> = tally.answers.iter().map(material).collect();
     // Only a replay knows that the same material leads to the same end.
     let determinism = match replay {

@@ -7,7 +7,7 @@ use dormouse_protocol::{Identifier, Map, ProtocolError};
 use serde_json::{Value, json};
 
 use super::body::{Contents, body};
-use super::{ChainHead, Tally};
+use super::{ChainHead, TaskTally};
 use crate::change::SessionChange;
 use crate::documents::{Kept, Stored};
 use crate::refusal::internal;
@@ -28,7 +28,7 @@ pub(crate) struct Ended<'a> {
     /// The hash of the messages with which it ended.
     pub(crate) messages: Option<String>,
     /// Tally of what its nodes have recorded.
-    pub(crate) tally: &'a Tally,
+    pub(crate) tally: &'a TaskTally,
 }
 
 /// Issues the receipt of the end of `task`; `None` where none is issued.

@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::issue::{PREVIOUS, RECEIPT};
-use crate::api::{Api, Change, by, found};
+use crate::api::{Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::Stored;
+use crate::lists::Lists;
 use crate::page::{fitting, scope};
 use crate::reads::Reads;
 use crate::refusal::{internal, store};
@@ -40,16 +41,24 @@ impl Reads {
     }
 }
 
-impl Api {
+/// Receipts that were issued, as callers may know them.
+#[derive(Clone)]
+pub(crate) struct IssuedReceipts {
+    pub(crate) lists: Lists,
+    /// Issues them; without it there are none.
+    pub(crate) receipts: Option<Receipts>,
+}
+
+impl IssuedReceipts {
     /// The receipts of a task, the newest first: of its end, and of the answers to its questions for a permission.
-    pub(crate) async fn list_receipts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+    pub(crate) async fn list(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         self.issuer(call)?;
-        let task = self.reads.named::<Task>(call, "task_id").await?;
-        let session = self.reads.session_of(&task, call).await?;
+        let task = self.lists.reads.named::<Task>(call, "task_id").await?;
+        let session = self.lists.reads.session_of(&task, call).await?;
         let task = match task.clone().known_to(&session) {
             Some(open) if !task.kept.resource.status.is_terminal() => open,
             // It has ended in the meantime.
-            None if !task.kept.resource.status.is_terminal() => self.reads.named::<Task>(call, "task_id").await?,
+            None if !task.kept.resource.status.is_terminal() => self.lists.reads.named::<Task>(call, "task_id").await?,
             Some(_) | None => task,
         };
         let stream = session.kept.resource.envelope.id.as_str();
@@ -61,7 +70,7 @@ impl Api {
         let mut shown = Vec::new();
         for place in places.clone().take(query.limit) {
             let id = ReceiptId::at(stream, place);
-            let issued = self.reads.issued(&id).await?.ok_or_else(|| internal(&"a receipt that is listed"))?;
+            let issued = self.lists.reads.issued(&id).await?.ok_or_else(|| internal(&"a receipt that is listed"))?;
             shown.push((place, resource(&id, issued.body)?));
         }
         let count = fitting(shown.iter().map(|(_, receipt)| receipt), query.limit)?;
@@ -72,15 +81,15 @@ impl Api {
         found(&List::page(shown.into_iter().map(|(_, receipt)| receipt).collect::<Vec<_>>(), next))
     }
 
-    pub(crate) async fn get_receipt(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let (id, issued, _) = self.named_receipt(call).await?;
+    pub(crate) async fn get(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
+        let (id, issued, _) = self.named(call).await?;
         found(&resource(&id, issued.body)?)
     }
 
     /// Says whether a receipt is valid, and that it follows the one before it. What comes of it is told in the session.
-    pub(crate) async fn verify_receipt(&self, call: &Call) -> Result<Change, ProtocolError> {
+    pub(crate) async fn verify(&self, call: &Call) -> Result<Change, ProtocolError> {
         let VerifyReceiptRequest { trust_anchor, at_time } = call.body.clone().decode()?;
-        let (id, issued, session) = self.named_receipt(call).await?;
+        let (id, issued, session) = self.named(call).await?;
         let ours = self.issuer(call)?.keys().clone();
         let keys = match &trust_anchor {
             Some(anchor) => {
@@ -118,9 +127,12 @@ impl Api {
             return Ok(Err(flaw));
         }
         let before = match &issued.previous {
-            Some(previous) => {
-                self.reads.issued(previous).await?.and_then(|before| dormouse_receipts::Receipt::new(before.body).ok())
-            }
+            Some(previous) => self
+                .lists
+                .reads
+                .issued(previous)
+                .await?
+                .and_then(|before| dormouse_receipts::Receipt::new(before.body).ok()),
             None => None,
         };
         let hash = before.map(|before| before.hash()).transpose();
@@ -137,18 +149,18 @@ impl Api {
     /// # Errors
     /// `not_implemented` where the server issues none.
     fn issuer(&self, call: &Call) -> Result<&Receipts, ProtocolError> {
-        self.parts().receipts.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))
+        self.receipts.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))
     }
 
     /// The receipt that the path names, as far as the caller may know, with its session.
-    async fn named_receipt(&self, call: &Call) -> Result<(ReceiptId, Issued, Stored<Session>), ProtocolError> {
+    async fn named(&self, call: &Call) -> Result<(ReceiptId, Issued, Stored<Session>), ProtocolError> {
         self.issuer(call)?;
         let id = ReceiptId::from(call.params.get("receipt_id"));
         let not_found = || ProtocolError::not_found(ReceiptId::OBJECT);
         let (stream, _) = id.place().ok_or_else(not_found)?;
-        let owner = self.reads.find::<Session>(&stream.into(), call.now).await?;
+        let owner = self.lists.reads.find::<Session>(&stream.into(), call.now).await?;
         let session = owner.filter(|session| session.is_seen_by(&call.actor)).ok_or_else(not_found)?;
-        let issued = self.reads.issued(&id).await?.ok_or_else(not_found)?;
+        let issued = self.lists.reads.issued(&id).await?.ok_or_else(not_found)?;
         Ok((id, issued, session))
     }
 }

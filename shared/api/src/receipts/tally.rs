@@ -20,7 +20,7 @@ const MOST_RECENT: usize = 64;
 
 /// Sums of what was recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Tally {
+pub(crate) struct TaskTally {
     /// By provider and model, in the order of their first calls.
     pub(crate) models: Vec<ModelUse>,
     /// Answers of models, the first ones.
@@ -107,7 +107,7 @@ pub(crate) struct Recorded<'a> {
     pub(crate) task: &'a TaskId,
 }
 
-impl Tally {
+impl TaskTally {
     /// Adds an entry, as clients see it.
     pub(crate) fn add(&mut self, kind: &str, payload: &Map) {
         match kind {
@@ -258,13 +258,13 @@ fn digest(payload: &Map, name: &str) -> Option<String> {
 
 /// Tallies of tasks that are under way in this process: their end reads nothing.
 #[derive(Default)]
-pub(crate) struct RecentTallies(Mutex<VecDeque<(TaskId, u64, Tally)>>);
+pub(crate) struct RecentTallies(Mutex<VecDeque<(TaskId, u64, TaskTally)>>);
 
 impl RecentTallies {
     /// The tally of the first `recorded` entries of `task`, if it is known.
-    pub(crate) fn get(&self, task: &TaskId, recorded: u64) -> Option<Tally> {
+    pub(crate) fn get(&self, task: &TaskId, recorded: u64) -> Option<TaskTally> {
         if recorded == 0 {
-            return Some(Tally::default());
+            return Some(TaskTally::default());
         }
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(id, count, _)| id == task && *count == recorded);
@@ -272,7 +272,7 @@ impl RecentTallies {
     }
 
     /// `tally` is that of the first `recorded` entries of `task`, which are written.
-    pub(crate) fn note(&self, task: &TaskId, recorded: u64, tally: Tally) {
+    pub(crate) fn note(&self, task: &TaskId, recorded: u64, tally: TaskTally) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(id, _, _)| id != task);
         known.truncate(MOST_RECENT - 1);

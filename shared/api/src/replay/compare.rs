@@ -4,7 +4,7 @@ use dormouse_ports::{JournalEntry, Map, PastEnd, PastEntry, ReplayMaterial};
 use dormouse_protocol::event::redact;
 use serde_json::Value;
 
-use super::store::Written;
+use super::store::RunCommit;
 
 /// Fields of entries that tell how long something took, or under which id it ran.
 const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
@@ -41,7 +41,7 @@ impl Difference {
 /// Compares what a replay recorded and came to with the recorded run.
 pub(super) fn first_difference(
     material: &ReplayMaterial,
-    written: &[Written],
+    written: &[RunCommit],
     state: &Option<Map>,
     converses: bool,
 ) -> Option<Difference> {

@@ -11,7 +11,7 @@ use dormouse_protocol::resource::{MessageInput, SubmitInput, Task, TaskInput, Ta
 use dormouse_protocol::{EventKind, ProtocolError};
 use serde_json::Value;
 
-use crate::api::Api;
+use super::Replays;
 use crate::change::{ANSWER, MATERIAL, STATE};
 use crate::conversation::first_state;
 use crate::documents::Stored;
@@ -58,12 +58,12 @@ impl Source {
     }
 }
 
-impl Api {
+impl Replays {
     /// Material that `task` recorded.
     pub(super) async fn source(&self, task: &Stored<Task>) -> Result<Source, ProtocolError> {
         let of = &task.kept.resource;
         let id = InvocationId::from(of.envelope.id.as_str());
-        let invocations = &self.parts().harness.engine().ports().store.invocations;
+        let invocations = &self.harness.engine().ports().store.invocations;
         let record = invocations.load_invocation(&id).await.map_err(store)?;
         let (state, end) = ended(record.as_ref(), of);
         let began = of.started_at.unwrap_or(of.envelope.created_at);

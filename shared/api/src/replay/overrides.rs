@@ -9,10 +9,9 @@ use dormouse_receipts::canonical;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::ReplayNote;
 use super::material::Source;
+use super::{ReplayNote, Replays};
 use crate::Call;
-use crate::api::Api;
 
 /// Keys that a refusal lists.
 const MOST_NAMED: usize = 20;
@@ -29,7 +28,7 @@ struct Replaceable {
     before: Option<String>,
 }
 
-impl Api {
+impl Replays {
     /// Adds what `request` replaces to `note`.
     ///
     /// # Errors

@@ -19,10 +19,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::compare::{Difference, first_difference};
-use super::ends_with_the_record;
 use super::material::Source;
-use super::store::{OneRun, Written, ports_of};
-use crate::api::Api;
+use super::store::{OneRun, RunCommit, ports_of};
+use super::{Replays, ends_with_the_record};
 use crate::conversation::converses;
 use crate::documents::Stored;
 use crate::refusal::internal;
@@ -42,7 +41,7 @@ pub(super) struct Ran {
     pub(super) history: usize,
     pub(super) material: Arc<ReplayMaterial>,
     /// What its commits would have written.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Vec<RunCommit>,
     pub(super) end: RanEnd,
     /// The ids of all events of the recorded task.
     pub(super) events: Vec<String>,
@@ -61,13 +60,13 @@ pub(super) enum RanEnd {
     Diverged(Difference),
 }
 
-impl Api {
+impl Replays {
     /// Runs `task` again on `source`.
     pub(super) async fn run_again(&self, task: &Stored<Task>, mut source: Source) -> Result<Ran, ProtocolError> {
         let of = &task.kept.resource;
         let graph = match &source.record {
-            Some(record) => self.parts().harness.graphs().of(&record.paused).await,
-            None => self.parts().harness.graphs().current(&task.kept.own.graph).await.map(|found| found.graph),
+            Some(record) => self.harness.graphs().of(&record.paused).await,
+            None => self.harness.graphs().current(&task.kept.own.graph).await.map(|found| found.graph),
         };
         let graph = match graph {
             Ok(graph) => graph,
@@ -101,7 +100,7 @@ impl Api {
                 return Ok(Ran::lacking(&graph, material, ("host_fact", format!("host:node:{node}"), reason)));
             }
         };
-        let ports = self.parts().harness.engine().ports();
+        let ports = self.harness.engine().ports();
         let run = Arc::new(OneRun::default());
         let engine = Engine::new(Ports {
             store: ports_of(&run),
@@ -110,7 +109,7 @@ impl Api {
             spawner: ports.spawner.clone(),
             planner: ports.planner.clone(),
         });
-        let engine = engine.limited(self.parts().harness.engine().limits());
+        let engine = engine.limited(self.harness.engine().limits());
         let history = state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len);
         let stage = Stage { engine, graph: twin, run, material: material.clone() };
         let id = InvocationId::from(of.envelope.id.as_str());
@@ -167,7 +166,7 @@ enum Played {
 }
 
 /// What the end of a run means beside what was recorded.
-fn judged(material: &ReplayMaterial, written: &[Written], played: Played, converses: bool) -> RanEnd {
+fn judged(material: &ReplayMaterial, written: &[RunCommit], played: Played, converses: bool) -> RanEnd {
     let difference = first_difference(material, written, &played_state(&played), converses);
     let went_all_the_way = difference.as_ref().is_none_or(|difference| difference.is_missing_end);
     if let Some(unavailable) = material.unavailable() {

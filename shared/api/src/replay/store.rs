@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 /// What one commit of the run would have written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Written {
+pub(super) struct RunCommit {
     /// Entries that its nodes recorded.
     pub(super) entries: Vec<JournalEntry>,
     /// The state of the outermost graph; `None` where it is not told.
@@ -22,17 +22,17 @@ pub(super) struct Written {
 
 /// The store.
 #[derive(Debug, Default)]
-pub(super) struct OneRun(Mutex<Kept>);
+pub(super) struct OneRun(Mutex<RunRecord>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    written: Vec<Written>,
+struct RunRecord {
+    written: Vec<RunCommit>,
     paused: Option<PausedInvocation>,
 }
 
 impl OneRun {
     /// What was written so far.
-    pub(super) fn written(&self) -> Vec<Written> {
+    pub(super) fn written(&self) -> Vec<RunCommit> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).written.clone()
     }
 
@@ -88,7 +88,7 @@ impl Commits for OneRun {
             | None => None,
         };
         let entries = commit.journal.recorded.as_ref().map(|recorded| recorded.entries.clone()).unwrap_or_default();
-        kept.written.push(Written { entries, state });
+        kept.written.push(RunCommit { entries, state });
         Ok(())
     }
 }

@@ -9,15 +9,15 @@ use dormouse_protocol::resource::{Failure, Part, Role, Session, Task, TaskStatus
 use dormouse_protocol::{Identifier, ProtocolError};
 use serde_json::{Value, json};
 
-use super::ReplayNote;
 use super::run::{Ran, RanEnd};
-use crate::Call;
-use crate::api::{Api, Change, by};
+use super::{ReplayNote, Replays};
+use crate::api::{Change, by};
 use crate::change::SessionChange;
 use crate::conversation::shown;
 use crate::documents::{Stored, TaskIndex};
 use crate::ending::{TaskEnd, end, say};
-use crate::receipts::{ReceiptNotes, Tally};
+use crate::receipts::{ReceiptNotes, TaskTally};
+use crate::{Call, ids};
 
 /// The most events that a replay repeats one by one, and their bytes of JSON: all are written in one transaction. Of the
 /// others the last event says where they are.
@@ -31,17 +31,17 @@ const UNAVAILABLE: &str = "replay_material_unavailable";
 /// Code of a failure since the same material led elsewhere.
 const DIVERGED: &str = "replay_diverged";
 
-impl Api {
+impl Replays {
     /// The change that writes the replay `ran` of `source` as a new task.
-    pub(super) async fn write_replay(
+    pub(super) async fn write(
         &self,
         call: &Call,
         (session, source): (Stored<Session>, &Stored<Task>),
         request: &ReplayTaskRequest,
         (note, ran, checkpoint): (ReplayNote, Ran, usize),
     ) -> Result<Change, ProtocolError> {
-        let id: TaskId = self.fresh(call.now);
-        let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
+        let id: TaskId = ids::fresh(&*self.harness.engine().ports().ids, call.now);
+        let mut change = SessionChange::open(session, by(call), call.now).issuing(self.receipts.clone());
         let mut task = new_task(&change, source, id.clone(), call);
         task.kept.own.first = change.next();
         task.kept.own.graph.clone_from(&ran.graph);
@@ -60,19 +60,19 @@ impl Api {
         let mut repeating = Repeating::new(&ran, note.mode, (&note.source, &id), checkpoint);
         let said = repeating.repeat(&mut change, &mut task)?;
         let tally = tally_of(&ran);
-        let invocation = self.close_replay(&mut change, &mut task, (&ran, &repeating), (said, &tally))?;
+        let invocation = self.close(&mut change, &mut task, (&ran, &repeating), (said, &tally))?;
         change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation, ..change })
     }
 
     /// Ends the task as the replay ended.
-    fn close_replay(
+    fn close(
         &self,
         change: &mut SessionChange,
         task: &mut Stored<Task>,
         (ran, repeating): (&Ran, &Repeating<'_>),
-        (said, tally): (Vec<(Role, Vec<Part>)>, &Tally),
+        (said, tally): (Vec<(Role, Vec<Part>)>, &TaskTally),
     ) -> Result<Option<InvocationWrite>, ProtocolError> {
         let told =
             json!({ "repeated": repeating.count, "left_out": repeating.left_out, "replay_cursor": repeating.cursor });
@@ -114,7 +114,7 @@ fn fail(
     task: &mut Stored<Task>,
     (code, message): (&str, String),
     (name, detail): (&str, Value),
-    tally: &Tally,
+    tally: &TaskTally,
 ) -> Result<(), ProtocolError> {
     let details = Map::from_iter([(name.to_owned(), detail)]);
     let told = json!({ "code": code, "message": message, name: details[name] });
@@ -158,8 +158,8 @@ fn conclusion(task: &Stored<Task>, ran: &Ran, state: &Map) -> InvocationWrite {
     InvocationWrite::Conclude { paused: Box::new(paused), state: state.clone() }
 }
 
-fn tally_of(ran: &Ran) -> Tally {
-    let mut tally = Tally::default();
+fn tally_of(ran: &Ran) -> TaskTally {
+    let mut tally = TaskTally::default();
     ran.written.iter().for_each(|written| tally.add_entries(&written.entries));
     tally
 }

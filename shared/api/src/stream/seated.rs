@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::source::unavailable;
 use crate::Actor;
+use crate::race::Race;
 use crate::seats::{SeatLimits, Seats};
 
 /// The kind of the documents.
@@ -85,7 +86,8 @@ impl StreamSeats {
         change: impl Fn(&mut Seats, Timestamp) -> bool,
     ) -> Result<Option<bool>, StoreError> {
         let key = DocumentKey::new(KIND, tenant);
-        for race in 0..RACES {
+        let mut race = Race::new(RACES, &*self.ids, &*self.clock);
+        while race.goes_on().await {
             let now = self.clock.now();
             let found = self.records.document(&key, now).await?;
             let version = found.as_ref().map_or(0, |document| document.version);
@@ -102,9 +104,6 @@ impl StreamSeats {
             if self.documents.write_document(&write, &self.ids.fresh(), now).await? {
                 return Ok(Some(true));
             }
-            // By chance longer than others.
-            let chance: u64 = self.ids.fresh().bytes().map(u64::from).sum();
-            self.clock.sleep(Duration::from_millis(u64::from(race + 1) * (5 + chance % 20))).await;
         }
         Ok(None)
     }

@@ -25,13 +25,13 @@ const KEPT: usize = 500;
 const KEPT_BYTES: usize = 2 * 1024 * 1024;
 
 /// What is seen of a feed: its tenant, and the workspaces that the actor is restricted to.
-type View = (String, Option<BTreeSet<WorkspaceId>>);
+type FeedView = (String, Option<BTreeSet<WorkspaceId>>);
 
 /// The ends of feeds that streams of this process read.
 pub(super) struct Tails {
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
-    open: SyncMutex<HashMap<View, Weak<FeedTail>>>,
+    open: SyncMutex<HashMap<FeedView, Weak<FeedTail>>>,
 }
 
 /// The end of one feed, as far as it was read.
@@ -59,7 +59,7 @@ struct TailRead {
     more: bool,
     /// True if a read has failed: nobody knows what it missed.
     is_broken: bool,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<ReadEvent>,
     bytes: usize,
     /// Number of events that were read and are not kept any more.
     forgotten: u64,
@@ -67,7 +67,7 @@ struct TailRead {
 
 /// An event that was read; none where it cannot be read.
 #[derive(Clone)]
-struct Kept {
+struct ReadEvent {
     id: EventId,
     event: Option<Event>,
     bytes: usize,
@@ -211,7 +211,7 @@ impl TailRead {
         let bytes = dormouse_json::length(&entry).unwrap_or_default();
         let event = readable(&id, entry);
         self.bytes += bytes;
-        self.kept.push_back(Kept { id, event, bytes });
+        self.kept.push_back(ReadEvent { id, event, bytes });
         while self.kept.len() > KEPT || (self.bytes > KEPT_BYTES && self.kept.len() > 1) {
             let Some(first) = self.kept.pop_front() else { break };
             self.bytes -= first.bytes;

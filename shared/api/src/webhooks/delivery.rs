@@ -23,7 +23,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::form::body_of;
-use super::{Subscription, check_url, foreign};
+use super::{WebhookSubscription, check_url, foreign};
 use crate::documents::Stored;
 
 /// The name of the graph.
@@ -268,7 +268,7 @@ async fn found(
     webhook: &WebhookId,
     event: &EventId,
     now: Timestamp,
-) -> Result<Option<(Subscription, Event)>, NodeError> {
+) -> Result<Option<(WebhookSubscription, Event)>, NodeError> {
     let failed = |error: dormouse_ports::StoreError| NodeError::new(error.to_string());
     let Some(session) = Stored::<Session>::load(&*parts.records, session, now).await.map_err(failed)? else {
         return Ok(None);

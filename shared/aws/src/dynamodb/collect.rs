@@ -76,13 +76,13 @@ enum GarbageCandidate {
 
 /// Removes what nothing refers to any more.
 #[derive(Clone)]
-pub(super) struct Collector {
+pub(super) struct GarbageCollector {
     pub(super) table: Arc<Table>,
     pub(super) bodies: Arc<Bodies>,
     pub(super) invocations: InvocationItems,
 }
 
-impl Collector {
+impl GarbageCollector {
     pub(super) async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         let (before, began, start) = cursor.map_or(Ok((None, None, None)), parse_place)?;
         let began = began.unwrap_or(now);

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use dormouse_ports::StoreError;
 
-use crate::refusal::{Kind, refusal};
+use crate::refusal::{RefusalKind, refusal};
 
 /// Reason for which an attempt gave no answer.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ where
 {
     let (kind, sentence) = refusal(action, &format!("table {table}"), error);
     match kind {
-        Kind::Transient if is_busy(error) => Fault::Busy(StoreError::Unavailable(sentence)),
-        Kind::Transient => Fault::Transient(StoreError::Unavailable(sentence)),
-        Kind::Denied => Fault::Permanent(StoreError::Denied(sentence)),
-        Kind::Refused => Fault::Permanent(StoreError::Invalid(sentence)),
+        RefusalKind::Transient if is_busy(error) => Fault::Busy(StoreError::Unavailable(sentence)),
+        RefusalKind::Transient => Fault::Transient(StoreError::Unavailable(sentence)),
+        RefusalKind::Denied => Fault::Permanent(StoreError::Denied(sentence)),
+        RefusalKind::Refused => Fault::Permanent(StoreError::Invalid(sentence)),
     }
 }
 

@@ -7,7 +7,7 @@ use dormouse_ports::{BusError, Event, EventBus, ListedRule, SubscriptionError};
 use super::resource;
 use super::rules::list_rules;
 use crate::connect::Lazy;
-use crate::refusal::{Kind, kind_of, refusal};
+use crate::refusal::{RefusalKind, kind_of, refusal};
 
 /// The most events of one request, and the most bytes of them.
 const ENTRIES: usize = 10;
@@ -81,10 +81,10 @@ impl EventBus for EventBridgeBus {
     }
 }
 
-fn bus_error((kind, sentence): (Kind, String)) -> BusError {
+fn bus_error((kind, sentence): (RefusalKind, String)) -> BusError {
     match kind {
-        Kind::Transient => BusError::Unavailable(sentence),
-        Kind::Denied | Kind::Refused => BusError::Rejected(sentence),
+        RefusalKind::Transient => BusError::Unavailable(sentence),
+        RefusalKind::Denied | RefusalKind::Refused => BusError::Rejected(sentence),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use dormouse_ports::{FetchError, FetchResponse, Object, ObjectError, ObjectVersion};
 
-use crate::refusal::{Kind, kind_of};
+use crate::refusal::{RefusalKind, kind_of};
 
 /// Bytes of an error that are read.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -74,9 +74,9 @@ fn refused(key: &str, status: u16, body: &str) -> Attempt {
         (409, "ConditionalRequestConflict") => Attempt::Again(ObjectError::Conflict(key.to_owned())),
         (_, "SlowDown" | "RequestTimeout") => Attempt::Again(ObjectError::Transient(sentence())),
         _ => match kind_of(code, status) {
-            Kind::Transient => Attempt::Again(ObjectError::Transient(sentence())),
-            Kind::Denied => Attempt::Final(Err(ObjectError::Denied(sentence()))),
-            Kind::Refused => Attempt::Final(Err(ObjectError::Rejected(sentence()))),
+            RefusalKind::Transient => Attempt::Again(ObjectError::Transient(sentence())),
+            RefusalKind::Denied => Attempt::Final(Err(ObjectError::Denied(sentence()))),
+            RefusalKind::Refused => Attempt::Final(Err(ObjectError::Rejected(sentence()))),
         },
     }
 }

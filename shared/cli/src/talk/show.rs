@@ -5,11 +5,11 @@ use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
 
 use super::ask::ServerArgs;
-use crate::inspect::{Printer, answer};
+use crate::inspect::{Printer, hint};
 
 /// Shows events and tasks: to people in lines, to scripts one JSON document a line.
 #[derive(Debug)]
-pub(super) struct Show {
+pub(crate) struct Show {
     json: bool,
     printer: Printer,
     /// The options of a command that asks the same server.
@@ -17,11 +17,11 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn new(json: bool, server: &ServerArgs) -> Self {
+    pub(crate) fn new(json: bool, server: &ServerArgs) -> Self {
         Self { json, printer: Printer::new(json), options: server.options() }
     }
 
-    pub(super) fn event(&self, event: &Event) -> io::Result<()> {
+    pub(crate) fn event(&self, event: &Event) -> io::Result<()> {
         if self.json {
             return self.printer.json_line(&json!(event));
         }
@@ -40,11 +40,11 @@ impl Show {
     /// The command that answers the `request` of `event`.
     fn answering(&self, event: &Event, request: &Map) -> String {
         let missing = request.get("missing").and_then(|missing| missing.get(0)?.as_str());
-        let said = (event.event == EventKind::TaskInputRequired).then(|| answer::example(Some(request)));
-        answer::spelled(&event.resource.id, missing, said.as_deref(), &self.options)
+        let said = (event.event == EventKind::TaskInputRequired).then(|| hint::example(Some(request)));
+        hint::spelled(&event.resource.id, missing, said.as_deref(), &self.options)
     }
 
-    pub(super) fn task(&self, task: &Task) -> io::Result<()> {
+    pub(crate) fn task(&self, task: &Task) -> io::Result<()> {
         if self.json {
             return self.printer.json_line(&json!(task));
         }
@@ -55,10 +55,10 @@ impl Show {
         self.printer.fields(&told)?;
         let id = task.envelope.id.as_str();
         match task.status {
-            TaskStatus::AuthRequired => self.waiting(&answer::spelled(id, None, None, &self.options)),
+            TaskStatus::AuthRequired => self.waiting(&hint::spelled(id, None, None, &self.options)),
             // What is asked stands in its event.
             TaskStatus::InputRequired => {
-                let command = answer::spelled(id, None, Some("{...}"), &self.options);
+                let command = hint::spelled(id, None, Some("{...}"), &self.options);
                 self.waiting(&format!("{command}; dormouse tail --task {id}{} says what is asked", self.options))
             }
             TaskStatus::Submitted
@@ -75,7 +75,7 @@ impl Show {
 }
 
 /// True if nothing that is waited for comes behind `event` in the stream of its task.
-pub(super) fn ends_its_task(event: &Event) -> bool {
+pub(crate) fn ends_its_task(event: &Event) -> bool {
     matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled)
 }
 

@@ -222,12 +222,12 @@ impl Attempts {
 const DISCARDED: &str = "a middleware discarded the update and ran the node again";
 
 /// Update of work that succeeded, with the entries that it recorded.
-pub(super) type Recorded = (Update, Vec<JournalEntry>);
+pub(super) type RecordedUpdate = (Update, Vec<JournalEntry>);
 
 /// Drops the entries of work that failed.
 pub(super) async fn kept(
     work: impl Future<Output = (Result<Update, NodeError>, Vec<JournalEntry>)>,
-) -> Result<Recorded, NodeError> {
+) -> Result<RecordedUpdate, NodeError> {
     let (result, recorded) = work.await;
     result.map(|update| (update, recorded))
 }

@@ -7,7 +7,7 @@ use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
 use super::attempts::AttemptConfig;
-use super::child::{Child, PartEnd, PartWork, no_suspension};
+use super::child::{Child, ChildEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::fan_out::error_record;
 use super::lineage::Boundary;
@@ -70,16 +70,16 @@ impl Dispatch<'_> {
         while let Some((index, end)) = running.next().await {
             let name = &chosen[index].0;
             match end {
-                PartEnd::Done { update, recorded: own } => {
+                ChildEnd::Done { update, recorded: own } => {
                     contributions[index] = Some((name, Ok(update)));
                     recorded[index] = own;
                 }
-                PartEnd::Failed(error) if node.error_policy == ErrorPolicy::FailFast => {
+                ChildEnd::Failed(error) if node.error_policy == ErrorPolicy::FailFast => {
                     return Err(error.of_branch(name));
                 }
-                PartEnd::Failed(error) => contributions[index] = Some((name, Err(error))),
-                PartEnd::Refused(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
-                PartEnd::Paused(pause) => {
+                ChildEnd::Failed(error) => contributions[index] = Some((name, Err(error))),
+                ChildEnd::Refused(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
+                ChildEnd::Paused(pause) => {
                     let partial = merged(node, contributions.into_iter().flatten().collect());
                     let part = DescriptorPart { key: "branch_name", value: Value::from(&**name) };
                     let recorded = recorded.concat();
@@ -92,7 +92,7 @@ impl Dispatch<'_> {
         Ok(contributions.into_iter().flatten().collect())
     }
 
-    async fn run_branch(&self, all: &Branches<'_>, name: &Arc<str>, branch: &Branch) -> PartEnd {
+    async fn run_branch(&self, all: &Branches<'_>, name: &Arc<str>, branch: &Branch) -> ChildEnd {
         let Branches { node, around } = *all;
         let schema = self.walk.graph.schema();
         let contribution = |end: &State| match &branch.graph {
@@ -105,7 +105,7 @@ impl Dispatch<'_> {
                 (branch.projection.enter(&around.state, graph), work)
             }
             (None, Some(call)) => (around.state.clone(), PartWork::Call(&**call)),
-            (None, None) => return PartEnd::Failed(NodeError::new("the branch has nothing to do")),
+            (None, None) => return ChildEnd::Failed(NodeError::new("the branch has nothing to do")),
         };
         let child = Child {
             dispatch: self,
@@ -118,8 +118,8 @@ impl Dispatch<'_> {
         };
         // The middleware of the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
         match (child.run(state).await, &branch.graph) {
-            (PartEnd::Done { update, recorded }, Some(graph)) => {
-                PartEnd::Done { update: branch.projection.outwards(schema, graph, &update), recorded }
+            (ChildEnd::Done { update, recorded }, Some(graph)) => {
+                ChildEnd::Done { update: branch.projection.outwards(schema, graph, &update), recorded }
             }
             (end, _) => end,
         }

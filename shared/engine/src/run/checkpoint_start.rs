@@ -39,7 +39,7 @@ pub(super) async fn load(
 }
 
 /// Start of an invocation that goes on from a checkpoint.
-pub(super) struct Start {
+pub(super) struct CheckpointStart {
     pub(super) outermost: State,
     pub(super) from: StartAt,
     /// Nodes that had finished and do not run again.
@@ -49,7 +49,7 @@ pub(super) struct Start {
     session_version: Option<u64>,
 }
 
-impl Start {
+impl CheckpointStart {
     pub(super) fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
         let point = save_point(&record)?;
         let session_version = record.session_version;

@@ -18,7 +18,7 @@ use super::slot::{Ended, SuspendRequest, UntilSuspended};
 use super::walk::{Around, Inside, StartAt, WalkEnd};
 use crate::ambient::{self, CallScope, InvocationView, Position, Scoped};
 use crate::graph::ErrorPolicy;
-use crate::node::{Chain, Middleware, Next, Node};
+use crate::node::{Middleware, MiddlewareChain, Next, Node};
 use crate::observe::GraphEntry;
 use crate::{CompiledGraph, NodeError, State, Update};
 
@@ -43,7 +43,7 @@ pub(super) struct Child<'c> {
 }
 
 /// End of a part.
-pub(super) enum PartEnd {
+pub(super) enum ChildEnd {
     Done { update: Update, recorded: Vec<JournalEntry> },
     Failed(NodeError),
     Paused(Arc<NewPause>),
@@ -70,7 +70,7 @@ struct RunningPart<'c> {
 
 impl Child<'_> {
     /// Runs the part on `state` with all that wraps it.
-    pub(super) async fn run(&self, state: State) -> PartEnd {
+    pub(super) async fn run(&self, state: State) -> ChildEnd {
         let around = ambient::look(|scope| (scope.view.identity(), scope.attempt_index));
         let (identity, attempt_index) = around.unwrap_or_else(|| (self.dispatch.attempts.view.identity(), 0));
         // Code that runs beside it sees nothing of what it adds (observability §3.4).
@@ -86,10 +86,10 @@ impl Child<'_> {
         let guarded = pin!(AssertUnwindSafe(chain).catch_unwind().map(flatten_panic));
         let ended = UntilSuspended { future: guarded, slot: &running.attempts.slot }.await;
         let end = match ended {
-            Ended::Returned(Ok((update, recorded))) => PartEnd::Done { update, recorded },
-            Ended::Returned(Err(error)) => PartEnd::Failed(error),
-            Ended::Suspended(SuspendRequest::Nested(pause)) => PartEnd::Paused(pause),
-            Ended::Suspended(SuspendRequest::Refused(refusal)) => PartEnd::Refused(refusal),
+            Ended::Returned(Ok((update, recorded))) => ChildEnd::Done { update, recorded },
+            Ended::Returned(Err(error)) => ChildEnd::Failed(error),
+            Ended::Suspended(SuspendRequest::Nested(pause)) => ChildEnd::Paused(pause),
+            Ended::Suspended(SuspendRequest::Refused(refusal)) => ChildEnd::Refused(refusal),
             Ended::Suspended(request @ (SuspendRequest::Suspend { .. } | SuspendRequest::Contained(_))) => {
                 running.of_call(request)
             }
@@ -131,19 +131,19 @@ impl Child<'_> {
 
 impl RunningPart<'_> {
     /// A call asked for the suspension itself: the branch is its node.
-    fn of_call(&self, request: SuspendRequest) -> PartEnd {
+    fn of_call(&self, request: SuspendRequest) -> ChildEnd {
         let SuspendRequest::Suspend { descriptor, node_completed, recorded } = request else {
-            return PartEnd::Failed(NodeError::new("a call contains no parts"));
+            return ChildEnd::Failed(NodeError::new("a call contains no parts"));
         };
         let Boundary::Branch(name) = &self.child.boundary else {
-            return PartEnd::Failed(NodeError::new("only a branch can be a call"));
+            return ChildEnd::Failed(NodeError::new("only a branch can be a call"));
         };
         let namespace = self.child.around.namespace.to_vec();
         let asked_by = namespace.iter().chain([name]).cloned().collect();
         let attempt_index = self.attempts.last();
         let step = self.step;
         let states = Vec::new();
-        PartEnd::Paused(Arc::new(NewPause {
+        ChildEnd::Paused(Arc::new(NewPause {
             descriptor,
             node_completed,
             attempt_index,
@@ -157,17 +157,17 @@ impl RunningPart<'_> {
     }
 
     /// Ends the attempt at a call; a graph's nodes have ended by themselves.
-    fn settle(&self, end: &PartEnd) {
+    fn settle(&self, end: &ChildEnd) {
         let Child { dispatch, work: PartWork::Call(_), around, .. } = self.child else { return };
         match end {
-            PartEnd::Done { update, recorded: _ } => {
+            ChildEnd::Done { update, recorded: _ } => {
                 let mut state = around.state.clone();
                 let merged = dispatch.walk.merge(dispatch.name, &mut state, update.clone());
                 self.attempts.end(merged.as_ref().map(|()| &state));
             }
-            PartEnd::Failed(error) => self.attempts.end(Err(error)),
-            PartEnd::Paused(pause) => self.attempts.suspended(&pause.descriptor),
-            PartEnd::Refused(refusal) => self.attempts.end(Err(&refusal.clone().into_error())),
+            ChildEnd::Failed(error) => self.attempts.end(Err(error)),
+            ChildEnd::Paused(pause) => self.attempts.suspended(&pause.descriptor),
+            ChildEnd::Refused(refusal) => self.attempts.end(Err(&refusal.clone().into_error())),
         }
     }
 
@@ -244,7 +244,7 @@ impl RunningPart<'_> {
     }
 }
 
-impl Chain for RunningPart<'_> {
+impl MiddlewareChain for RunningPart<'_> {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         match self.child.middleware.get(depth) {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),

@@ -7,14 +7,14 @@ use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::attempts::{Attempts, Recorded, flatten_panic, kept};
+use super::attempts::{Attempts, RecordedUpdate, flatten_panic, kept};
 use super::body::{NodeBody, Saver};
 use super::lineage::Boundary;
 use super::slot::SuspendRequest;
 use super::walk::{Execution, Inside, ResumePoint, StartAt, Walk, WalkEnd};
 use crate::ambient::{self, CallScope, Position, Scoped};
 use crate::graph::{CompiledNode, Work};
-use crate::node::{Chain, Next, Node};
+use crate::node::{MiddlewareChain, Next, Node};
 use crate::{CompiledGraph, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
@@ -95,7 +95,7 @@ impl<'d> Dispatch<'d> {
     }
 
     /// One attempt at a node's body, and the entries that it recorded.
-    async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<Recorded, NodeError> {
+    async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<RecordedUpdate, NodeError> {
         let position = self.walk.run.events.is_some().then(|| {
             let namespace = self.walk.path_to(self.name);
             Arc::new(Position { namespace, step: self.step, attempt_index: index })
@@ -179,7 +179,7 @@ impl<'d> Dispatch<'d> {
     }
 }
 
-impl Chain for Dispatch<'_> {
+impl MiddlewareChain for Dispatch<'_> {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         match self.node.middleware.get(depth) {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),

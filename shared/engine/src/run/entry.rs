@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_ports::{Category, Map, SessionId, StoredList};
 
 use super::call::{Carry, Outcome};
-use super::checkpoint_start::Start;
+use super::checkpoint_start::CheckpointStart;
 use super::durable::AfterStep;
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
@@ -26,7 +26,7 @@ pub(super) enum Entry {
     /// Behind the pause of its record, in these states, with their lists as stored in pieces.
     Paused { claimed: Box<Claimed>, states: Vec<State>, stored: Vec<StoredList> },
     /// At the place where its checkpoint was saved.
-    Checkpoint { own: Own, start: Box<Start>, carry: Option<Carry> },
+    Checkpoint { own: Own, start: Box<CheckpointStart>, carry: Option<Carry> },
 }
 
 /// An invocation that is about to enter.

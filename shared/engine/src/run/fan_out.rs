@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
 use super::attempts::AttemptConfig;
-use super::child::{Child, PartEnd, PartWork, no_suspension};
+use super::child::{Child, ChildEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::lineage::Boundary;
 use super::pause::{Contained, DescriptorPart, NewPause, SuspendRefusal};
@@ -128,13 +128,13 @@ impl Dispatch<'_> {
             ticket,
         };
         let (contribution, recorded) = match child.run(state).await {
-            PartEnd::Done { update, recorded } => (Ok(update), recorded),
-            PartEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => {
+            ChildEnd::Done { update, recorded } => (Ok(update), recorded),
+            ChildEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => {
                 return (index, InstanceEnd::Failed(error));
             }
-            PartEnd::Failed(error) => (Err(error_record("fan_out_index", index.to_string(), &error)), Vec::new()),
-            PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
-            PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
+            ChildEnd::Failed(error) => (Err(error_record("fan_out_index", index.to_string(), &error)), Vec::new()),
+            ChildEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
+            ChildEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
         };
         match self.end_instance(all, number(index), &contribution).await {
             Ok(()) => (index, InstanceEnd::Contributed { contribution, recorded }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, InvocationId, InvocationRecord, InvocationStatus};
 
 use super::call::{Begin, Invocation, Outcome, Resume};
-use super::checkpoint_start::{Start, load};
+use super::checkpoint_start::{CheckpointStart, load};
 use super::engine::{Engine, is_transient};
 use super::entry::{Arrival, Entry, enter};
 use super::exit::{Claimed, Own};
@@ -205,7 +205,7 @@ impl Engine {
             metadata: call.metadata,
             trace_context: None,
         };
-        let entry = Entry::Checkpoint { own, start: Box::new(Start::of(graph, record)?), carry: call.carry };
+        let entry = Entry::Checkpoint { own, start: Box::new(CheckpointStart::of(graph, record)?), carry: call.carry };
         let observers = registered(call.observers);
         enter(self, graph, Arrival { identity, observers, entry, yield_after }).await
     }

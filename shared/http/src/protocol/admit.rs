@@ -14,7 +14,7 @@ use crate::Request;
 use crate::findings::{holder, too_many};
 
 /// Knows who may ask for what.
-pub(crate) struct Admission {
+pub(crate) struct ProtocolAdmission {
     pub(crate) keys: Keys,
     /// Clock of the server.
     pub(crate) clock: Arc<dyn Clock>,
@@ -22,7 +22,7 @@ pub(crate) struct Admission {
     pub(crate) base_url: String,
 }
 
-impl Admission {
+impl ProtocolAdmission {
     /// The call that `request` makes, once nothing speaks against it any more.
     ///
     /// # Errors
@@ -91,8 +91,13 @@ impl Admission {
         if is_open || check_version(header(request, VERSION_HEADER)).is_err() {
             return None;
         }
-        let spent = self.keys.spent(request.header("authorization"), self.clock.now())?;
-        within_rates(request, spent).err()
+        match self.keys.spent(request.header("authorization"), self.clock.now()) {
+            Some(spent) => within_rates(request, spent).err(),
+            None => {
+                request.findings.note_rate_left();
+                None
+            }
+        }
     }
 
     /// The caller of `request`, if it may still send one.
@@ -101,7 +106,9 @@ impl Admission {
     /// `unauthenticated`; `rate_limited`.
     pub(super) async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let header = request.header("authorization");
-        if let Some(spent) = self.keys.spent(header, now) {
+        if !request.findings.has_a_rate_left()
+            && let Some(spent) = self.keys.spent(header, now)
+        {
             within_rates(request, spent)?;
         }
         let actor = self.identify(request, now).await?;

@@ -5,7 +5,7 @@ use dormouse_protocol::{ProtocolError, request, sse};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::Admission;
+use super::ProtocolAdmission;
 use crate::{Content, Request, Response};
 
 /// The name of the event that shows a piece of an answer under way. It is no event of the protocol.
@@ -14,7 +14,7 @@ pub(crate) const DELTA: &str = "message.delta";
 /// Serves streams of events: all that a server needs for them.
 pub(crate) struct Streaming {
     /// Knows who may ask.
-    pub(crate) admission: Admission,
+    pub(crate) admission: ProtocolAdmission,
     /// Serves the calls that a stream is made of, among others.
     pub(crate) operations: Arc<dyn Operations>,
     /// Makes the streams.

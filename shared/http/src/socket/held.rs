@@ -14,14 +14,13 @@
 //!   events by their ids.
 //! - Behind the record of a call and before the call: the next frame calls again, 10 seconds later at the earliest.
 
+mod records;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Actor, SeatLimits, Seats, StreamLimits};
-use dormouse_ports::{
-    Commit, CommitError, Commits, ConnectionError, Connections, Document, DocumentKey, DocumentWrite,
-    Event as BusEvent, EventBus, Journal, Records, StoreError,
-};
+use dormouse_api::{Actor, StreamLimits};
+use dormouse_ports::{Commits, ConnectionError, Connections, Event as BusEvent, EventBus, Records, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::{ErrorCode, Map, ProtocolError};
@@ -32,15 +31,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::records::Changed;
 use super::record::{self, Follower, SocketRecord};
 use super::{Frame, Said, Socket, behind, frames, refusal, refused, told, with_credentials};
 use crate::{Content, Request, Response, Server};
 
 /// Type of the events that call a follower.
 pub const FOLLOW: &str = "Dormouse Socket";
-
-/// The kind of the documents that say which sockets a tenant has open.
-const SEATS: &str = "socket_seats";
 
 /// The largest frame that is sent, in bytes: API Gateway takes 128 KiB.
 const LARGEST_SENT: usize = 120 * 1024;
@@ -66,8 +63,6 @@ const OPENS: SignedDuration = SignedDuration::from_secs(10);
 /// Pause before a frame is sent again, and number of attempts where the gateway does not answer.
 const AGAIN: Duration = Duration::from_millis(250);
 const ATTEMPTS: u32 = 4;
-/// Number of attempts at a write that others were faster than.
-const RACES: u32 = 10;
 /// Seconds after which a socket that found no seat may be asked for again.
 const LATER: u32 = 5;
 
@@ -113,18 +108,8 @@ impl std::fmt::Debug for HeldSockets {
     }
 }
 
-/// Outcome of a change of a record.
-enum Changed<T> {
-    /// It is written.
-    Done(T),
-    /// The record is not as it would have to be; nothing is written.
-    Declined,
-    /// There is no record.
-    Gone,
-}
-
 /// How a batch was sent.
-enum Sent {
+enum SendOutcome {
     All,
     /// The connection is closed.
     Gone,
@@ -325,9 +310,9 @@ impl HeldSockets {
             };
             let (sent, last) = self.send(id, record, &batch).await;
             match sent {
-                Sent::All => {}
-                Sent::Gone => return self.forget(id).await,
-                Sent::Stuck => {
+                SendOutcome::All => {}
+                SendOutcome::Gone => return self.forget(id).await,
+                SendOutcome::Stuck => {
                     self.let_go(call, owner, last.as_ref(), None).await?;
                     return Ok(());
                 }
@@ -376,7 +361,7 @@ impl HeldSockets {
     }
 
     /// Sends `batch`, and gives the last event of it that was sent.
-    async fn send(&self, id: &str, record: &SocketRecord, batch: &[Frame]) -> (Sent, Option<EventId>) {
+    async fn send(&self, id: &str, record: &SocketRecord, batch: &[Frame]) -> (SendOutcome, Option<EventId>) {
         let clock = &self.0.server.app().engine().ports().clock;
         let mut last = None;
         for frame in batch {
@@ -386,11 +371,11 @@ impl HeldSockets {
                 let opens = clock.now().duration_since(record.opened_at) < OPENS;
                 match error {
                     ConnectionError::Gone if opens => {}
-                    ConnectionError::Gone => return (Sent::Gone, last),
+                    ConnectionError::Gone => return (SendOutcome::Gone, last),
                     error @ (ConnectionError::Unavailable(_) | ConnectionError::Refused(_)) => {
                         if attempts >= ATTEMPTS {
                             tracing::warn!(%error, "a follower of a socket stops until its client is heard");
-                            return (Sent::Stuck, last);
+                            return (SendOutcome::Stuck, last);
                         }
                     }
                 }
@@ -398,11 +383,11 @@ impl HeldSockets {
             }
             last = frame.event_id.clone().or(last);
         }
-        (Sent::All, last)
+        (SendOutcome::All, last)
     }
 }
 
-/// Records, seats and the gateway.
+/// Ends, calls and the gateway.
 impl HeldSockets {
     /// Ends the connection `id`, which is told why.
     async fn end(&self, id: &str, reason: Option<&str>) -> Option<String> {
@@ -454,93 +439,6 @@ impl HeldSockets {
         Some(Socket { query: record.query.clone(), unreadable: record.unreadable, ..socket })
     }
 
-    async fn load(&self, id: &str, now: Timestamp) -> Result<Option<(Document, SocketRecord)>, StoreError> {
-        if !is_connection_id(id) {
-            return Ok(None);
-        }
-        let found = self.0.records.document(&record::key(id), now).await?;
-        found.map(|document| record::read(&document).map(|socket| (document, socket))).transpose()
-    }
-
-    /// Changes the record of the connection `id` as `to` says, which is asked again where others were faster.
-    async fn change<T: Send>(
-        &self,
-        id: &str,
-        mut to: impl FnMut(&mut SocketRecord, Timestamp) -> Option<T> + Send,
-    ) -> Result<Changed<T>, StoreError> {
-        for race in 0..RACES {
-            let now = self.now();
-            let Some((document, mut socket)) = self.load(id, now).await? else { return Ok(Changed::Gone) };
-            let Some(outcome) = to(&mut socket, now) else { return Ok(Changed::Declined) };
-            if self.commit(vec![socket.write(id, document.version)?]).await? {
-                return Ok(Changed::Done(outcome));
-            }
-            self.give_way(race).await;
-        }
-        Err(StoreError::Unavailable(format!("the record of a socket was changed by others {RACES} times in a row")))
-    }
-
-    /// Records the socket, and takes a seat for it; false if there is none.
-    async fn seat(&self, id: &str, socket: &SocketRecord) -> Result<bool, StoreError> {
-        let StreamLimits { each, of_tenant, .. } = self.0.limits;
-        for race in 0..RACES {
-            let now = self.now();
-            let (version, mut seats) = self.seats(&socket.tenant, now).await?;
-            if !seats.take(id, &socket.actor, socket.expires_at(), now, SeatLimits { each, of_tenant }) {
-                return Ok(false);
-            }
-            if self.commit(vec![socket.write(id, 0)?, written(&socket.tenant, version, &seats)?]).await? {
-                return Ok(true);
-            }
-            self.give_way(race).await;
-        }
-        Err(StoreError::Unavailable(format!("others of the tenant were faster {RACES} times in a row")))
-    }
-
-    /// Removes the record of the connection `id`, and gives its seat back.
-    async fn forget(&self, id: &str) -> Result<(), StoreError> {
-        for race in 0..RACES {
-            let now = self.now();
-            let Some((document, socket)) = self.load(id, now).await? else { return Ok(()) };
-            let (version, mut seats) = self.seats(&socket.tenant, now).await?;
-            let mut writes = vec![record::removal(&document)];
-            if seats.give_back(id) {
-                writes.push(written(&socket.tenant, version, &seats)?);
-            }
-            if self.commit(writes).await? {
-                return Ok(());
-            }
-            self.give_way(race).await;
-        }
-        Err(StoreError::Unavailable(format!("the record of a socket was changed by others {RACES} times in a row")))
-    }
-
-    async fn seats(&self, tenant: &str, now: Timestamp) -> Result<(u64, Seats), StoreError> {
-        match self.0.records.document(&seats_of(tenant), now).await? {
-            Some(document) => Ok((document.version, record::read(&document)?)),
-            None => Ok((0, Seats::default())),
-        }
-    }
-
-    /// True if `documents` are written, false if others were faster.
-    async fn commit(&self, documents: Vec<DocumentWrite>) -> Result<bool, StoreError> {
-        let ids = &self.0.server.app().engine().ports().ids;
-        let journal = Journal::new(documents, Vec::new());
-        match self.0.commits.commit(&Commit { journal, ..Commit::new(ids.fresh(), self.now()) }).await {
-            Ok(()) => Ok(true),
-            Err(CommitError::Journal(_)) => Ok(false),
-            Err(CommitError::Store(error)) => Err(error),
-            Err(error) => Err(StoreError::Unavailable(error.to_string())),
-        }
-    }
-
-    /// Waits a little, by chance longer than others.
-    async fn give_way(&self, race: u32) {
-        let ports = self.0.server.app().engine().ports();
-        let chance: u64 = ports.ids.fresh().bytes().map(u64::from).sum();
-        ports.clock.sleep(Duration::from_millis(u64::from(race + 1) * (5 + chance % 20))).await;
-    }
-
     fn now(&self) -> Timestamp {
         self.0.server.app().now()
     }
@@ -557,18 +455,6 @@ fn note(socket: &mut SocketRecord, last: Option<&EventId>, now: Timestamp) {
     if let Some(last) = last {
         socket.query = behind(&socket.query, last.as_str());
         socket.told_at = now;
-    }
-}
-
-/// The name of the document of the sockets of `tenant`.
-fn seats_of(tenant: &str) -> DocumentKey {
-    DocumentKey::new(SEATS, tenant)
-}
-
-fn written(tenant: &str, version: u64, seats: &Seats) -> Result<DocumentWrite, StoreError> {
-    match seats.until() {
-        Some(until) => record::written(seats_of(tenant), version, seats, until),
-        None => Ok(DocumentWrite::remove(seats_of(tenant), version)),
     }
 }
 

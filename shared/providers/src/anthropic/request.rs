@@ -4,7 +4,7 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{Body, Sampling, system_text, without_stream};
+use crate::body::{RequestBody, Sampling, system_text, without_stream};
 use crate::check::{invalid, unsupported_fields};
 
 /// The body of `POST /v1/messages` (§8.2.1).
@@ -16,7 +16,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, 
             "Anthropic Messages needs `max_tokens` in every call; set it in the configuration".to_owned(),
         ));
     }
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("system", system_text(&request.messages));
     body.set("messages", Some(messages(&request.messages)));

@@ -2,10 +2,10 @@ use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
 use crate::judge::counter;
-use crate::wire::{Answer, Called, Malformed};
+use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Reads an answer (§8.2.2).
-pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let entries = body.get("content").and_then(Value::as_array);
     let entries = entries.ok_or_else(|| Malformed::new("`content` is no list"))?;
     let finish = finish_reason(body.get("stop_reason").and_then(Value::as_str));
@@ -22,7 +22,7 @@ pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
             None => return Err(Malformed::new("an entry of `content` has no `type`")),
         }
     }
-    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+    Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 
 fn text(entry: &Value) -> Result<Option<Block>, Malformed> {

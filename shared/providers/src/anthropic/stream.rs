@@ -4,11 +4,11 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the events of a message together.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct AnthropicEvents {
     message: Map,
     entries: BTreeMap<u64, GrowingContent>,
     is_complete: bool,
@@ -21,8 +21,8 @@ struct GrowingContent {
     input: String,
 }
 
-impl Assembler for Events {
-    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+impl Assembler for AnthropicEvents {
+    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let kind = data.get("type").and_then(Value::as_str).unwrap_or(name).to_owned();
         let index = data.get("index").and_then(Value::as_u64).unwrap_or_default();
         match kind.as_str() {
@@ -43,11 +43,11 @@ impl Assembler for Events {
                 entry.add(&data["delta"], emit);
             }
             "message_delta" => self.message_delta(&data),
-            "message_stop" => return Ok(Progress::Done),
+            "message_stop" => return Ok(StreamProgress::Done),
             "error" => return Err(StreamFault::Reported(data)),
             _ => {}
         }
-        Ok(Progress::More)
+        Ok(StreamProgress::More)
     }
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
@@ -70,7 +70,7 @@ impl Assembler for Events {
     }
 }
 
-impl Events {
+impl AnthropicEvents {
     /// Why it ended, and counters that replace those of the start.
     fn message_delta(&mut self, data: &Value) {
         for (name, value) in data["delta"].as_object().into_iter().flatten() {

@@ -5,18 +5,18 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{Body, Sampling};
+use crate::body::{RequestBody, Sampling};
 use crate::check::{invalid, unsupported_fields};
 
 /// The body of `Converse` and `ConverseStream`.
 pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
     let config = &request.config;
     unsupported_fields(config, "Bedrock Converse")?;
-    let mut inference = Body::default();
+    let mut inference = RequestBody::default();
     inference.set_sampling(config, &Sampling { temperature: "temperature", top_p: "topP", max_tokens: "maxTokens" });
     inference.set_list("stopSequences", config.stop_sequences.as_ref());
     let inference = inference.with_extras(&dormouse_ports::Map::new(), false)?;
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     body.set("system", system(&request.messages));
     body.set("messages", Some(messages(&request.messages)?));
     body.set("inferenceConfig", (!inference.is_empty()).then_some(inference));

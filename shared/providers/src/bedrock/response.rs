@@ -2,10 +2,10 @@ use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
 use crate::judge::counter;
-use crate::wire::{Answer, Called, Malformed};
+use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Reads an answer.
-pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let entries = body.pointer("/output/message/content").and_then(Value::as_array);
     let entries = entries.ok_or_else(|| Malformed::new("`output.message.content` is no list"))?;
     let finish = finish_reason(body.get("stopReason").and_then(Value::as_str));
@@ -17,7 +17,7 @@ pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
             calls.push(called(call, finish)?);
         }
     }
-    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+    Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 
 fn block(entry: &Value) -> Option<Block> {

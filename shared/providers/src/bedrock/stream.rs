@@ -4,11 +4,11 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the events of a message together.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct BedrockEvents {
     root: Map,
     entries: BTreeMap<u64, GrowingBlock>,
 }
@@ -22,8 +22,8 @@ enum GrowingBlock {
     Redacted(String),
 }
 
-impl Assembler for Events {
-    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+impl Assembler for BedrockEvents {
+    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let index = data.get("contentBlockIndex").and_then(Value::as_u64).unwrap_or_default();
         match name {
             "contentBlockStart" => {
@@ -36,12 +36,12 @@ impl Assembler for Events {
                 let Value::Object(fields) = data else { return Err(malformed("an event is no object")) };
                 self.root.extend(fields);
                 // Nothing comes behind the counters.
-                return Ok(if name == "metadata" { Progress::Done } else { Progress::More });
+                return Ok(if name == "metadata" { StreamProgress::Done } else { StreamProgress::More });
             }
             "exception" => return Err(StreamFault::Reported(data)),
             _ => {}
         }
-        Ok(Progress::More)
+        Ok(StreamProgress::More)
     }
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {
@@ -64,7 +64,7 @@ impl Assembler for Events {
     }
 }
 
-impl Events {
+impl BedrockEvents {
     fn delta(&mut self, index: u64, delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
         let text = |place: &str| delta.pointer(place).and_then(Value::as_str);
         if let Some(piece) = text("/text") {

@@ -1,4 +1,4 @@
-use super::Frame;
+use super::StreamFrame;
 use crate::wire::Malformed;
 
 /// Server-sent events. Comments, ids and times to reconnect are read over.
@@ -19,7 +19,7 @@ impl EventFrames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<StreamFrame>, Malformed> {
         while let Some(line) = self.line()? {
             if let Some(frame) = self.take(&line) {
                 return Ok(Some(frame));
@@ -29,7 +29,7 @@ impl EventFrames {
     }
 
     /// An event that the end of the stream ends instead of an empty line.
-    pub(super) fn last(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(super) fn last(&mut self) -> Result<Option<StreamFrame>, Malformed> {
         let rest = text(&self.bytes[self.read..])?;
         self.read = self.bytes.len();
         Ok(self.take(rest.trim_end_matches('\r')).or_else(|| self.take("")))
@@ -54,10 +54,10 @@ impl EventFrames {
         Ok(Some(line))
     }
 
-    fn take(&mut self, line: &str) -> Option<Frame> {
+    fn take(&mut self, line: &str) -> Option<StreamFrame> {
         if line.is_empty() {
             let name = std::mem::take(&mut self.name);
-            return self.data.take().map(|data| Frame { name, data });
+            return self.data.take().map(|data| StreamFrame { name, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);

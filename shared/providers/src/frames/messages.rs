@@ -3,7 +3,7 @@ use aws_smithy_types::event_stream::Message;
 use bytes::BytesMut;
 use serde_json::{Value, json};
 
-use super::Frame;
+use super::StreamFrame;
 use crate::wire::Malformed;
 
 /// Binary messages of AWS event streams.
@@ -18,7 +18,7 @@ impl MessageFrames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<StreamFrame>, Malformed> {
         match self.decoder.decode_frame(&mut self.bytes) {
             Ok(DecodedFrame::Complete(message)) => frame(&message).map(Some),
             Ok(DecodedFrame::Incomplete) => Ok(None),
@@ -28,19 +28,19 @@ impl MessageFrames {
 }
 
 /// A message as a piece: an exception is one with the name `exception`, and says of which type it is.
-fn frame(message: &Message) -> Result<Frame, Malformed> {
+fn frame(message: &Message) -> Result<StreamFrame, Malformed> {
     let header = |name: &str| {
         let found = message.headers().iter().find(|header| header.name().as_str() == name);
         found.and_then(|header| header.value().as_string().ok()).map_or("", |text| text.as_str())
     };
     let text = std::str::from_utf8(message.payload()).map_err(|_| Malformed::new("a message is no UTF-8"))?;
     let kind = match header(":message-type") {
-        "event" => return Ok(Frame { name: header(":event-type").to_owned(), data: text.to_owned() }),
+        "event" => return Ok(StreamFrame { name: header(":event-type").to_owned(), data: text.to_owned() }),
         "exception" => header(":exception-type"),
         _ => header(":error-code"),
     };
     let told: Value = serde_json::from_str(text).unwrap_or_default();
     let words = told.get("message").and_then(Value::as_str).unwrap_or(header(":error-message"));
     let data = json!({ "error": { "type": kind, "message": words } });
-    Ok(Frame { name: "exception".to_owned(), data: data.to_string() })
+    Ok(StreamFrame { name: "exception".to_owned(), data: data.to_string() })
 }

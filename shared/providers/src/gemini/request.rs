@@ -7,11 +7,11 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{Body, Sampling, system_text};
+use crate::body::{RequestBody, Sampling, system_text};
 
 /// The body of `generateContent` (§8.3.1).
 pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     body.set("systemInstruction", system(&request.messages));
     body.set("contents", Some(contents(&request.messages)));
     body.set("tools", (!request.tools.is_empty()).then(|| tools(&request.tools)));
@@ -24,7 +24,7 @@ pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
 /// Sampling, the schema, and the caller's extras among them.
 fn generation(request: &CompletionRequest) -> Result<Map, ModelError> {
     let config = &request.config;
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     let names = Sampling { temperature: "temperature", top_p: "topP", max_tokens: "maxOutputTokens" };
     body.set_sampling(config, &names);
     body.set("seed", config.seed);

@@ -2,15 +2,17 @@ use dormouse_ports::model::{Block, CompletionRequest, FinishReason, Message, Usa
 use serde_json::Value;
 
 use crate::judge::counter;
-use crate::wire::{Answer, Called, Malformed};
+use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Reads an answer (§8.3.2).
-pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<Answer, Malformed> {
+pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
     let usage = usage(body.get("usageMetadata"));
     let Some(candidate) = body.get("candidates").and_then(Value::as_array).and_then(|all| all.first()) else {
         // The question itself was blocked.
         return match body.pointer("/promptFeedback/blockReason") {
-            Some(_) => Ok(Answer { blocks: Vec::new(), calls: Vec::new(), finish: FinishReason::ContentFilter, usage }),
+            Some(_) => {
+                Ok(ReadAnswer { blocks: Vec::new(), calls: Vec::new(), finish: FinishReason::ContentFilter, usage })
+            }
             None => Err(Malformed::new("there are no `candidates`")),
         };
     };
@@ -28,7 +30,7 @@ pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<Answer
             calls.push(called(call, part, earlier_calls(request) + calls.len()));
         }
     }
-    Ok(Answer { blocks, calls, finish, usage })
+    Ok(ReadAnswer { blocks, calls, finish, usage })
 }
 
 fn block(part: &Value) -> Option<Block> {

@@ -2,7 +2,7 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the answers of a stream together, each of which has some parts.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct GeminiChunks {
 }
 
 impl Assembler for GeminiChunks {
-    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let Value::Object(answer) = data else {
             return Err(StreamFault::Malformed(Malformed::new("a piece is no object")));
         };
@@ -33,7 +33,7 @@ impl Assembler for GeminiChunks {
                 }
             }
         }
-        Ok(Progress::More)
+        Ok(StreamProgress::More)
     }
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {

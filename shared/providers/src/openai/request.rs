@@ -5,14 +5,14 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::body::{Body, Sampling, without_stream};
+use crate::body::{RequestBody, Sampling, without_stream};
 use crate::canonical::canonical;
 use crate::schema::is_strict;
 
 /// The body of `POST /chat/completions` (§8.1.1).
 pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
     let config = &request.config;
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("messages", Some(request.messages.iter().map(message).collect::<Vec<_>>()));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));

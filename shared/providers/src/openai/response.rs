@@ -2,13 +2,13 @@ use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
 use crate::judge::{arguments, counter};
-use crate::wire::{Answer, Called, Malformed};
+use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Names under which servers show reasoning (§8.1.6).
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Reads an answer (§8.1.2).
-pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
+pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let choices = body.get("choices").and_then(Value::as_array);
     let choices = choices.ok_or_else(|| Malformed::new("`choices` is no list"))?;
     let choice = choices.first().ok_or_else(|| Malformed::new("`choices` is empty"))?;
@@ -22,7 +22,7 @@ pub(super) fn decode(body: &Value) -> Result<Answer, Malformed> {
         Some(Value::Array(calls)) => calls.iter().map(|c| call(c, finish)).collect::<Result<_, _>>()?,
         Some(_) => return Err(Malformed::new("`tool_calls` is no list")),
     };
-    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+    Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 
 fn thinking(value: Option<&Value>) -> Option<Block> {

@@ -5,7 +5,7 @@ use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
 use super::response::REASONING;
-use crate::wire::{Assembler, Emit, Malformed, Progress, StreamFault};
+use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the chunks of a completion together (§8.1.6).
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct GrowingCall {
 }
 
 impl Assembler for Chunks {
-    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+    fn take(&mut self, _: &str, data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let Value::Object(chunk) = data else {
             return Err(StreamFault::Malformed(Malformed::new("a chunk is no object")));
         };
@@ -50,7 +50,7 @@ impl Assembler for Chunks {
                 }
             }
         }
-        Ok(Progress::More)
+        Ok(StreamProgress::More)
     }
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {

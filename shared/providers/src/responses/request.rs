@@ -3,7 +3,7 @@ use dormouse_ports::model::{
 };
 use serde_json::{Value, json};
 
-use crate::body::{Body, Sampling, without_stream};
+use crate::body::{RequestBody, Sampling, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::openai::OF_RESPONSES;
 use crate::openai::request::{address, arguments_text, schema_name};
@@ -16,7 +16,7 @@ pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bo
     if config.stop_sequences.is_some() {
         return Err(invalid("OpenAI Responses has no `stop_sequences`; leave it out".to_owned()));
     }
-    let mut body = Body::default();
+    let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("instructions", instructions(&request.messages));
     body.set("input", Some(request.messages.iter().flat_map(items).collect::<Vec<_>>()));

@@ -3,10 +3,10 @@ use serde_json::Value;
 
 use crate::canonical::canonical;
 use crate::judge::{arguments, counter};
-use crate::wire::{Answer, Called, Malformed};
+use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Reads an answer that has ended.
-pub(crate) fn decode(body: &Value) -> Result<Answer, Malformed> {
+pub(crate) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let items = body.get("output").and_then(Value::as_array);
     let items = items.ok_or_else(|| Malformed::new("`output` is no list"))?;
     let mut blocks = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn decode(body: &Value) -> Result<Answer, Malformed> {
         }
     }
     let finish = if is_refused { FinishReason::ContentFilter } else { finish_reason(body, !calls.is_empty()) };
-    Ok(Answer { blocks, calls, finish, usage: usage(body.get("usage")) })
+    Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 
 fn text(part: &Value) -> Option<Block> {

@@ -1,7 +1,7 @@
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use crate::wire::{Assembler, Emit, Progress, StreamFault};
+use crate::wire::{Assembler, Emit, StreamFault, StreamProgress};
 
 /// Events of a response: pieces for people, and at the end the response whole.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Events {
 }
 
 impl Assembler for Events {
-    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<Progress, StreamFault> {
+    fn take(&mut self, name: &str, mut data: Value, emit: &mut Emit<'_>) -> Result<StreamProgress, StreamFault> {
         let kind = data.get("type").and_then(Value::as_str).unwrap_or(name).to_owned();
         let delta = data.get("delta").and_then(Value::as_str).unwrap_or_default();
         match kind.as_str() {
@@ -24,12 +24,12 @@ impl Assembler for Events {
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
                 self.response = Some(data["response"].take());
-                return Ok(Progress::Done);
+                return Ok(StreamProgress::Done);
             }
             "error" => return Err(StreamFault::Reported(reported(data))),
             _ => {}
         }
-        Ok(Progress::More)
+        Ok(StreamProgress::More)
     }
 
     fn whole(self: Box<Self>, failed: Option<Value>) -> Value {

@@ -19,7 +19,7 @@ const AROUND: u64 = 8 << 20;
 
 /// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum CopyOutcome {
     Done,
     /// Another writer came in between.
     Conflict,
@@ -62,7 +62,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Writes `tree`, where `version` is the one that is there still.
-    pub(super) async fn write(&self, tree: &FileTree, version: Option<&str>) -> Result<Written, ExecutionError> {
+    pub(super) async fn write(&self, tree: &FileTree, version: Option<&str>) -> Result<CopyOutcome, ExecutionError> {
         let mut request = FetchRequest::new(Method::Put, &self.written);
         request.body = tree.to_bytes()?;
         let request = match version {
@@ -71,10 +71,10 @@ impl<'a> Exchange<'a> {
         };
         let answer = self.send(&request, 64 << 10).await?;
         match answer.status {
-            200..=299 => Ok(Written::Done),
-            409 | 412 => Ok(Written::Conflict),
+            200..=299 => Ok(CopyOutcome::Done),
+            409 | 412 => Ok(CopyOutcome::Conflict),
             // What was there is gone.
-            404 if version.is_some() => Ok(Written::Conflict),
+            404 if version.is_some() => Ok(CopyOutcome::Conflict),
             status => Err(refused("the files of the workspace cannot be written", status, status >= 500)),
         }
     }

@@ -32,13 +32,13 @@ impl Flood {
 /// One output, as far as it has come.
 #[derive(Debug)]
 pub(super) struct Output {
-    kept: Mutex<KeptOutput>,
+    kept: Mutex<CapturedOutput>,
     /// Bytes of the beginning, and as many of the end.
     half: usize,
 }
 
 #[derive(Debug, Default)]
-struct KeptOutput {
+struct CapturedOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     bytes: u64,
@@ -49,7 +49,7 @@ impl Output {
         Arc::new(Self { kept: Mutex::default(), half: bytes / 2 })
     }
 
-    fn kept(&self) -> MutexGuard<'_, KeptOutput> {
+    fn kept(&self) -> MutexGuard<'_, CapturedOutput> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

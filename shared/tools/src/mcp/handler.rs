@@ -12,8 +12,8 @@ use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, Ro
 use serde_json::{Value, json};
 
 use super::asker::{Asker, Present};
-use super::notice::{Listener, McpNotice};
-use super::progress::Progress;
+use super::notice::{McpNotice, NoticeListener};
+use super::progress::CallProgress;
 use super::question;
 
 /// Answers what the server asks outside of calls, and what it asks in the midst of a call.
@@ -31,9 +31,9 @@ pub(super) struct Handler {
 #[derive(Debug)]
 struct Shared {
     server: String,
-    listener: Listener,
+    listener: NoticeListener,
     calls: Mutex<Vec<InFlight>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<CallProgress>,
     /// Counts the changes of the list of tools.
     changes: AtomicU64,
 }
@@ -60,7 +60,7 @@ pub(super) struct Registered {
 }
 
 impl Handler {
-    pub(super) fn new(server: &str, listener: Listener) -> Self {
+    pub(super) fn new(server: &str, listener: NoticeListener) -> Self {
         let shared = Shared {
             server: server.to_owned(),
             listener,
@@ -194,7 +194,7 @@ impl Shared {
         self.listener.tell(&self.server, McpNotice::Progress { call, progress, total, message });
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, CallProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

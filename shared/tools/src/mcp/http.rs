@@ -50,9 +50,9 @@ pub(super) enum HttpFailure {
     Status { status: u16, said: String },
 }
 
-type Failure = StreamableHttpError<HttpFailure>;
+type HttpFault = StreamableHttpError<HttpFailure>;
 
-impl From<HttpFailure> for Failure {
+impl From<HttpFailure> for HttpFault {
     fn from(failure: HttpFailure) -> Self {
         Self::Client(failure)
     }
@@ -60,9 +60,9 @@ impl From<HttpFailure> for Failure {
 
 /// Streamable HTTP (MCP "Transports") over the port for HTTP out. Address and headers are looked up for each request.
 #[derive(Clone)]
-pub(super) struct FetchClient(Arc<Parts>);
+pub(super) struct FetchClient(Arc<HttpParts>);
 
-struct Parts {
+struct HttpParts {
     fetch: Arc<dyn Fetch>,
     values: Values,
     url: Template,
@@ -91,7 +91,7 @@ impl fmt::Debug for FetchClient {
 
 impl FetchClient {
     pub(super) fn new(reach: &Reach<'_>, fetch: Arc<dyn Fetch>, values: Values) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(HttpParts {
             tokens: reach.oauth.map(|oauth| Tokens::new(oauth.clone(), fetch.clone(), values.clone())),
             fetch,
             values,
@@ -105,7 +105,7 @@ impl FetchClient {
 
     /// Sends a request with the session's and the protocol's headers. A server that refuses an access token is shown a
     /// new one, once: what it refused did not happen.
-    async fn send(&self, sent: Sent) -> Result<FetchResponse, Failure> {
+    async fn send(&self, sent: Sent) -> Result<FetchResponse, HttpFault> {
         let token = self.token(None).await?;
         let response = self.once(&sent, token.as_ref()).await?;
         match token {
@@ -144,7 +144,7 @@ impl FetchClient {
     }
 
     fn limits(&self) -> FetchLimits {
-        let Parts { timeout, most_bytes, .. } = *self.0;
+        let HttpParts { timeout, most_bytes, .. } = *self.0;
         FetchLimits { total: timeout, idle: timeout, most_bytes: most_bytes.saturating_add(OVERHEAD) }
     }
 
@@ -159,7 +159,7 @@ impl FetchClient {
         message: &ClientJsonRpcMessage,
         response: FetchResponse,
         in_session: bool,
-    ) -> Result<Posted, Failure> {
+    ) -> Result<Posted, HttpFault> {
         let id = match message {
             JsonRpcMessage::Request(request) => Some(&request.id),
             JsonRpcMessage::Response(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => None,
@@ -188,7 +188,7 @@ impl FetchClient {
         id: Option<&RequestId>,
         response: FetchResponse,
         session: Option<String>,
-    ) -> Result<Posted, Failure> {
+    ) -> Result<Posted, HttpFault> {
         let (body, id) = match (whole(response, self.0.most_bytes).await, id) {
             (Ok(body), Some(id)) => (body, id),
             (Ok(_), None) => return Ok(Posted::Accepted),
@@ -210,7 +210,7 @@ impl FetchClient {
 
     /// A status that is no success. A server that does not know the newer beginning of a conversation says so with any
     /// of the 4xx, and is then spoken to in the older way.
-    async fn refused(&self, message: &ClientJsonRpcMessage, response: FetchResponse) -> Result<Posted, Failure> {
+    async fn refused(&self, message: &ClientJsonRpcMessage, response: FetchResponse) -> Result<Posted, HttpFault> {
         let response = judged(response)?;
         let status = response.status;
         let body = whole(response, MOST_SHOWN * 32).await.unwrap_or_default();
@@ -241,7 +241,7 @@ impl StreamableHttpClient for FetchClient {
         session_id: Option<Arc<str>>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Posted, Failure> {
+    ) -> Result<Posted, HttpFault> {
         let sent = Sent::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
         let response = self.send(Sent { body: serde_json::to_vec(&message)?, ..sent }).await?;
         self.posted(&message, response, session_id.is_some()).await
@@ -253,7 +253,7 @@ impl StreamableHttpClient for FetchClient {
         session_id: Arc<str>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HttpFault> {
         let sent = Sent::new(Method::Delete, &headers, self.limits()).with("mcp-session-id", Some(&session_id));
         self.send(sent).await.map(drop)
     }
@@ -265,7 +265,7 @@ impl StreamableHttpClient for FetchClient {
         last_event_id: Option<String>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpFault> {
         if last_event_id.is_none() && !self.0.listen {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }

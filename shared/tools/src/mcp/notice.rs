@@ -51,11 +51,11 @@ pub enum McpNotice {
 
 /// Takes the notices of a server, with its name. It is called between two messages of the server and must not block.
 #[derive(Clone)]
-pub struct Listener(Arc<Listen>);
+pub struct NoticeListener(Arc<Listen>);
 
 type Listen = dyn Fn(&str, McpNotice) + Send + Sync;
 
-impl Listener {
+impl NoticeListener {
     /// The listener `take`.
     pub fn new(take: impl Fn(&str, McpNotice) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
@@ -67,15 +67,15 @@ impl Listener {
     }
 }
 
-impl Default for Listener {
+impl Default for NoticeListener {
     /// Without a listener; notices are only logged.
     fn default() -> Self {
         Self::new(|_, _| ())
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for NoticeListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listener")
+        f.write_str("NoticeListener")
     }
 }

@@ -8,14 +8,14 @@ const MOST_REMEMBERED: usize = 256;
 /// Which calls tell their progress. Notices are handled beside answers: they come before it is known under which token
 /// a call was sent, and behind the end of the call.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct CallProgress {
     /// Tokens of calls, the last of them. Another conversation counts from the start again: the newest counts.
     tokens: VecDeque<(NumberOrString, String)>,
     /// Notices under tokens that are not known yet, the last of them.
     early: VecDeque<ProgressNotificationParam>,
 }
 
-impl Progress {
+impl CallProgress {
     /// Remembers that `call` tells its progress under `token`, and gives the notices that came before that was known.
     pub(super) fn begin(&mut self, token: &NumberOrString, call: &str) -> Vec<ProgressNotificationParam> {
         self.tokens.push_back((token.clone(), call.to_owned()));
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn early_and_late_notices_find_their_calls() {
-        let mut progress = Progress::default();
+        let mut progress = CallProgress::default();
         assert_eq!(progress.call_of(&notice(1)), None);
         assert_eq!(progress.call_of(&notice(2)), None);
         assert_eq!(progress.begin(&NumberOrString::Number(1), "a").len(), 1);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asks_for_does_not_pile_up() {
-        let mut progress = Progress::default();
+        let mut progress = CallProgress::default();
         for token in 0..1000 {
             progress.call_of(&notice(token));
             progress.begin(&NumberOrString::Number(-token), "a");

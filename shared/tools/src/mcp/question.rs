@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// State that is kept between a question and the call that is made again with its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct QuestionState {
     /// Wants of each question of the last answer, by the server's key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     wants: BTreeMap<String, Want>,
@@ -61,7 +61,7 @@ pub(super) struct Along {
 
 /// Next step after an answer of a server.
 #[derive(Debug, PartialEq)]
-pub(super) enum Next<R> {
+pub(super) enum NextStep<R> {
     /// The call ends for now.
     End(R),
     /// No person needs to be asked: the call goes on with these.
@@ -75,7 +75,7 @@ impl Along {
     /// The answer does not belong to a question of this source.
     pub(super) fn from_answer(answer: Option<&InputAnswer>) -> Result<Self, ToolError> {
         let Some(answer) = answer else { return Ok(Self::default()) };
-        let kept: Kept = serde_json::from_value(answer.state.clone())
+        let kept: QuestionState = serde_json::from_value(answer.state.clone())
             .map_err(|error| ToolError::permanent(format!("the answer belongs to another question: {error}")))?;
         if let Some(InCall { want, defaults, mut answers }) = kept.in_call {
             answers.push(result(want, answer.content.clone(), Some(&defaults)));
@@ -149,9 +149,9 @@ fn nothing() -> Map {
 ///
 /// # Errors
 /// The server asks for what this client did not offer.
-pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, ToolError> {
+pub(super) fn next(result: InputRequiredResult) -> Result<NextStep<InputRequest>, ToolError> {
     let mut questions = Vec::new();
-    let mut kept = Kept::default();
+    let mut kept = QuestionState::default();
     for (key, request) in result.input_requests.unwrap_or_default() {
         let want = match request {
             Request::Elicitation(request) => {
@@ -174,9 +174,9 @@ pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, To
     if questions.is_empty() {
         let responses = kept.wants.iter().map(|(key, want)| (key.clone(), self::result(*want, None, None)));
         let responses = Some(responses.collect::<InputResponses>()).filter(|responses| !responses.is_empty());
-        return Ok(Next::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
+        return Ok(NextStep::Again(Along { responses, request_state: kept.request_state, in_call: Vec::new() }));
     }
-    Ok(Next::End(asked(questions, &kept)))
+    Ok(NextStep::End(asked(questions, &kept)))
 }
 
 /// The question of a server in the midst of a call that had `answers` before.
@@ -186,11 +186,11 @@ pub(super) fn next(result: InputRequiredResult) -> Result<Next<InputRequest>, To
 pub(super) fn in_call(params: ElicitRequestParams, answers: &[Value]) -> Result<InputRequest, ToolError> {
     let question = question(params)?;
     let in_call = InCall { want: question.want, defaults: defaults(&question.schema), answers: answers.to_vec() };
-    Ok(asked(vec![(String::new(), question)], &Kept { in_call: Some(in_call), ..Kept::default() }))
+    Ok(asked(vec![(String::new(), question)], &QuestionState { in_call: Some(in_call), ..QuestionState::default() }))
 }
 
 /// One question for all of `questions`: where there are several, each has a field of its own.
-fn asked(mut questions: Vec<(String, Question)>, kept: &Kept) -> InputRequest {
+fn asked(mut questions: Vec<(String, Question)>, kept: &QuestionState) -> InputRequest {
     let state = serde_json::to_value(kept).unwrap_or_default();
     if questions.len() == 1
         && let Some((_, question)) = questions.pop()

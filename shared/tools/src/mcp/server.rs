@@ -20,8 +20,8 @@ use super::config::{McpConfig, McpTransport};
 use super::connection::Connection;
 use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
-use super::notice::{Listener, McpNotice};
-use super::question::{Along, Next, next};
+use super::notice::{McpNotice, NoticeListener};
+use super::question::{Along, NextStep, next};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
@@ -44,13 +44,13 @@ pub struct McpServer {
     mask: Mask,
     handler: Handler,
     connection: Mutex<Option<Arc<Connection>>>,
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<ListedTools>>,
     /// When it last did not list its tools in time, and what that was answered with.
     late: Mutex<Option<(Instant, ToolError)>>,
 }
 
 /// A list of tools, and how long it holds.
-struct Listed {
+struct ListedTools {
     specs: Arc<Vec<ToolSpec>>,
     at: Instant,
     /// [`Handler::changes`] when it was asked for.
@@ -60,7 +60,7 @@ struct Listed {
     connection: Arc<Connection>,
 }
 
-impl Listed {
+impl ListedTools {
     fn is_fresh(&self, changes: u64, most_age: Duration) -> bool {
         let is_young = self.at.elapsed() < self.holds.unwrap_or(most_age);
         self.changes == changes && (is_young || (self.holds.is_none() && self.connection.tells_changes()))
@@ -75,7 +75,7 @@ impl fmt::Debug for McpServer {
 
 impl McpServer {
     /// The server of `config`. Nothing is sent before it is asked for something.
-    pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
+    pub fn new(config: McpConfig, fetch: Arc<dyn Fetch>, values: Values, listener: NoticeListener) -> Self {
         let handler = Handler::new(&config.name, listener);
         let (values, mask) = values.watched();
         Self {
@@ -181,7 +181,7 @@ impl McpServer {
             self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
         }
         let specs = Arc::new(specs);
-        *listed = Some(Listed { specs: specs.clone(), at: Instant::now(), changes, holds, connection });
+        *listed = Some(ListedTools { specs: specs.clone(), at: Instant::now(), changes, holds, connection });
         Ok(specs)
     }
 
@@ -203,8 +203,8 @@ impl McpServer {
         for round in 0..MOST_ROUNDS {
             let exchanged = self.exchanged(call, spec, &along).await?;
             match self.judged(spec, exchanged)? {
-                Next::End(reply) => return Ok(reply),
-                Next::Again(next) => along = next,
+                NextStep::End(reply) => return Ok(reply),
+                NextStep::Again(next) => along = next,
             }
             tokio::time::sleep(Duration::from_millis(100 << round)).await;
         }
@@ -257,29 +257,29 @@ impl McpServer {
         }
     }
 
-    fn judged(&self, spec: &ToolSpec, exchanged: Exchanged) -> Result<Next<ToolReply>, ToolError> {
+    fn judged(&self, spec: &ToolSpec, exchanged: Exchanged) -> Result<NextStep<ToolReply>, ToolError> {
         if let Some(asked) = exchanged.asked {
-            return Ok(Next::End(ToolReply::InputRequired(asked)));
+            return Ok(NextStep::End(ToolReply::InputRequired(asked)));
         }
         let result = match exchanged.result {
             Ok(ServerResult::InputRequiredResult(required)) => {
                 return Ok(match next(required)? {
-                    Next::End(request) => Next::End(ToolReply::InputRequired(request)),
-                    Next::Again(along) => Next::Again(along),
+                    NextStep::End(request) => NextStep::End(ToolReply::InputRequired(request)),
+                    NextStep::Again(along) => NextStep::Again(along),
                 });
             }
-            Ok(ServerResult::CreateTaskResult(created)) => return Ok(Next::End(KnownTask::begun(&created.task))),
+            Ok(ServerResult::CreateTaskResult(created)) => return Ok(NextStep::End(KnownTask::begun(&created.task))),
             Ok(result) => complete(result)?,
             Err(ServiceError::McpError(error)) => {
                 // The list may have changed without a word.
                 if error.code == ErrorCode::INVALID_PARAMS {
                     self.handler.doubted();
                 }
-                return refused(&error).map(Next::End);
+                return refused(&error).map(NextStep::End);
             }
             Err(error) => return Err(unfinished(&error)),
         };
-        Ok(Next::End(self.outcome(spec, output::read(result), &exchanged.declined)))
+        Ok(NextStep::End(self.outcome(spec, output::read(result), &exchanged.declined)))
     }
 
     fn outcome(&self, spec: &ToolSpec, mut output: ToolOutput, declined: &[String]) -> ToolReply {

@@ -6,7 +6,7 @@ use dormouse_ports::Fetch;
 
 use super::asker::Asker;
 use super::config::McpConfig;
-use super::notice::Listener;
+use super::notice::NoticeListener;
 use super::server::McpServer;
 use crate::Values;
 
@@ -18,7 +18,7 @@ const MOST_KEPT: usize = 64;
 pub struct McpServers {
     fetch: Arc<dyn Fetch>,
     values: Values,
-    listener: Listener,
+    listener: NoticeListener,
     asker: Option<Arc<dyn Asker>>,
     /// By [`McpConfig::digest`].
     servers: Mutex<BTreeMap<String, Arc<McpServer>>>,
@@ -32,7 +32,7 @@ impl fmt::Debug for McpServers {
 
 impl McpServers {
     /// No servers yet.
-    pub fn new(fetch: Arc<dyn Fetch>, values: Values, listener: Listener) -> Self {
+    pub fn new(fetch: Arc<dyn Fetch>, values: Values, listener: NoticeListener) -> Self {
         Self { fetch, values, listener, asker: None, servers: Mutex::default() }
     }
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_configuration_has_one_server() {
-        let servers = McpServers::new(Arc::new(ScriptedFetch::default()), Values::none(), Listener::default());
+        let servers = McpServers::new(Arc::new(ScriptedFetch::default()), Values::none(), NoticeListener::default());
         let config = |url: &str| McpConfig::http("docs", Template::parse(url).expect("a template"));
         let first = servers.server(&config("http://h/mcp"));
         assert!(Arc::ptr_eq(&first, &servers.server(&config("http://h/mcp"))));
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn servers_that_nobody_uses_do_not_pile_up() {
-        let servers = McpServers::new(Arc::new(ScriptedFetch::default()), Values::none(), Listener::default());
+        let servers = McpServers::new(Arc::new(ScriptedFetch::default()), Values::none(), NoticeListener::default());
         let config = |n: usize| McpConfig::stdio(format!("s{n}"), "server");
         let used = servers.server(&config(0));
         for n in 1..200 {

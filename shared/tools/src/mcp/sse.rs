@@ -53,7 +53,7 @@ fn is_too_large(error: &SseError) -> bool {
 
 /// The bytes of `body`, until more than `most` of them come without an empty line among them.
 fn bounded(body: FetchBody, most: usize) -> impl Stream<Item = Result<Bytes, BrokenStream>> + Send {
-    let mut event = Event::default();
+    let mut event = SseEvent::default();
     let checked = body.map(move |piece| {
         let piece = piece?;
         event.add(&piece);
@@ -72,13 +72,13 @@ fn bounded(body: FetchBody, most: usize) -> impl Stream<Item = Result<Bytes, Bro
 
 /// The event that is being read.
 #[derive(Default)]
-struct Event {
+struct SseEvent {
     bytes: usize,
     line: usize,
     largest: usize,
 }
 
-impl Event {
+impl SseEvent {
     fn add(&mut self, piece: &[u8]) {
         for byte in piece {
             match byte {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::failure::{refused, unfinished};
-use super::question::{Along, Next, next};
+use super::question::{Along, NextStep, next};
 
 /// Seconds from one question to the next where the server wants no longer ones; the last ones hold from then on.
 const PAUSES: [u64; 7] = [1, 2, 5, 10, 20, 30, 60];
@@ -112,8 +112,8 @@ impl KnownTask {
             TaskPayload::Working => self.goes_on(Some(&told.task)).map(Followed::Reply),
             TaskPayload::InputRequired { input_requests } => {
                 Ok(match next(InputRequiredResult::from_input_requests(input_requests))? {
-                    Next::End(request) => Followed::Reply(ToolReply::InputRequired(request)),
-                    Next::Again(along) => Followed::Told(along.responses.unwrap_or_default()),
+                    NextStep::End(request) => Followed::Reply(ToolReply::InputRequired(request)),
+                    NextStep::Again(along) => Followed::Told(along.responses.unwrap_or_default()),
                 })
             }
             TaskPayload::Completed { result } => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 use axum::Router;
 use dormouse_ports::tool::{ToolCall, ToolContent, ToolError, ToolOutput, ToolReply, ToolSource};
 use dormouse_ports::{Map, Secret, Template};
-use dormouse_tools::mcp::{Listener, McpNotice};
+use dormouse_tools::mcp::{McpNotice, NoticeListener};
 use dormouse_tools::{McpConfig, McpServer, Values};
 use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -97,7 +97,7 @@ pub(crate) fn values() -> Values {
 pub(crate) fn server(config: McpConfig) -> (McpServer, Arc<Mutex<Vec<McpNotice>>>) {
     let notices: Arc<Mutex<Vec<McpNotice>>> = Arc::default();
     let kept = notices.clone();
-    let listener = Listener::new(move |_, notice| kept.lock().expect("a lock").push(notice));
+    let listener = NoticeListener::new(move |_, notice| kept.lock().expect("a lock").push(notice));
     (McpServer::new(config, Arc::new(Loopback::new()), values(), listener), notices)
 }
 

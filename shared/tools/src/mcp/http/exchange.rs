@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError, StreamableHttpError};
 
-use super::{Failure, MOST_SHOWN};
+use super::{HttpFault, MOST_SHOWN};
 use crate::text::cut;
 
 /// A request beside what belongs to every request.
@@ -34,7 +34,7 @@ impl Sent {
 }
 
 /// `response`, unless its status tells by itself what is wrong.
-pub(super) fn judged(response: FetchResponse) -> Result<FetchResponse, Failure> {
+pub(super) fn judged(response: FetchResponse) -> Result<FetchResponse, HttpFault> {
     match response.status {
         401 | 403 => {
             let challenge = response.header("www-authenticate").unwrap_or_default();

@@ -13,7 +13,7 @@ fn form(message: &str, field: &str) -> Value {
 
 fn asked(value: Value) -> InputRequest {
     match next(required(value)) {
-        Ok(Next::End(request)) => request,
+        Ok(NextStep::End(request)) => request,
         other => panic!("a question, not {other:?}"),
     }
 }
@@ -58,7 +58,7 @@ fn several_questions_are_one_with_a_field_each() {
 #[test]
 fn a_state_alone_goes_back_without_a_question() {
     let next = next(required(json!({ "resultType": "input_required", "requestState": "later" })));
-    assert_eq!(next, Ok(Next::Again(Along { request_state: Some("later".to_owned()), ..Along::default() })));
+    assert_eq!(next, Ok(NextStep::Again(Along { request_state: Some("later".to_owned()), ..Along::default() })));
 }
 
 #[test]

@@ -1,25 +1,12 @@
-//! Answers from a terminal to invocations that sleep: the command that is shown for it, and the signal of such a
-//! command for an invocation that is no task.
+//! The command that is shown beside what sleeps: it answers.
 
-use dormouse_api::answer_payload;
-use dormouse_harness::{Callback, Transmission};
-use dormouse_ports::{InvocationId, Map, PausedInvocation};
-use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
+use dormouse_local::program;
+use dormouse_ports::{Map, PausedInvocation};
 use serde_json::{Value, json};
 
-use super::{InspectError, InspectOutcome, not_found, signal};
-use dormouse_local::keys::DEVELOPER;
-use dormouse_local::program;
-
-use crate::inspect::Printer;
-use crate::talk::AnswerArgs;
-use crate::target::{OpenedStore, StoreTarget};
+use crate::answer::is_task;
+use crate::target::StoreTarget;
 use crate::terminal::quoted;
-
-/// True if the invocation `id` is a task, which has clients that are notified of its answer.
-pub(crate) fn is_task(id: &str) -> bool {
-    id.starts_with("task_")
-}
 
 /// The command that answers what `paused`, of the store `target`, waits for.
 pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String {
@@ -74,46 +61,6 @@ fn any_of(schema: &Value) -> Value {
         (None, Some("object")) => json!({}),
         (None, _) => "...".into(),
     }
-}
-
-/// Sends `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
-pub(crate) async fn say(
-    opened: &OpenedStore,
-    id: &InvocationId,
-    (kind, message): (TaskMessageKind, MessageInput),
-    asked: &AnswerArgs,
-) -> Result<InspectOutcome, InspectError> {
-    let part = asked.part.as_deref();
-    let by = asked.by.as_deref().unwrap_or(DEVELOPER);
-    let Some(record) = opened.store().load_invocation(id).await? else {
-        return not_found(&Printer::new(asked.json), id);
-    };
-    let paused = &record.paused;
-    let payload = answer_payload(&paused.descriptor, kind, &message, by);
-    let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
-    let transmission = match (&paused.fan_in, part) {
-        (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
-        (None, Some(_)) => {
-            let message = format!(
-                "{id} waits for one answer by now; look at what it asks (`show {id}`), and leave --part out if you mean that"
-            );
-            return Err(InspectError::Answer(message));
-        }
-        (Some(fan_in), part) => {
-            let Some(part) = part.filter(|part| fan_in.expects(part)) else {
-                let missing: Vec<_> = fan_in.missing().collect();
-                let missing = missing.join(", ");
-                let message = match part {
-                    Some(unknown) => format!("{id} asks no part `{unknown}`; --part is one of: {missing}"),
-                    None => format!("{id} waits for several answers; say whose it is with --part: {missing}"),
-                };
-                return Err(InspectError::Answer(message));
-            };
-            let callback = Callback::new(id.clone(), Some(paused.generation), payload);
-            Callback { part: Some(part.to_owned()), ..callback }.into()
-        }
-    };
-    signal(opened, transmission, asked.json).await
 }
 
 #[cfg(test)]

@@ -1,0 +1,149 @@
+//! Answers from a terminal to what sleeps: to a task through its server, to any other invocation in the store.
+
+use dormouse_api::{Agents, answer_payload};
+use dormouse_harness::{Callback, Transmission};
+use dormouse_local::keys::DEVELOPER;
+use dormouse_ports::{InvocationId, Map};
+use dormouse_protocol::resource::{
+    AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, Task, TaskMessageKind,
+};
+use serde_json::{Value, json};
+
+use crate::inspect::{InspectError, InspectOutcome, PAGE, Printer, named, not_found, on, signal};
+use crate::talk::{AnswerArgs, Client, Show, TalkError, TalkOutcome, input, read, watch};
+use crate::target::{OpenedStore, Purpose, StoreTarget};
+
+/// Verdict of an answer, besides the payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum YesOrNo {
+    Yes,
+    No,
+    Neither,
+}
+
+/// Answers what a task waits for through its server, and what any other invocation waits for in the store.
+pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents) -> Result<TalkOutcome, TalkError> {
+    let said = said(asked.payload.as_deref(), verdict)?;
+    // A whole id of a task identifies it as one; other servers know no other ids.
+    if is_whole_task(&asked.id) || asked.server.url.is_some() {
+        return answer_task(&asked, &asked.id, said).await;
+    }
+    let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
+    let opened = opened.map_err(InspectError::from)?;
+    let ended = on(opened, async |opened| {
+        let id = named(opened, &asked.id).await?;
+        if is_task(id.as_str()) {
+            return Ok(Err((id, said)));
+        }
+        say(opened, &id, said, &asked).await.map(Ok)
+    });
+    match ended.await? {
+        Ok(InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
+        Ok(InspectOutcome::NotFound | InspectOutcome::Trouble) => Ok(TalkOutcome::NotFound),
+        Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
+    }
+}
+
+/// True if the invocation `id` is a task, which has clients that are notified of its answer.
+pub(crate) fn is_task(id: &str) -> bool {
+    id.starts_with("task_")
+}
+
+/// `task_` and a ULID.
+fn is_whole_task(id: &str) -> bool {
+    is_task(id) && id.len() == "task_".len() + 26
+}
+
+/// The message with `verdict` and the payload.
+fn said(payload: Option<&str>, verdict: YesOrNo) -> Result<(TaskMessageKind, MessageInput), TalkError> {
+    let payload = payload.map(read).transpose()?;
+    let approved = match verdict {
+        YesOrNo::Yes => true,
+        YesOrNo::No => false,
+        YesOrNo::Neither => {
+            let Some(text) = payload else { return Err(TalkError::NoAnswer) };
+            return Ok((TaskMessageKind::Input, message(input(text)?)));
+        }
+    };
+    let mut fields = match payload {
+        Some(text) => dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY)
+            .map_err(|error| TalkError::Payload(error.to_string()))?,
+        None => Map::new(),
+    };
+    fields.insert("approved".to_owned(), approved.into());
+    Ok((TaskMessageKind::ToolConfirmation, message(SubmitInput::Payload(fields))))
+}
+
+fn message(input: SubmitInput) -> MessageInput {
+    match input {
+        SubmitInput::Message(message) => message,
+        SubmitInput::Payload(fields) => {
+            MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata: Map::new() }
+        }
+    }
+}
+
+async fn answer_task(
+    asked: &AnswerArgs,
+    id: &str,
+    (kind, mut message): (TaskMessageKind, MessageInput),
+) -> Result<TalkOutcome, TalkError> {
+    if asked.by.is_some() {
+        return Err(TalkError::ByItsKey);
+    }
+    let client = Client::open(&asked.server)?;
+    let path = format!("/v1/tasks/{id}");
+    let task: Task = client.read(&path).await?;
+    if !task.status.is_suspended() {
+        return Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() });
+    }
+    message.metadata.extend(asked.part.as_deref().map(|part| ("in_reply_to".to_owned(), part.into())));
+    let _: Value =
+        client.write(&format!("{path}/messages"), &json!(AppendTaskMessageRequest { kind, message })).await?;
+    let show = Show::new(asked.json, &asked.server);
+    if asked.follow {
+        return watch(&client, id, None, &show).await;
+    }
+    show.task(&client.read(&path).await?)?;
+    Ok(TalkOutcome::Fine)
+}
+
+/// Sends `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
+async fn say(
+    opened: &OpenedStore,
+    id: &InvocationId,
+    (kind, message): (TaskMessageKind, MessageInput),
+    asked: &AnswerArgs,
+) -> Result<InspectOutcome, InspectError> {
+    let part = asked.part.as_deref();
+    let by = asked.by.as_deref().unwrap_or(DEVELOPER);
+    let Some(record) = opened.store().load_invocation(id).await? else {
+        return not_found(&Printer::new(asked.json), id);
+    };
+    let paused = &record.paused;
+    let payload = answer_payload(&paused.descriptor, kind, &message, by);
+    let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
+    let transmission = match (&paused.fan_in, part) {
+        (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
+        (None, Some(_)) => {
+            let message = format!(
+                "{id} waits for one answer by now; look at what it asks (`show {id}`), and leave --part out if you mean that"
+            );
+            return Err(InspectError::Answer(message));
+        }
+        (Some(fan_in), part) => {
+            let Some(part) = part.filter(|part| fan_in.expects(part)) else {
+                let missing: Vec<_> = fan_in.missing().collect();
+                let missing = missing.join(", ");
+                let message = match part {
+                    Some(unknown) => format!("{id} asks no part `{unknown}`; --part is one of: {missing}"),
+                    None => format!("{id} waits for several answers; say whose it is with --part: {missing}"),
+                };
+                return Err(InspectError::Answer(message));
+            };
+            let callback = Callback::new(id.clone(), Some(paused.generation), payload);
+            Callback { part: Some(part.to_owned()), ..callback }.into()
+        }
+    };
+    signal(opened, transmission, asked.json).await
+}
