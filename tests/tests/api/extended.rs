@@ -125,7 +125,11 @@ async fn vaults_tell_nothing_of_their_secrets() {
     let world = World::new();
     let workspace = world.workspace().await;
     let vault = json!({"workspace_id": workspace, "provider": "env", "capabilities": ["webhooks:verify"],
-        "secrets": {"TOKEN": "hush"}, "values": "hush", "metadata": {"password": "hush", "team": "desk"}});
+        "metadata": {"password": "hush", "team": "desk"}});
+    let mut told = vault.clone();
+    told["secrets"] = json!({"TOKEN": "hush"});
+    let refusal = world.refusal(ada(), "POST", "/v1/vaults", told).await;
+    assert!(refusal.param() == Some("secrets") && !refusal.to_string().contains("hush"), "{refusal}");
     let made = world.post("/v1/vaults", vault).await;
     let target = format!("/v1/vaults/{}", text(&made["id"]));
     for shown in [made.clone(), world.get(&target).await, world.get("/v1/vaults").await] {

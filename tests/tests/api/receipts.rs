@@ -163,7 +163,7 @@ async fn a_receipt_tells_what_was_recorded_and_nothing_that_looks_like_a_secret(
         (&call["call_id"], &call["input_hash"], &call["output_hash"]),
         (&json!("call-1"), &json!(hash), &json!(hash))
     );
-    assert_eq!(call["tool"], "[redacted]");
+    assert_eq!(call["tool"], "find [redacted]", "nothing but the secret is taken out");
     let redacted: Vec<&str> = first["redactions"].as_array().unwrap().iter().map(|one| text(&one["field"])).collect();
     let places = ["/fs_writes/1/path", "/network_egress/1/destination", "/tool_calls/0/tool"];
     assert_eq!(redacted, places.map(|place| format!("/side_effects{place}")));

@@ -172,7 +172,7 @@ async fn secrets_and_hidden_reasoning_are_taken_out_of_what_nodes_record() {
     let task = submitted(&world).await;
     world.work().await.unwrap();
     let told = &events(&world, &task).await[3]["payload"];
-    let answers = json!([{"type": "thinking", "redacted": true}, MARK]);
+    let answers = json!([{"type": "thinking", "redacted": true}, format!("Bearer {MARK}")]);
     assert_eq!(*told, json!({"tool": "search", "api_key": MARK, "answers": answers}));
 }
 
