@@ -165,8 +165,14 @@ async fn a_receipt_tells_what_was_recorded_and_nothing_that_looks_like_a_secret(
     );
     assert_eq!(call["tool"], "find [redacted]", "nothing but the secret is taken out");
     let redacted: Vec<&str> = first["redactions"].as_array().unwrap().iter().map(|one| text(&one["field"])).collect();
-    let places = ["/fs_writes/1/path", "/network_egress/1/destination", "/tool_calls/0/tool"];
-    assert_eq!(redacted, places.map(|place| format!("/side_effects{place}")));
+    let places = [
+        "/fs_writes/1/path",
+        "/network_egress/0/purpose",
+        "/network_egress/1/destination",
+        "/network_egress/1/purpose",
+        "/tool_calls/0/tool",
+    ];
+    assert_eq!(redacted, places.map(|place| format!("/side_effects{place}")), "a purpose has the name of its tool");
     let unknown = json!({"path": "unknown", "operation": "modify"});
     assert_eq!(first["side_effects"]["fs_writes"][0], unknown, "what is no hash is left out");
     assert_eq!(text(&first["side_effects"]["network_egress"][0]["destination"]).len(), 300);
