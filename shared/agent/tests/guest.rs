@@ -72,6 +72,18 @@ fn models_in_the_place_of_the_platform_are_no_word_of_the_server() {
 }
 
 #[test]
+fn nobody_is_told_over_channels_of_the_server() {
+    let notify = "policy: {approval: {native: [Read], notify: {ops: PT1S}}}\n";
+    let workspace = guest(&[(AGENT, &format!("---\n{notify}---\nWork.\n"))]);
+    let says_so =
+        |workspace: &Workspace| workspace.problems.iter().any(|one| one.message.contains("channels of the server"));
+    assert!(!is_enabled(&workspace) && says_so(&workspace), "{:?}", workspace.problems);
+    let workspace = guest(&[(AGENT, "Work.\n"), (".openharness/settings.yaml", notify)]);
+    assert!(is_enabled(&workspace) && says_so(&workspace), "{:?}", workspace.problems);
+    assert!(workspace.settings.approval.notify.is_empty() && workspace.settings.approval.native == ["Read"]);
+}
+
+#[test]
 fn a_hook_that_is_refused_leaves_every_call_to_a_person() {
     let hook = |handler: &str| format!("name: guard\nevents: [before_tool_dispatch]\nhandler: {{{handler}}}\n");
     let asks = |handler: &str| {

@@ -126,6 +126,18 @@ async fn a_task_that_cannot_begin_is_refused() {
 }
 
 #[tokio::test]
+async fn a_server_that_runs_no_agents_of_files_says_so_and_what_to_do() {
+    let world = World::new();
+    let files = json!({".openharness/agents/mine.md": "Work.\n"});
+    let workspace = world.post("/v1/workspaces", json!({"name": "w", "root": "/", "files": files})).await;
+    let session = world.post("/v1/sessions", json!({"workspace_id": workspace["id"]})).await;
+    let body = json!({"session_id": session["id"], "persona_id": "persona_mine", "input": says("Hello")["input"]});
+    let refusal = world.refusal(ada(), "POST", "/v1/tasks", body).await;
+    assert_eq!(refusal.status(), 404);
+    assert!(refusal.message().contains("dormouse workspace publish"), "{refusal}");
+}
+
+#[tokio::test]
 async fn ids_that_can_name_nothing_are_not_there() {
     let world = World::new();
     let resources = ["sessions", "tasks", "messages", "events", "artifacts", "outcomes", "branches", "workspaces"];

@@ -335,6 +335,10 @@ async fn tasks(scene: &Scene) {
     let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/", "files": files })).await;
     let file = format!("/v1/workspaces/{}/files?path=a.txt", text(&workspace, "id"));
     assert_eq!(scene.inbound.speak(key, "DELETE", &file, &Value::Null).await.0, 204);
+    // A new file holds that none of its folders is a file.
+    let inside = format!("/v1/workspaces/{}/files?path=notes/c.txt", text(&workspace, "id"));
+    let (status, written) = scene.inbound.speak(key, "PUT", &inside, &json!({ "content": "c" })).await;
+    assert_eq!(status, 200, "{written}");
     let quota = json!({ "scope": "tenant", "owner_id": "acme", "limits": { "tasks": 1_000 } });
     post("/v1/quotas", quota).await;
     // Large enough for a blob.

@@ -1,7 +1,7 @@
 //! Definitions that whoever may write the files of a workspace has written, and not whoever runs the server.
 //!
 //! They use nothing of the server's: no secret and no variable of its environment, no key, no command and no process on its
-//! machine, no server of its own network. Its models they use by name, as `platform/NAME`.
+//! machine, no server of its own network, no channel of its notifications. Its models they use by name, as `platform/NAME`.
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::{ToolDefinition, ToolSourceDefinition};
@@ -104,6 +104,18 @@ fn confine_agents(workspace: &mut Workspace) {
             let message = format!("it asks for `{COMMANDS}`, and files of a workspace run no commands: leave it out");
             workspace.disable(&agent.file, None, name, message);
         }
+        if !agent.policy.approval.notify.is_empty() {
+            let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+            let message =
+                "`notify` names channels of the server, over which files of a workspace tell nobody: leave it out";
+            workspace.disable(&agent.file, None, name, message.to_owned());
+        }
+    }
+    if !workspace.settings.approval.notify.is_empty() {
+        workspace.settings.approval.notify.clear();
+        let message =
+            "`notify` names channels of the server, over which files of a workspace tell nobody: it does not count";
+        workspace.warn(SETTINGS, None, message.to_owned());
     }
     for agent in workspace.agents.values_mut() {
         agent.tools.native.retain(|name| name != COMMANDS);
