@@ -151,28 +151,15 @@ impl Personas {
         self.own.as_ref()
     }
 
-    /// The agents that `workspace` of `tenant` alone has. One with the name of an agent of the server is none: it could be
-    /// taken for that.
+    /// The agents that `workspace` of `tenant` alone has. There they come before those of the server.
     ///
     /// # Errors
     /// A sentence where they cannot be had.
     pub async fn own_of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String> {
-        let Some(own) = &self.own else { return Ok(OwnAgents::default()) };
-        let OwnAgents { personas, mut catalog } = own.of(tenant, workspace).await?;
-        if personas.is_empty() {
-            return Ok(OwnAgents { personas, catalog });
+        match &self.own {
+            Some(own) => own.of(tenant, workspace).await,
+            None => Ok(OwnAgents::default()),
         }
-        let known = self.all().await?;
-        let (taken, personas): (Vec<_>, Vec<_>) =
-            personas.into_iter().partition(|spec| known.iter().any(|known| known.graph == spec.graph));
-        catalog.extend(taken.into_iter().map(|spec| CatalogLine {
-            kind: "agent",
-            reasons: vec![format!("an agent of the server is called `{}`, too: rename the file", spec.graph)],
-            name: spec.graph,
-            description: spec.description,
-            enabled: false,
-        }));
-        Ok(OwnAgents { personas, catalog })
     }
 
     /// Those of the linked agents.
@@ -217,6 +204,7 @@ impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let mut specs = self.shown_personas().await?;
         let own = self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas;
+        specs.retain(|spec| own.iter().all(|own| own.graph != spec.graph));
         specs.extend(own.into_iter().filter(|spec| !spec.hidden));
         let names: Vec<&str> = specs.iter().map(|spec| spec.graph.as_str()).collect();
         let (mut shown, fixed) = self.lists.page_and_fixed::<Persona>(call, &names).await?;
@@ -228,17 +216,12 @@ impl Api {
 
     pub(crate) async fn get_persona(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = PersonaId::from(call.params.get("persona_id"));
-        if let Some(spec) = self.all_personas().await?.iter().find(|spec| spec.persona_id() == id) {
+        let own = self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas;
+        let of_server = self.all_personas().await?;
+        if let Some(spec) = own.iter().chain(&of_server).find(|spec| spec.persona_id() == id) {
             return found(&self.persona(spec).await?);
         }
-        let stored = self.reads.see::<Persona>(call, &id).await;
-        if let (Err(_), Some(workspace)) = (&stored, self.place_of(call).await?)
-            && let Some(spec) =
-                self.own_agents(call, Some(&workspace)).await?.personas.iter().find(|spec| spec.persona_id() == id)
-        {
-            return found(&self.persona(spec).await?);
-        }
-        found(&stored?.kept.resource)
+        found(&self.reads.see::<Persona>(call, &id).await?.kept.resource)
     }
 
     /// The workspace that the query names, if it names one.
@@ -313,8 +296,8 @@ impl Api {
         Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
     }
 
-    /// The persona that `persona` names, of the server, of the caller's tenant, or of the files of `workspace`, which the
-    /// caller sees; without one, that which works where a request names none: the default agent of the files, or else of
+    /// The persona that `persona` names, of the files of `workspace`, which the caller sees, of the server, or of the
+    /// caller's tenant; without one, that which works where a request names none: the default agent of the files, or else of
     /// the server. Only one of the tenant is read from the store.
     ///
     /// # Errors
@@ -328,8 +311,8 @@ impl Api {
     ) -> Result<ChosenPersona, ProtocolError> {
         let specs = self.all_personas().await?;
         let chosen = |spec: &PersonaSpec| ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None };
+        let own = self.own_agents(call, workspace).await?;
         let Some(id) = persona else {
-            let own = self.own_agents(call, workspace).await?;
             if own.personas.is_empty() && own.refused().next().is_some() {
                 let reasons = own.refused().map(|line| format!("`{}`: {}", line.name, line.reasons.join("; ")));
                 return Err(refused_definition(format!(
@@ -340,40 +323,32 @@ impl Api {
             let first = own.personas.first().or(specs.first());
             return first.map(chosen).ok_or_else(|| ProtocolError::not_found("persona"));
         };
-        let of_server = specs.iter().find(|spec| spec.persona_id() == *id);
-        match of_server {
-            Some(spec) => Ok(chosen(spec)),
-            None => {
-                let stored = match self.reads.see::<Persona>(call, id).await {
-                    Ok(stored) => stored.kept.resource,
-                    Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
-                        let own = self.own_agents(call, workspace).await?;
-                        if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
-                            return Ok(chosen(spec));
-                        }
-                        let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
-                        return Err(match own.refusal_of(name) {
-                            Some(reason) => {
-                                refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}"))
-                            }
-                            None => self.none_so_called(),
-                        });
-                    }
-                    Err(refusal) => return Err(refusal),
-                };
-                let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
-                    let message = "the workflow of the persona is not offered any more";
-                    ProtocolError::new(ErrorCode::PolicyViolation, message)
-                })?;
-                check_tier(&spec, stored.autonomy_tier)?;
-                if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
-                    let message = "the persona requires receipts, which this server does not issue";
-                    return Err(ProtocolError::new(ErrorCode::PolicyViolation, message));
-                }
-                let spec = PersonaSpec { autonomy_tier: stored.autonomy_tier, receipts: stored.receipt_policy, ..spec };
-                Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
-            }
+        if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
+            return Ok(chosen(spec));
         }
+        let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
+        if let Some(reason) = own.refusal_of(name) {
+            return Err(refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}")));
+        }
+        if let Some(spec) = specs.iter().find(|spec| spec.persona_id() == *id) {
+            return Ok(chosen(spec));
+        }
+        let stored = match self.reads.see::<Persona>(call, id).await {
+            Ok(stored) => stored.kept.resource,
+            Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => return Err(self.none_so_called()),
+            Err(refusal) => return Err(refusal),
+        };
+        let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
+            let message = "the workflow of the persona is not offered any more";
+            ProtocolError::new(ErrorCode::PolicyViolation, message)
+        })?;
+        check_tier(&spec, stored.autonomy_tier)?;
+        if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
+            let message = "the persona requires receipts, which this server does not issue";
+            return Err(ProtocolError::new(ErrorCode::PolicyViolation, message));
+        }
+        let spec = PersonaSpec { autonomy_tier: stored.autonomy_tier, receipts: stored.receipt_policy, ..spec };
+        Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
     }
 
     async fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {

@@ -291,7 +291,6 @@ async fn what_files_of_a_workspace_may_not_ask_for_is_refused_alone_and_said() {
         assert!(guest.reasons(&workspace, "agent", name).await.contains(reason), "{name}");
     }
     for (kind, name, reason) in [
-        ("agent", "assistant", "an agent of the server is called `assistant`, too"),
         ("model", "keyed", "it names a key"),
         ("tool", "process", "it is a process"),
         ("tool", "headed", "refers to the environment or to secrets"),
@@ -304,7 +303,7 @@ async fn what_files_of_a_workspace_may_not_ask_for_is_refused_alone_and_said() {
     }
     let task = guest.run(&session, Some("persona_assistant"), &[]).await;
     assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
-    assert!(project.instructions().contains("Project rules."), "that of the server is not shadowed");
+    assert!(!project.instructions().contains("Project rules."), "here that of the workspace is meant");
     let task = guest.run(&session, None, &[("run", json!({})), ("run_action", json!({ "name": "run" }))]).await;
     assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "the others run");
     assert!(!project.results().join("\n").contains(&project.folder()), "{:?}", project.results());
@@ -315,9 +314,13 @@ async fn what_files_of_a_workspace_may_not_ask_for_is_refused_alone_and_said() {
     let task = guest.run(&session, None, &[("Glob", json!({ "pattern": "*" }))]).await;
     assert_eq!(text(&task, "status"), "AUTH_REQUIRED", "it may have forbidden the call: {task}");
 
-    let taken = guest.workspace(&[(".openharness/agents/assistant.md", &agent("model: workspace/main"))]).await;
-    let (status, refused) = guest.submit(&guest.session(&taken).await, None, &[]).await;
-    assert!((400..500).contains(&status) && refused.to_string().contains("rename the file"), "{status} {refused}");
+    let refused = agent("model: workspace/main\ntools: {native: [Bash]}");
+    let same = guest.workspace(&[MINE, DEFAULT, (".openharness/agents/assistant.md", &refused)]).await;
+    let (status, refused) = guest.submit(&guest.session(&same).await, Some("persona_assistant"), &[]).await;
+    assert!(
+        status == 422 && refused.to_string().contains("run no commands"),
+        "nor does the server's stand in: {refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
