@@ -30,7 +30,7 @@ use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
 use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
-use crate::workspaces::{own, published};
+use crate::workspaces::{MakesOwnAgents, published};
 
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
@@ -144,15 +144,16 @@ fn shape(function: Function, config: &Config) -> ServerShape {
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
     let reads_only = function == Function::Socket;
     // The roles of the functions let no turn list or make files of a workspace.
-    ServerShape { streams: streams(function), reads_only, own_agents: false, clients, bus, fetch }
+    ServerShape { streams: streams(function), reads_only, own_agents: None, clients, bus, fetch }
 }
 
 /// Differences between the functions, and between them and a machine of one's own.
 pub(crate) struct ServerShape {
     pub(crate) streams: StreamLimits,
     pub(crate) reads_only: bool,
-    /// True if files of a workspace declare agents, which work in these files.
-    pub(crate) own_agents: bool,
+    /// Makes the agents that files of workspaces declare, and that work in these files, where there are any. Who has none
+    /// holds no code of them.
+    pub(crate) own_agents: Option<MakesOwnAgents>,
     pub(crate) clients: Clients,
     pub(crate) bus: Arc<dyn EventBus>,
     /// All that is sent over HTTP by this process shares its connections, and the roots that it has read.
@@ -210,15 +211,15 @@ pub(crate) async fn joined(
         None => agents,
     };
     let agents = match own_agents {
-        false => agents,
-        true => {
+        None => agents,
+        Some(own) => {
             let files = WorkspaceFiles {
                 records: store.clone(),
                 commits: store.clone(),
                 ids: Arc::new(RandomIds),
                 clock: clock.clone(),
             };
-            agents.with_own(Arc::new(own(of_workspaces.as_ref(), files, fetch.clone(), outside.clone())))
+            agents.with_own(own(of_workspaces.as_ref(), files, fetch.clone(), outside.clone()))
         }
     };
     let agents = match &webhooks {

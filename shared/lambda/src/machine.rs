@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::boot::{BootError, Joined, ServerShape, joined};
 use crate::config::Config;
+use crate::workspaces::own;
 
 /// Calls for work that this process may take itself.
 pub type WorkQueue = mpsc::UnboundedReceiver<Value>;
@@ -59,7 +60,7 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     let bus = Arc::new(MachineBus { elsewhere, calls });
     let fetch = Arc::new(NetworkFetch::new());
     let shape =
-        ServerShape { streams: StreamLimits::default(), reads_only: false, own_agents: true, clients, bus, fetch };
+        ServerShape { streams: StreamLimits::default(), reads_only: false, own_agents: Some(own), clients, bus, fetch };
     let Joined { app, wire, sleepers, .. } = joined(shape, config, telemetry, agents).await?;
     Ok(Machine { server: Server::new(app, wire), sleepers: MachineStore(sleepers), work })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_agent::bundle::BundleStore;
 use dormouse_agent::workspace::Platform;
-use dormouse_api::{Outside, WorkspaceFiles};
+use dormouse_api::{Outside, WorkspaceAgents, WorkspaceFiles};
 use dormouse_aws::{AwsAccess, ParameterSecrets, Parameters, RequestSigner, S3Objects, ToolsFunction};
 use dormouse_declared::{
     BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
@@ -67,13 +67,17 @@ pub(crate) fn published(
     })
 }
 
+/// Makes [the agents that the files of workspaces declare](own).
+pub(crate) type MakesOwnAgents =
+    fn(Option<&Arc<PublishedAgents>>, WorkspaceFiles, Arc<dyn Fetch>, Outside) -> Arc<dyn WorkspaceAgents>;
+
 /// The agents that the files of workspaces declare; the models of the `published` workspaces are lent to them.
 pub(crate) fn own(
     published: Option<&Arc<PublishedAgents>>,
     files: WorkspaceFiles,
     fetch: Arc<dyn Fetch>,
     outside: Outside,
-) -> StoredAgents {
+) -> Arc<dyn WorkspaceAgents> {
     let clock = outside.clock.clone();
     let lender = published.map_or_else(
         || DeclaredPorts {
@@ -97,7 +101,7 @@ pub(crate) fn own(
         }
     };
     let lent = published.map(|published| published.clone() as Arc<dyn LentModels>);
-    StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools: Arc::new(tools), outside })
+    Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools: Arc::new(tools), outside }))
 }
 
 /// Servers and HTTP requests for every workspace; native tools and actions for each in a place of its own.
