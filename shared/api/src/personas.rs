@@ -12,7 +12,7 @@ use dormouse_protocol::envelope::List;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
 use dormouse_protocol::resource::{
-    AutonomyTier, CreatePersonaRequest, Persona, Quota, ReceiptPolicy, UpdatePersonaRequest, Workspace,
+    AutonomyTier, CreatePersonaRequest, Persona, ReceiptPolicy, UpdatePersonaRequest, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
@@ -283,9 +283,7 @@ impl Api {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
         let mut stored = self.reads.see::<Persona>(call, &id).await?;
-        if let Some(Some(quota)) = &request.quota_id {
-            self.reads.see::<Quota>(call, quota).await?;
-        }
+        self.reads.check_counting(call, request.quota_id.as_ref()).await?;
         let persona = &mut stored.kept.resource;
         persona.description = request.description.unwrap_or_else(|| std::mem::take(&mut persona.description));
         persona.receipt_policy = request.receipt_policy.unwrap_or(persona.receipt_policy);

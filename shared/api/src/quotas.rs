@@ -27,7 +27,7 @@ use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
 use dormouse_protocol::request::ListQuery;
 use dormouse_protocol::resource::{CreateQuotaRequest, Persona, Quota, QuotaScope, UpdateQuotaRequest, Workspace};
-use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
+use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError, Scope};
 use futures::future::{try_join, try_join_all};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -103,6 +103,30 @@ impl Reads {
 
     async fn quota_of_tenant(&self, call: &Call) -> Result<Option<Document>, ProtocolError> {
         self.records().document(&of_tenant(&call.actor.tenant), call.now).await.map_err(store)
+    }
+}
+
+impl Reads {
+    /// Checks that the caller may have something count against `quota`, or against none, where a request says which: whoever
+    /// may take a quota away, or use up another's, could as well change it.
+    ///
+    /// # Errors
+    /// `permission_denied` for a key that may not change quotas, `resource_not_found` for a quota that it does not see.
+    pub(crate) async fn check_counting(
+        &self,
+        call: &Call,
+        quota: Option<&Option<QuotaId>>,
+    ) -> Result<(), ProtocolError> {
+        let Some(quota) = quota else { return Ok(()) };
+        if call.actor.workspaces.is_some() || !call.actor.scopes.contains(&Scope::QuotasWrite) {
+            let message =
+                "what counts against a quota is said with the scope `quotas:write` and a key for all workspaces";
+            return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
+        }
+        match quota {
+            Some(quota) => self.see::<Quota>(call, quota).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_ports::Journal;
 use dormouse_protocol::id::WorkspaceId;
-use dormouse_protocol::resource::{CreateWorkspaceRequest, Quota, UpdateWorkspaceRequest, Workspace};
+use dormouse_protocol::resource::{CreateWorkspaceRequest, UpdateWorkspaceRequest, Workspace};
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
 use serde_json::json;
 
@@ -88,9 +88,7 @@ impl Api {
     pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateWorkspaceRequest = call.body.clone().decode()?;
         let mut stored = self.reads.named::<Workspace>(call, "workspace_id").await?;
-        if let Some(Some(quota)) = &request.quota_id {
-            self.reads.see::<Quota>(call, quota).await?;
-        }
+        self.reads.check_counting(call, request.quota_id.as_ref()).await?;
         let workspace = &mut stored.kept.resource;
         workspace.quota_id = request.quota_id.unwrap_or_else(|| workspace.quota_id.take());
         workspace.name = request.name.unwrap_or_else(|| workspace.name.clone());

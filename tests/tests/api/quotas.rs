@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_api::{Actor, CallAnswer};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, record, state};
 use dormouse_ports::{EntryKind, JournalEntry};
-use dormouse_protocol::ProtocolError;
+use dormouse_protocol::{ProtocolError, Scope};
 use futures::FutureExt;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -129,6 +129,36 @@ async fn limits_that_change_count_at_once_and_soft_ones_refuse_nothing() {
     assert_eq!((&used["usage"]["tasks"], &used["soft_limit"]), (&json!(4), &json!(true)));
     world.patch(&target, json!({"limits": {}, "hard_limit": true})).await;
     world.post(&tasks, expense()).await;
+}
+
+#[tokio::test]
+async fn who_may_not_change_quotas_takes_none_away_and_charges_no_other() {
+    let world = World::new();
+    let (one, other) = (world.workspace().await, world.workspace().await);
+    let of = async |workspace: &str| {
+        let quota = json!({"scope": "workspace", "owner_id": workspace, "limits": {"tasks": 1}});
+        text(&world.post("/v1/quotas", quota).await["id"]).to_owned()
+    };
+    let (quota, foreign) = (of(&one).await, of(&other).await);
+    let persona = json!({"name": "Clerk", "version": "1", "entry_workflow": "expense-approval", "description": "",
+        "autonomy_tier": "act_auto", "receipt_policy": "optional"});
+    let persona = format!("/v1/personas/{}", text(&world.post("/v1/personas", persona).await["id"]));
+    let workspace = format!("/v1/workspaces/{one}");
+    let bound = actor("bob", "acme", Some(&[&one]));
+    let mut without_scope = ada();
+    without_scope.scopes.remove(&Scope::QuotasWrite);
+    for who in [bound, without_scope] {
+        for target in [&workspace, &persona] {
+            for quota in [json!(null), json!(foreign)] {
+                let refusal = world.refusal(who.clone(), "PATCH", target, json!({"quota_id": quota})).await;
+                assert_eq!(refusal.status(), 403, "{target} {quota}: {refusal}");
+            }
+        }
+        let renamed = world.call(who.clone(), "PATCH", &workspace, &json!({"name": "Desk"}), None).await;
+        assert!(renamed.is_ok(), "the rest is theirs: {renamed:?}");
+    }
+    assert_eq!(world.get(&workspace).await["quota_id"], quota);
+    assert_eq!(world.patch(&workspace, json!({"quota_id": null})).await["quota_id"], json!(null));
 }
 
 #[tokio::test]

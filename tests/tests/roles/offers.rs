@@ -65,7 +65,7 @@ pub(crate) async fn everything(scene: &Scene) {
     let message = json!({ "message": { "role": "user", "parts": [{ "type": "text", "text": noise() }] } });
     let message = client.write(AppendSessionMessage, &[&session], message).await["id"].clone();
     let input = json!({ "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" });
-    let task = json!({ "persona_id": persona, "input": input, "quota_id": quota });
+    let task = json!({ "persona_id": persona, "input": input });
     let asleep = client.write(SubmitSessionTask, &[&session], task.clone()).await["id"].clone();
     scene.wakeup.app.wakeup(work(asleep.as_str().expect("an id")), None).await.expect("it falls asleep");
     let mut second = task.clone();
