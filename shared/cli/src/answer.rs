@@ -33,15 +33,55 @@ pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents)
     let ended = on(opened, async |opened| {
         let id = named(opened, &asked.id).await?;
         if is_task(id.as_str()) {
-            return Ok(Err((id, said)));
+            return Ok(Err((id, None, said)));
+        }
+        if let Some(generation) = pause_of_server(opened, &id).await? {
+            return Ok(Err((id, Some(generation), said)));
         }
         say(opened, &id, said, &asked).await.map(Ok)
     });
     match ended.await? {
         Ok(InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
         Ok(InspectOutcome::NotFound | InspectOutcome::Trouble) => Ok(TalkOutcome::NotFound),
-        Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
+        Err((id, None, said)) => answer_task(&asked, id.as_str(), said).await,
+        Err((id, Some(generation), said)) => answer_pause(&asked, id.as_str(), generation, said).await,
     }
+}
+
+/// The pause of `id` where its graph is none that this program has been given, but one that a server adds, as it does those
+/// of webhooks and of agents in files.
+async fn pause_of_server(opened: &OpenedStore, id: &InvocationId) -> Result<Option<u64>, InspectError> {
+    let Some(record) = opened.store().load_invocation(id).await? else { return Ok(None) };
+    let is_ours = opened.harness.graphs().get(&record.paused.graph).is_ok();
+    Ok((!is_ours).then_some(record.paused.generation))
+}
+
+/// Has the server answer the pause `generation` of the invocation `id`, which goes on there.
+async fn answer_pause(
+    asked: &AnswerArgs,
+    id: &str,
+    generation: u64,
+    (_, message): (TaskMessageKind, MessageInput),
+) -> Result<TalkOutcome, TalkError> {
+    if asked.by.is_some() {
+        return Err(TalkError::ByItsKey);
+    }
+    let fields = message
+        .parts
+        .into_iter()
+        .find_map(|part| if let Part::Json { value: Value::Object(fields), .. } = part { Some(fields) } else { None });
+    let mut payload = fields.ok_or_else(|| TalkError::Payload("these are words".to_owned()))?;
+    let approved = payload.remove("approved");
+    let mut body = json!({ "generation": generation, "payload": payload });
+    for (name, value) in [("approved", approved), ("part", asked.part.as_deref().map(Value::from))] {
+        if let (Some(value), Some(body)) = (value, body.as_object_mut()) {
+            body.insert(name.to_owned(), value);
+        }
+    }
+    let client = Client::open(&asked.server)?;
+    let taken: Map = client.write(&format!("/v1/x-pauses/{id}/answer"), &body).await?;
+    Printer::new(asked.json).fields(&Value::Object(taken))?;
+    Ok(TalkOutcome::Fine)
 }
 
 /// True if the invocation `id` is a task, which has clients that are notified of its answer.

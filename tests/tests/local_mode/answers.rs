@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::access::post;
+use crate::assistant::world::eventually;
 use crate::process::{Dormouse, program, text};
 use crate::{expense, folder};
 
@@ -111,4 +113,39 @@ async fn a_second_answer_hears_what_was_decided() {
     assert_eq!(dormouse.says(&["approve", "order-48"]).2, Some(4));
     let (_, complaint, code) = dormouse.says(&["approve", "task_01J0000000000000000000000A"]);
     assert_eq!(code, Some(4), "{complaint}");
+}
+
+/// Nobody is at the address: a delivery rests between its attempts, and its graph is one that only a server has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_is_answered_through_its_server() {
+    let outer = folder();
+    let mut dormouse = Dormouse::start(outer.path());
+    let key = dormouse.api_key();
+    let made = async |path: &str, body: Value| {
+        let (status, made) = post(&dormouse, path, &key, body).await;
+        assert!(status < 300, "{path}: {status} {made}");
+        made
+    };
+    let workspace = made("/v1/workspaces", json!({ "name": "desk", "root": "/" })).await["id"].clone();
+    let session = made("/v1/sessions", json!({ "workspace_id": workspace })).await["id"].clone();
+    let session = format!("/v1/sessions/{}", session.as_str().expect("an id"));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    made(&format!("{session}/webhooks"), json!({ "url": format!("http://{nobody}/hook") })).await;
+    let task = json!({ "persona_id": "persona_expense-approval", "input": expense()["state"] });
+    made(&format!("{session}/tasks"), task).await;
+    let resting = || {
+        let (told, ..) = dormouse.says(&["pending", "--json"]);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let rows = told["pending"].as_array().cloned().unwrap_or_default();
+        let row = rows.into_iter().find(|row| text(row, "invocation_id").starts_with("delivery_"))?;
+        (row["status"] == "asleep").then(|| text(&row, "invocation_id").to_owned())
+    };
+    eventually("it rests", || resting().is_some()).await;
+    let id = resting().expect("it rests");
+    let (printed, complaint, code) = dormouse.says(&["answer", &id, "{}"]);
+    assert_eq!(code, Some(0), "{printed} {complaint}");
+    assert!(printed.contains("asleep"), "it was tried at once, in vain: {printed}");
+    dormouse.kill();
+    let (_, complaint, code) = dormouse.says(&["answer", &id, "{}"]);
+    assert!(code != Some(0) && complaint.contains("start it"), "{complaint}");
 }

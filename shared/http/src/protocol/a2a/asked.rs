@@ -155,7 +155,7 @@ impl Protocol {
         }
         match self.ask(caller, Ask::post(&format!("/v1/tasks/{task}/cancel"), json!({}), None)).await {
             Ok(_) => Ok(self.snapshot(caller, &task, history_length).await?.task),
-            Err(error) if error.code() == ErrorCode::InvalidStateTransition => {
+            Err(error) if error.code() == ErrorCode::Conflict => {
                 Err(RpcError::new(NOT_CANCELABLE, "the task has ended already"))
             }
             Err(error) => Err(task_error(&error)),
