@@ -382,6 +382,10 @@ pub struct OwnAgents {
     pub personas: Vec<PersonaSpec>,
     /// What else is declared, and what is refused with its reasons.
     pub catalog: Vec<CatalogLine>,
+    /// The agent that its settings name for requests that name none.
+    pub default_agent: Option<String>,
+    /// True for a `chat` workspace: nothing acts in it, and nobody writes its files.
+    pub only_talks: bool,
 }
 
 impl OwnAgents {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
 use crate::reads::Reads;
-use crate::refusal::{agents_away, conflict, internal, store};
+use crate::refusal::{conflict, internal, store};
 use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
@@ -244,15 +244,12 @@ impl Reads {
 }
 
 impl Api {
-    /// Checks that files of workspaces may be written here.
+    /// Checks that the files of `workspace` may be written.
     ///
     /// # Errors
-    /// `permission_denied` where the agents only talk; that it is busy when that cannot be known.
-    async fn check_writable(&self) -> Result<(), ProtocolError> {
-        let only_talks = match self.parts().personas.source() {
-            Some(source) => source.only_talks().await.map_err(|reason| agents_away(&reason))?,
-            None => false,
-        };
+    /// `permission_denied` where its agents, or all that are served, only talk; that it is busy when that cannot be known.
+    async fn check_writable(&self, call: &Call, workspace: &WorkspaceId) -> Result<(), ProtocolError> {
+        let only_talks = self.served_only_talk().await? || self.own_agents(call, Some(workspace)).await?.only_talks;
         if !only_talks {
             return Ok(());
         }
@@ -262,8 +259,8 @@ impl Api {
 
     pub(crate) async fn write_file(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: WriteWorkspaceFileRequest = call.body.clone().decode()?;
-        self.check_writable().await?;
         let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        self.check_writable(call, &workspace).await?;
         let path = request.path.as_deref().or_else(|| call.query.get("path")).unwrap_or_default();
         let path = FilePath::read(path)?;
         if path.is_root() {
@@ -302,8 +299,8 @@ impl Api {
 
     /// Removes a file; the folders that it was alone in are not there any more either.
     pub(crate) async fn delete_file(&self, call: &Call) -> Result<Change, ProtocolError> {
-        self.check_writable().await?;
         let workspace = self.reads.named::<Workspace>(call, "workspace_id").await?.kept.resource.envelope.id;
+        self.check_writable(call, &workspace).await?;
         let path = FilePath::read(call.query.get("path").unwrap_or_default())?;
         if path.is_root() {
             return Err(ProtocolError::invalid("path", "name the file to remove"));

@@ -236,7 +236,11 @@ impl Api {
     }
 
     /// The agents that `workspace`, which the caller sees, alone has.
-    async fn own_agents(&self, call: &Call, workspace: Option<&WorkspaceId>) -> Result<OwnAgents, ProtocolError> {
+    pub(crate) async fn own_agents(
+        &self,
+        call: &Call,
+        workspace: Option<&WorkspaceId>,
+    ) -> Result<OwnAgents, ProtocolError> {
         let Some(workspace) = workspace else { return Ok(OwnAgents::default()) };
         let own = self.parts().personas.own_of(&call.actor.tenant, workspace).await;
         own.map_err(|reason| agents_away(&reason))
@@ -318,8 +322,19 @@ impl Api {
                     reasons.collect::<Vec<_>>().join(". ")
                 )));
             }
+            if let Some(name) = &own.default_agent {
+                let named = own.personas.iter().chain(&specs).find(|spec| spec.graph == *name);
+                let reason = || own.refusal_of(name).unwrap_or_else(|| "there is no agent of that name".to_owned());
+                let spec = named.ok_or_else(|| {
+                    refused_definition(format!("the default agent `{name}` of the workspace cannot run: {}", reason()))
+                })?;
+                self.check_place_of(spec, &own).await?;
+                return Ok(chosen(spec));
+            }
             let first = own.personas.first().or(specs.first());
-            return first.map(chosen).ok_or_else(|| ProtocolError::not_found("persona"));
+            let first = first.ok_or_else(|| ProtocolError::not_found("persona"))?;
+            self.check_place_of(first, &own).await?;
+            return Ok(chosen(first));
         };
         if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
             return Ok(chosen(spec));
@@ -329,6 +344,7 @@ impl Api {
             return Err(refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}")));
         }
         if let Some(spec) = specs.iter().find(|spec| spec.persona_id() == *id) {
+            self.check_place_of(spec, &own).await?;
             return Ok(chosen(spec));
         }
         let stored = match self.reads.see::<Persona>(call, id).await {
@@ -340,6 +356,7 @@ impl Api {
             let message = "the workflow of the persona is not offered any more";
             ProtocolError::new(ErrorCode::PolicyViolation, message)
         })?;
+        self.check_place_of(&spec, &own).await?;
         check_tier(&spec, stored.autonomy_tier)?;
         if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
             let message = "the persona requires receipts, which this server does not issue";
@@ -347,6 +364,25 @@ impl Api {
         }
         let spec = PersonaSpec { autonomy_tier: stored.autonomy_tier, receipts: stored.receipt_policy, ..spec };
         Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
+    }
+
+    /// Checks that `spec` may work in a workspace with `own` agents: where these only talk, no agent that is declared for
+    /// another place, with its tools.
+    async fn check_place_of(&self, spec: &PersonaSpec, own: &OwnAgents) -> Result<(), ProtocolError> {
+        let is_linked = || self.parts().personas.linked().iter().any(|linked| linked.graph == spec.graph);
+        if !own.only_talks || own.personas.contains(spec) || is_linked() || self.served_only_talk().await? {
+            return Ok(());
+        }
+        let name = &spec.graph;
+        Err(refused_definition(format!("in a `chat` workspace nothing acts, as the agent `{name}` of the server does")))
+    }
+
+    /// True if the agents of the source only talk.
+    pub(crate) async fn served_only_talk(&self) -> Result<bool, ProtocolError> {
+        match self.parts().personas.source() {
+            Some(source) => source.only_talks().await.map_err(|reason| agents_away(&reason)),
+            None => Ok(false),
+        }
     }
 
     async fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, Publication};
-use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, load_guest, read};
+use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, WorkspaceKind, load_guest, read};
 use dormouse_api::{CatalogLine, FilesOf, Outside, OwnAgents, PersonaSpec, WorkspaceAgents, WorkspaceFiles};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
@@ -38,6 +38,8 @@ const NAME: &str = "own";
 /// The folder of all definitions but one, and that of agents in it.
 const ALL: &str = ".openharness/";
 const AGENTS: &str = ".openharness/agents/";
+/// The file that says of which kind the workspace is.
+const SETTINGS: &str = ".openharness/settings.yaml";
 /// Names of the one file beside it, as it is written and miswritten.
 const INSTRUCTIONS: [&str; 3] = ["AGENTS.md", "Agents.md", "agents.md"];
 
@@ -155,7 +157,7 @@ impl StoredAgents {
         }
         let workspace = load_guest(&bundle.files(), &platform(), &lent);
         let declared = agents(&workspace, &self.ports(files)).await;
-        let catalog = Offer::of(&workspace, &platform(), &declared).catalog;
+        let Offer { catalog, only_talks, .. } = Offer::of(&workspace, &platform(), &declared);
         let (mut graphs, mut personas) = (Vec::new(), Vec::new());
         if !declared.names.is_empty() {
             let compiled = declared.agents.compile(&self.from.outside).map_err(|error| error.to_string())?;
@@ -166,7 +168,8 @@ impl StoredAgents {
         if let Some(prepare) = self.prepare.get() {
             graphs.iter().for_each(|graph| prepare(graph));
         }
-        let own = OwnAgents { personas, catalog };
+        let default_agent = workspace.settings.default_agent.clone();
+        let own = OwnAgents { personas, catalog, default_agent, only_talks };
         let made = Arc::new(MadeAgents { lent, graphs, own, is_kept: AtomicBool::new(false) });
         let mut all = locked(&self.made);
         while all.len() >= KEPT {
@@ -218,16 +221,17 @@ fn none_for(reason: String) -> OwnAgents {
         enabled: false,
         reasons: vec![reason],
     };
-    OwnAgents { personas: Vec::new(), catalog: vec![line] }
+    OwnAgents { catalog: vec![line], ..OwnAgents::default() }
 }
 
-/// The definitions among `files`; `None` where there is no agent.
+/// The definitions among `files`; `None` where there are neither agents nor settings.
 ///
 /// # Errors
 /// [`WorkspaceError`].
 async fn definitions(files: &FilesOf) -> Result<Option<Files>, WorkspaceError> {
     let source = StoredDefinitions::read(files).await?;
-    if !source.known.keys().any(|path| path.starts_with(AGENTS) && path.ends_with(".md")) {
+    let is_agent = |path: &String| path.starts_with(AGENTS) && path.ends_with(".md");
+    if !source.known.keys().any(is_agent) && !source.known.contains_key(SETTINGS) {
         return Ok(None);
     }
     read(&source).await.map(Some)
@@ -264,13 +268,16 @@ impl WorkspaceAgents for StoredAgents {
                 made.is_kept.store(true, Ordering::Relaxed);
                 Ok(made.own.clone())
             }
-            Err(BundleStoreError::Kind { kind, found, .. }) => Ok(none_for(format!(
-                "the workspace is a `{}` workspace and stays one, and its files are of a `{}` workspace: set `kind: {}` in \
-                 `.openharness/settings.yaml`",
-                kind.as_str(),
-                found.as_str(),
-                kind.as_str()
-            ))),
+            Err(BundleStoreError::Kind { kind, found, .. }) => {
+                let none = none_for(format!(
+                    "the workspace is a `{}` workspace and stays one, and its files are of a `{}` workspace: set `kind: {}` \
+                     in `.openharness/settings.yaml`",
+                    kind.as_str(),
+                    found.as_str(),
+                    kind.as_str()
+                ));
+                Ok(OwnAgents { only_talks: kind == WorkspaceKind::Chat, ..none })
+            }
             Err(error) => Err(error.to_string()),
         }
     }

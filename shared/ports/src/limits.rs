@@ -77,7 +77,7 @@ pub const PAGE: usize = 1024 * 1024;
 /// The most bytes of JSON of one message of an agent to its clients. Clients may send as much in one request.
 pub const MESSAGE: usize = 256 * 1024;
 /// The most entries that the nodes of a run record between two commits.
-pub const ENTRIES: usize = 100;
+pub const ENTRIES: usize = 500;
 /// The most bytes of JSON that these have together.
 pub const ENTRIES_BYTES: usize = 256 * 1024;
 /// The largest payload of one entry, in bytes of JSON.

@@ -299,7 +299,7 @@ fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun)
     let entry = ran.output_digest.into_iter().fold(entry, |entry, digest| entry.with("output_digest", digest));
     let entry = JournalEntry { material: ran.material, ..entry };
     record(match message {
-        Some(message) => entry.with("message", message),
+        Some(message) => entry.with("message", cut(&message)),
         None => entry,
     })
 }

@@ -14,8 +14,8 @@ use crate::outcome::{CompletedTurn, SuspendedTurn, TurnOutcome};
 use crate::worker::Worker;
 
 /// Number of times that a pause may be followed by the next one within one delivery, because each signal was there
-/// already.
-const MOST_CONTINUATIONS: usize = 16;
+/// already: well above what one invocation waits for at a time. Where it is reached nobody goes on before the lease is over.
+const MOST_CONTINUATIONS: usize = 256;
 
 /// Acknowledgement to the sender of the payload that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -365,9 +365,31 @@ async fn a_chat_workspace_over_the_protocol_has_no_tools_and_stays_one() {
     assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
     assert!(project.offered().is_empty(), "{:?}", project.offered());
     assert!(!project.results().join("\n").contains("Rules of the desk."), "{:?}", project.results());
-    guest.write(&workspace, DEFAULT.0, DEFAULT.1).await;
-    let (status, refused) = guest.submit(&session, None, &[]).await;
-    assert!((400..500).contains(&status) && refused.to_string().contains("stays one"), "{status} {refused}");
+    let target = format!("/v1/workspaces/{workspace}/files?path={}", DEFAULT.0);
+    let (status, refused) = guest.ask(Method::PUT, &target, &json!({ "content": DEFAULT.1 })).await;
+    assert!(status == 403 && refused.to_string().contains("workspace_read_only"), "{status} {refused}");
+    assert_eq!(guest.ask(Method::DELETE, &target, &Value::Null).await.0, 403);
+    // That of the server has the commands of its folder.
+    let (status, refused) = guest.submit(&session, Some("persona_assistant"), &[]).await;
+    assert!(status == 422 && refused.to_string().contains("nothing acts"), "{status} {refused}");
+    let silent = guest.workspace(&[(DEFAULT.0, "kind: chat\n")]).await;
+    let (status, refused) = guest.submit(&guest.session(&silent).await, None, &[]).await;
+    assert!(status == 422 && refused.to_string().contains("nothing acts"), "{status} {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_other_agent_stands_in_for_a_default_one_that_cannot_run() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let shell = (".openharness/agents/shell.md", "---\nmodel: workspace/main\ntools: {native: [Bash]}\n---\nWork.\n");
+    for (settings, reason) in
+        [("default_agent: shell\n", "run no commands"), ("default_agent: nobody\n", "there is no agent of that name")]
+    {
+        let workspace = guest.workspace(&[MINE, shell, (DEFAULT.0, settings)]).await;
+        let (status, refused) = guest.submit(&guest.session(&workspace).await, None, &[]).await;
+        assert!(status == 422 && refused.to_string().contains(reason), "{status} {refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
