@@ -17,8 +17,8 @@ use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    MessageInput, Part, PermissionRequest, PermissionResponseRequest, PermissionSource, PermissionStatus, Role, Task,
-    TaskMessageKind, TaskStatus,
+    MessageInput, Part, PermissionAnswer, PermissionRequest, PermissionResponseRequest, PermissionSource,
+    PermissionStatus, Role, Task, TaskMessageKind, TaskStatus,
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use futures::FutureExt;
@@ -51,19 +51,20 @@ impl Api {
             return Err(if self.requests.was_asked(call, own, &id).await? { gone() } else { not_found() });
         };
         let workspace = task.kept.workspace.clone();
+        let verdict = verdict(&response)?;
         let kind = match response.is_approval() {
             Some(_) => TaskMessageKind::ToolConfirmation,
             None => TaskMessageKind::Input,
         };
         let mut change = self.answer(call, session, task, (kind, message_of(&response))).await?;
         if change.work.is_some() {
-            request.status = match response.is_approval() {
+            request.status = match verdict {
                 Some(false) => PermissionStatus::Denied,
                 Some(true) | None => PermissionStatus::Approved,
             };
             request.envelope.updated_at = call.now;
             request.envelope.metadata = redact::object(response.metadata.clone());
-            request.response = told(&response, call);
+            request.response = told(&response, verdict, call);
             let stored = Stored::new(&call.actor.tenant, workspace, request.clone(), ());
             change.journal.documents.push(stored.write()?);
         }
@@ -185,6 +186,30 @@ fn request_for(task: &Task, paused: &PausedInvocation) -> PermissionRequest {
 }
 
 /// The answer as a message to the task.
+/// Words for yes and no in the `decision` of an answer.
+const YES: [&str; 5] = ["approve", "approved", "allow", "allowed", "yes"];
+const NO: [&str; 6] = ["deny", "denied", "reject", "rejected", "stop", "no"];
+
+/// What all of `response` says: yes, no, or neither.
+///
+/// # Errors
+/// `invalid_request` where one part of it says yes and another no: whoever meant no must not be taken for the other.
+fn verdict(response: &PermissionResponseRequest) -> Result<Option<bool>, ProtocolError> {
+    let decision = response.answer["decision"].as_str().map(str::to_lowercase).and_then(|word| {
+        let is_in = |words: &[&str]| words.contains(&word.as_str());
+        if is_in(&YES) { Some(true) } else { is_in(&NO).then_some(false) }
+    });
+    let outcome = response.outcome.map(PermissionAnswer::is_yes);
+    let mut said = [response.approved, outcome, response.answer["approved"].as_bool(), decision].into_iter().flatten();
+    let first = said.next();
+    match said.all(|other| Some(other) == first) {
+        true => Ok(first),
+        false => {
+            Err(ProtocolError::invalid("answer", "one part of the answer says yes and another no: say one of them"))
+        }
+    }
+}
+
 fn message_of(response: &PermissionResponseRequest) -> MessageInput {
     let mut fields = response.answer.as_object().cloned().unwrap_or_default();
     let mut parts = Vec::new();
@@ -207,13 +232,37 @@ fn message_of(response: &PermissionResponseRequest) -> MessageInput {
 }
 
 /// The answer as the request tells it.
-fn told(response: &PermissionResponseRequest, call: &Call) -> Value {
+fn told(response: &PermissionResponseRequest, verdict: Option<bool>, call: &Call) -> Value {
     redact::value(json!({
-        "approved": response.is_approval(),
+        "approved": verdict,
         "answer": response.answer,
         "reason": response.reason,
         "reviewer": response.reviewer,
         "answered_by": call.actor.name,
         "answered_at": call.now,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_is_never_taken_for_a_yes() {
+        for (body, expected) in [
+            (json!({ "approved": true }), Ok(Some(true))),
+            (json!({ "outcome": "denied" }), Ok(Some(false))),
+            (json!({ "answer": { "decision": "deny", "reason": "no" } }), Ok(Some(false))),
+            (json!({ "answer": { "decision": "Rejected" } }), Ok(Some(false))),
+            (json!({ "answer": { "decision": "stop" } }), Ok(Some(false))),
+            (json!({ "approved": true, "answer": { "decision": "approve" } }), Ok(Some(true))),
+            (json!({ "answer": { "colour": "blue" } }), Ok(None)),
+            (json!({ "approved": true, "answer": { "decision": "deny" } }), Err(())),
+            (json!({ "approved": true, "outcome": "rejected" }), Err(())),
+            (json!({ "outcome": "approved", "answer": { "approved": false } }), Err(())),
+        ] {
+            let response: PermissionResponseRequest = serde_json::from_value(body.clone()).expect("a response");
+            assert_eq!(verdict(&response).map_err(|_| ()), expected, "{body}");
+        }
+    }
 }

@@ -94,12 +94,13 @@ impl Claims {
             return Err("it names too many scopes or workspaces");
         }
         let name = name_of(subject, &config.name);
+        let may_give = |scope: Scope| config.operations || !scope.as_str().starts_with("operations:");
         Ok(Actor {
             credential: name.clone(),
             name,
             tenant: tenant.to_owned(),
             workspaces: workspaces.map(|all| all.into_iter().map(WorkspaceId::from).collect()),
-            scopes: scopes.into_iter().filter_map(Scope::parse).collect(),
+            scopes: scopes.into_iter().filter_map(Scope::parse).filter(|scope| may_give(*scope)).collect(),
             quota_id: config.quota_id.clone(),
         })
     }
@@ -117,7 +118,24 @@ fn name_of(subject: &str, issuer: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn an_issuer_makes_operators_only_where_that_is_said() {
+        let claims = json!({ "sub": "ada", "scope": "tasks:read operations:read operations:write" });
+        let claims: Claims = serde_json::from_value(claims).expect("claims");
+        let scopes = |operations: bool| {
+            let config = json!({ "name": "corp", "issuer": "https://id.example.com", "audiences": ["dormouse"],
+                "tenant": "acme", "operations": operations });
+            let config: IssuerConfig = serde_json::from_value(config).expect("an issuer");
+            let actor = claims.actor(&config).expect("an actor");
+            actor.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(scopes(false), ["tasks:read"]);
+        assert_eq!(scopes(true).len(), 3);
+    }
 
     #[test]
     fn subjects_of_any_form_have_names_that_do_not_meet() {

@@ -40,6 +40,10 @@ pub struct IssuerConfig {
     /// Claim with the scopes: a list, or words with spaces between them.
     #[serde(default = "scope")]
     pub scope_claim: String,
+    /// True if its tokens may hold the scopes `operations:*`, which reach what sleeps for all tenants. Without it they are
+    /// passed over: an issuer is trusted for its own tenants.
+    #[serde(default)]
+    pub operations: bool,
     /// Claim with the workspaces that the actor is restricted to. A token without it reaches none. Where no claim is
     /// named, actors reach all workspaces of their tenant.
     #[serde(default)]

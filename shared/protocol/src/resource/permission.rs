@@ -75,7 +75,7 @@ pub enum PermissionAnswer {
 /// Answers a request for a permission.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermissionResponseRequest {
-    /// Yes or no; comes before `outcome`.
+    /// Yes or no; `outcome` and `answer` must not say the opposite.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub approved: Option<bool>,
@@ -95,14 +95,19 @@ pub struct PermissionResponseRequest {
     pub metadata: Map,
 }
 
+impl PermissionAnswer {
+    /// True for a yes.
+    pub fn is_yes(self) -> bool {
+        match self {
+            Self::Approved | Self::Approve | Self::Selected => true,
+            Self::Denied | Self::Deny | Self::Rejected => false,
+        }
+    }
+}
+
 impl PermissionResponseRequest {
     /// True if the answer is yes; `None` if it is neither yes nor no.
     pub fn is_approval(&self) -> Option<bool> {
-        self.approved.or_else(|| {
-            self.outcome.map(|word| match word {
-                PermissionAnswer::Approved | PermissionAnswer::Approve | PermissionAnswer::Selected => true,
-                PermissionAnswer::Denied | PermissionAnswer::Deny | PermissionAnswer::Rejected => false,
-            })
-        })
+        self.approved.or_else(|| self.outcome.map(PermissionAnswer::is_yes))
     }
 }
