@@ -178,9 +178,26 @@ fn read(answer: &HookAnswer) -> Result<Map, HookFailure> {
         return Err(HookFailure(format!("its answer has {} bytes, and may have {LONGEST}", text.len())));
     }
     match serde_json::from_str::<Value>(text) {
-        Ok(Value::Object(reply)) => Ok(reply),
+        Ok(Value::Object(reply)) => understood(reply),
         Ok(_) | Err(_) if answer.blocks => Ok(Map::from_iter([("reason".to_owned(), text.into())])),
         Ok(_) | Err(_) => Err(HookFailure("its answer is no JSON object".to_owned())),
+    }
+}
+
+/// `reply`, if what it decides can be understood: who means to block must not be taken to let pass.
+fn understood(reply: Map) -> Result<Map, HookFailure> {
+    match reply.get("continue") {
+        None | Some(Value::Bool(_) | Value::Null) => {}
+        Some(other) => {
+            return Err(HookFailure(format!("its `continue` is {}, and no true or false", cut(&other.to_string()))));
+        }
+    }
+    match reply.get("decision").filter(|decision| !decision.is_null()) {
+        None => Ok(reply),
+        Some(decision) if decision.as_str().is_some_and(|word| ["block", "approve"].contains(&word)) => Ok(reply),
+        Some(other) => {
+            Err(HookFailure(format!("its `decision` is {}, and may be `block` or `approve`", cut(&other.to_string()))))
+        }
     }
 }
 

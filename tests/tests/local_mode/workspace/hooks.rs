@@ -219,6 +219,13 @@ async fn a_hook_that_hangs_fails_or_talks_nonsense_is_passed_over_unless_it_is_c
     let dormouse = project.serve();
     done(&project, &dormouse, &touch("again")).await;
     assert!(!project.exists("again") && project.results()[0].contains("is no JSON object"), "{:?}", project.results());
+    drop(dormouse);
+    // Whoever writes that means to block.
+    project.write("deny.sh", "echo '{\"decision\": \"deny\"}'\n");
+    hook("3-nonsense", "sh deny.sh", "closed");
+    let dormouse = project.serve();
+    done(&project, &dormouse, &touch("third")).await;
+    assert!(!project.exists("third") && project.results()[0].contains("its `decision` is"), "{:?}", project.results());
 }
 
 #[tokio::test(flavor = "multi_thread")]
