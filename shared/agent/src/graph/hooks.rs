@@ -115,7 +115,8 @@ async fn answered(parts: &AgentParts, hook: &HookPart, envelope: &Value) -> Resu
     };
     let limit = Duration::from_secs(hook.definition.timeout_seconds);
     match select(handler.handle(envelope), pin!(parts.clock.sleep(limit))).await {
-        Either::Left((answer, _)) => answer,
+        // What a handler complains of is kept with the run, which has no room for all of it.
+        Either::Left((answer, _)) => answer.map_err(|HookFailure(complaint)| HookFailure(cut(&complaint))),
         Either::Right(_) => Err(HookFailure(format!("it did not answer within {} seconds", limit.as_secs()))),
     }
 }
@@ -316,7 +317,7 @@ fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun)
     let entry = ran.output_digest.into_iter().fold(entry, |entry, digest| entry.with("output_digest", digest));
     let entry = JournalEntry { material: ran.material, ..entry };
     record(match message {
-        Some(message) => entry.with("message", cut(&message)),
+        Some(message) => entry.with("message", message),
         None => entry,
     })
 }

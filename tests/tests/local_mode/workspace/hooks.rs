@@ -207,7 +207,8 @@ async fn a_hook_that_hangs_fails_or_talks_nonsense_is_passed_over_unless_it_is_c
         project.write(&format!(".openharness/hooks/{name}.yaml"), &text);
     };
     hook("1-hangs", "trap '' TERM; sleep 60", "open");
-    hook("2-fails", "exit 7", "open");
+    project.write("noisy.sh", "head -c 100000 /dev/zero | tr '\\0' e >&2\nexit 7\n");
+    hook("2-fails", "sh noisy.sh", "open");
     hook("3-nonsense", "echo nonsense", "open");
     let dormouse = project.serve();
     let task = done(&project, &dormouse, &touch("ran")).await;
