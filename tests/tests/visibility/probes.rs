@@ -456,7 +456,9 @@ async fn no_operation_takes_the_id_of_a_thing_of_somebody_else() {
         for Probe { operation, target, body, .. } in own {
             let bytes = if body.is_null() { String::new() } else { body.to_string() };
             let said = world.ask(&stranger.key, operation.spec().method.as_str(), target, &bytes).await;
+            // Quotas are the tenant's, and so is what counts against them.
             let is_for_tenant = FOR_TENANT.contains(operation)
+                || body.get("quota_id").is_some()
                 || OF_TENANT.iter().any(|thing| body["owner_id"] == stranger.things[thing].as_str());
             let is_fine =
                 if is_bound && is_for_tenant { said.status == 403 } else { (200..300).contains(&said.status) };
