@@ -308,10 +308,13 @@ fn words(part: &Part) -> Option<&str> {
 /// Yes, no, or neither.
 fn verdict(given: &Map, said: &str) -> Option<bool> {
     let answer = serde_json::from_value::<PermissionResponseRequest>(Value::Object(given.clone()));
+    answer.ok().and_then(|answer| answer.is_approval()).or_else(|| yes_or_no(said))
+}
+
+/// What `said` means, where it is a word for yes or for no.
+pub(crate) fn yes_or_no(said: &str) -> Option<bool> {
     let word = plain(said);
-    let spoken =
-        || YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false));
-    answer.ok().and_then(|answer| answer.is_approval()).or_else(spoken)
+    YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false))
 }
 
 #[cfg(test)]

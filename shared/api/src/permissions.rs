@@ -24,7 +24,7 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::answers::{IN_REPLY_TO, request_of};
+use crate::answers::{IN_REPLY_TO, request_of, yes_or_no};
 use crate::api::{self, Api, Change};
 use crate::documents::Stored;
 use crate::lists::Lists;
@@ -186,19 +186,17 @@ fn request_for(task: &Task, paused: &PausedInvocation) -> PermissionRequest {
 }
 
 /// The answer as a message to the task.
-/// Words for yes and no in the `decision` of an answer.
-const YES: [&str; 5] = ["approve", "approved", "allow", "allowed", "yes"];
-const NO: [&str; 6] = ["deny", "denied", "reject", "rejected", "stop", "no"];
+/// A `decision` that is a no beside the words for one: the call is not made, and the run ends.
+const STOP: &str = "stop";
 
 /// What all of `response` says: yes, no, or neither.
 ///
 /// # Errors
 /// `invalid_request` where one part of it says yes and another no: whoever meant no must not be taken for the other.
 fn verdict(response: &PermissionResponseRequest) -> Result<Option<bool>, ProtocolError> {
-    let decision = response.answer["decision"].as_str().map(str::to_lowercase).and_then(|word| {
-        let is_in = |words: &[&str]| words.contains(&word.as_str());
-        if is_in(&YES) { Some(true) } else { is_in(&NO).then_some(false) }
-    });
+    let decision = response.answer["decision"].as_str();
+    let decision =
+        decision.and_then(|word| if word.eq_ignore_ascii_case(STOP) { Some(false) } else { yes_or_no(word) });
     let outcome = response.outcome.map(PermissionAnswer::is_yes);
     let mut said = [response.approved, outcome, response.answer["approved"].as_bool(), decision].into_iter().flatten();
     let first = said.next();
