@@ -370,6 +370,12 @@ pub trait WorkspaceAgents: GraphSource {
     /// A sentence where they cannot be had.
     async fn of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String>;
 
+    /// True if `workspace`, which is one of `tenant`, is a `chat` workspace. Its agents are not made for that.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String>;
+
     /// Has `prepare` see each graph before it runs, from now on.
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
 }

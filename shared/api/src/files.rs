@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
 use crate::reads::Reads;
-use crate::refusal::{conflict, internal, store};
+use crate::refusal::{agents_away, conflict, internal, store};
 use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
@@ -249,8 +249,9 @@ impl Api {
     /// # Errors
     /// `permission_denied` where its agents, or all that are served, only talk; that it is busy when that cannot be known.
     async fn check_writable(&self, call: &Call, workspace: &WorkspaceId) -> Result<(), ProtocolError> {
-        let only_talks = self.served_only_talk().await? || self.own_agents(call, Some(workspace)).await?.only_talks;
-        if !only_talks {
+        let personas = &self.parts().personas;
+        let by_its_files = || personas.only_talk_in(&call.actor.tenant, workspace);
+        if !self.served_only_talk().await? && !by_its_files().await.map_err(|reason| agents_away(&reason))? {
             return Ok(());
         }
         let message = "workspace_read_only: a `chat` workspace only talks, and its files are not written";

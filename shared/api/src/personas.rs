@@ -53,6 +53,13 @@ pub(crate) struct ChosenPersona {
     pub(crate) quota: Option<QuotaId>,
 }
 
+impl ChosenPersona {
+    /// That of `spec`, which counts against no quota of its own.
+    fn of(spec: &PersonaSpec) -> Self {
+        Self { id: spec.persona_id(), spec: spec.clone(), quota: None }
+    }
+}
+
 impl PersonaSpec {
     /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
@@ -162,6 +169,17 @@ impl Personas {
         }
     }
 
+    /// True if `workspace` of `tenant` is a `chat` workspace by its files.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    pub async fn only_talk_in(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String> {
+        match &self.own {
+            Some(own) => own.only_talks(tenant, workspace).await,
+            None => Ok(false),
+        }
+    }
+
     /// Those of the linked agents.
     pub fn linked(&self) -> &[PersonaSpec] {
         &self.linked
@@ -236,11 +254,7 @@ impl Api {
     }
 
     /// The agents that `workspace`, which the caller sees, alone has.
-    pub(crate) async fn own_agents(
-        &self,
-        call: &Call,
-        workspace: Option<&WorkspaceId>,
-    ) -> Result<OwnAgents, ProtocolError> {
+    async fn own_agents(&self, call: &Call, workspace: Option<&WorkspaceId>) -> Result<OwnAgents, ProtocolError> {
         let Some(workspace) = workspace else { return Ok(OwnAgents::default()) };
         let own = self.parts().personas.own_of(&call.actor.tenant, workspace).await;
         own.map_err(|reason| agents_away(&reason))
@@ -311,41 +325,51 @@ impl Api {
         workspace: Option<&WorkspaceId>,
         persona: Option<&PersonaId>,
     ) -> Result<ChosenPersona, ProtocolError> {
-        let specs = self.all_personas().await?;
-        let chosen = |spec: &PersonaSpec| ChosenPersona { id: spec.persona_id(), spec: spec.clone(), quota: None };
         let own = self.own_agents(call, workspace).await?;
-        let Some(id) = persona else {
-            if own.personas.is_empty() && own.refused().next().is_some() {
-                let reasons = own.refused().map(|line| format!("`{}`: {}", line.name, line.reasons.join("; ")));
-                return Err(refused_definition(format!(
-                    "no agent of the workspace can run: {}",
-                    reasons.collect::<Vec<_>>().join(". ")
-                )));
-            }
-            if let Some(name) = &own.default_agent {
-                let named = own.personas.iter().chain(&specs).find(|spec| spec.graph == *name);
-                let reason = || own.refusal_of(name).unwrap_or_else(|| "there is no agent of that name".to_owned());
-                let spec = named.ok_or_else(|| {
-                    refused_definition(format!("the default agent `{name}` of the workspace cannot run: {}", reason()))
-                })?;
-                self.check_place_of(spec, &own).await?;
-                return Ok(chosen(spec));
-            }
-            let first = own.personas.first().or(specs.first());
-            let first = first.ok_or_else(|| ProtocolError::not_found("persona"))?;
-            self.check_place_of(first, &own).await?;
-            return Ok(chosen(first));
+        let chosen = match persona {
+            Some(id) => self.named_persona(call, &own, id).await?,
+            None => ChosenPersona::of(&self.default_persona(&own).await?),
         };
+        self.check_place_of(&chosen.spec, &own).await?;
+        Ok(chosen)
+    }
+
+    /// The persona that works where a request names none, in a workspace with `own` agents.
+    async fn default_persona(&self, own: &OwnAgents) -> Result<PersonaSpec, ProtocolError> {
+        if own.personas.is_empty() && own.refused().next().is_some() {
+            let reasons = own.refused().map(|line| format!("`{}`: {}", line.name, line.reasons.join("; ")));
+            let reasons = reasons.collect::<Vec<_>>().join(". ");
+            return Err(refused_definition(format!("no agent of the workspace can run: {reasons}")));
+        }
+        let specs = self.all_personas().await?;
+        let mut all = own.personas.iter().chain(&specs);
+        let found = match &own.default_agent {
+            None => all.next().ok_or_else(|| ProtocolError::not_found("persona")),
+            Some(name) => all.find(|spec| spec.graph == *name).ok_or_else(|| {
+                let reason = own.refusal_of(name).unwrap_or_else(|| "there is no agent of that name".to_owned());
+                refused_definition(format!("the default agent `{name}` of the workspace cannot run: {reason}"))
+            }),
+        };
+        found.cloned()
+    }
+
+    /// The persona `id`, in a workspace with `own` agents.
+    async fn named_persona(
+        &self,
+        call: &Call,
+        own: &OwnAgents,
+        id: &PersonaId,
+    ) -> Result<ChosenPersona, ProtocolError> {
         if let Some(spec) = own.personas.iter().find(|spec| spec.persona_id() == *id) {
-            return Ok(chosen(spec));
+            return Ok(ChosenPersona::of(spec));
         }
         let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
         if let Some(reason) = own.refusal_of(name) {
             return Err(refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}")));
         }
+        let specs = self.all_personas().await?;
         if let Some(spec) = specs.iter().find(|spec| spec.persona_id() == *id) {
-            self.check_place_of(spec, &own).await?;
-            return Ok(chosen(spec));
+            return Ok(ChosenPersona::of(spec));
         }
         let stored = match self.reads.see::<Persona>(call, id).await {
             Ok(stored) => stored.kept.resource,
@@ -356,7 +380,6 @@ impl Api {
             let message = "the workflow of the persona is not offered any more";
             ProtocolError::new(ErrorCode::PolicyViolation, message)
         })?;
-        self.check_place_of(&spec, &own).await?;
         check_tier(&spec, stored.autonomy_tier)?;
         if stored.receipt_policy == ReceiptPolicy::Required && self.parts().receipts.is_none() {
             let message = "the persona requires receipts, which this server does not issue";

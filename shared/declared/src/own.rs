@@ -282,6 +282,18 @@ impl WorkspaceAgents for StoredAgents {
         }
     }
 
+    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String> {
+        let files = self.from.files.of(tenant, workspace);
+        // A workspace of which something was kept stays of its kind.
+        let kept = store_of(&files).current(NAME).await.map_err(|error| error.to_string())?;
+        if let Some(kind) = kept.and_then(|kept| kept.kind) {
+            return Ok(kind == WorkspaceKind::Chat);
+        }
+        let Some(settings) = files.file(SETTINGS).await.map_err(|error| error.to_string())? else { return Ok(false) };
+        let settings = Files::from([(SETTINGS.to_owned(), FileContent::Bytes(settings.text.into_bytes()))]);
+        Ok(load_guest(&settings, &platform(), &[]).settings.kind == WorkspaceKind::Chat)
+    }
+
     fn prepare(&self, prepare: PrepareGraph) {
         if self.prepare.set(prepare).is_err() {
             tracing::warn!("graphs of workspaces are prepared already; the second preparation does not count");
