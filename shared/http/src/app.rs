@@ -138,18 +138,17 @@ impl App {
             telemetry,
         } = parts;
         let CompiledAgents { graphs, personas } = agents;
-        for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
-            graph.attach_observer(telemetry.observer(), Phases::default());
-        }
-        if let (Some(source), Some(telemetry)) = (personas.source(), telemetry.clone()) {
-            source.prepare(Box::new(move |graph| {
+        if let Some(telemetry) = telemetry.clone() {
+            let observe = move |graph: &CompiledGraph| {
                 graph.attach_observer(telemetry.observer(), Phases::default());
-            }));
-        }
-        if let (Some(own), Some(telemetry)) = (personas.own(), telemetry.clone()) {
-            own.prepare(Box::new(move |graph| {
-                graph.attach_observer(telemetry.observer(), Phases::default());
-            }));
+            };
+            graphs.iter().for_each(|graph| observe(graph));
+            if let Some(source) = personas.source() {
+                source.prepare(Box::new(observe.clone()));
+            }
+            if let Some(own) = personas.own() {
+                own.prepare(Box::new(observe));
+            }
         }
         let turn_tracer = || telemetry.as_ref().map(|telemetry| telemetry.turn_tracer());
         let harness = |mode| {
