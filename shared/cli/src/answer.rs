@@ -3,7 +3,7 @@
 use dormouse_api::{Agents, answer_payload};
 use dormouse_harness::{Callback, Transmission};
 use dormouse_local::keys::DEVELOPER;
-use dormouse_ports::{InvocationId, Map};
+use dormouse_ports::{InvocationRecord, Map, PausedInvocation};
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, Task, TaskMessageKind,
 };
@@ -35,10 +35,14 @@ pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents)
         if is_task(id.as_str()) {
             return Ok(Err((id, None, said)));
         }
-        if let Some(generation) = pause_of_server(opened, &id).await? {
-            return Ok(Err((id, Some(generation), said)));
+        let Some(InvocationRecord { paused, .. }) = opened.store().load_invocation(&id).await? else {
+            return not_found(&Printer::new(asked.json), &id).map(Ok);
+        };
+        // A graph that this program was not given is one that a server adds, as those of webhooks and of agents in files.
+        if opened.harness.graphs().get(&paused.graph).is_err() {
+            return Ok(Err((id, Some(paused.generation), said)));
         }
-        say(opened, &id, said, &asked).await.map(Ok)
+        say(opened, &paused, said, &asked).await.map(Ok)
     });
     match ended.await? {
         Ok(InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
@@ -46,14 +50,6 @@ pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents)
         Err((id, None, said)) => answer_task(&asked, id.as_str(), said).await,
         Err((id, Some(generation), said)) => answer_pause(&asked, id.as_str(), generation, said).await,
     }
-}
-
-/// The pause of `id` where its graph is none that this program has been given, but one that a server adds, as it does those
-/// of webhooks and of agents in files.
-async fn pause_of_server(opened: &OpenedStore, id: &InvocationId) -> Result<Option<u64>, InspectError> {
-    let Some(record) = opened.store().load_invocation(id).await? else { return Ok(None) };
-    let is_ours = opened.harness.graphs().get(&record.paused.graph).is_ok();
-    Ok((!is_ours).then_some(record.paused.generation))
 }
 
 /// Has the server answer the pause `generation` of the invocation `id`, which goes on there.
@@ -148,19 +144,16 @@ async fn answer_task(
     Ok(TalkOutcome::Fine)
 }
 
-/// Sends `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
+/// Sends `message` to the invocation that is `paused`, or to a part of it, and goes on with it in this process.
 async fn say(
     opened: &OpenedStore,
-    id: &InvocationId,
+    paused: &PausedInvocation,
     (kind, message): (TaskMessageKind, MessageInput),
     asked: &AnswerArgs,
 ) -> Result<InspectOutcome, InspectError> {
+    let id = &paused.invocation_id;
     let part = asked.part.as_deref();
     let by = asked.by.as_deref().unwrap_or(DEVELOPER);
-    let Some(record) = opened.store().load_invocation(id).await? else {
-        return not_found(&Printer::new(asked.json), id);
-    };
-    let paused = &record.paused;
     let payload = answer_payload(&paused.descriptor, kind, &message, by);
     let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
     let transmission = match (&paused.fan_in, part) {
