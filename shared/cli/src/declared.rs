@@ -139,19 +139,13 @@ pub(crate) fn with_own(agents: Agents, folder: Option<PathBuf>) -> Agents {
     let lent = Arc::new(LentByFolder { folder, known: Mutex::default() });
     agents.of_workspaces(move |outside, files| {
         let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
-        let clock = outside.clock.clone();
-        let tools = {
-            let public = public.clone();
-            move |files| -> Arc<dyn ToolSources> {
-                Arc::new(DeclaredTools::of_stored(files, public.clone(), clock.clone()))
-            }
-        };
+        let tools = Arc::new(DeclaredTools::over_stored(public.clone(), outside.clock.clone()));
         Arc::new(StoredAgents::new(OwnAgentsFrom {
             files,
             lent: Some(lent.clone()),
             lender: ports(Arc::new(NoTools), Some(Arc::new(ShownLive(live.clone())))),
             public,
-            tools: Arc::new(tools),
+            tools,
             outside: outside.clone(),
         }))
     })

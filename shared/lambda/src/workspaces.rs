@@ -94,14 +94,9 @@ pub(crate) fn own(
         |published| published.ports().clone(),
     );
     let public: Arc<dyn Fetch> = Arc::new(NetworkFetch::public());
-    let tools = {
-        let public = public.clone();
-        move |files| -> Arc<dyn ToolSources> {
-            Arc::new(DeclaredTools::of_stored(files, public.clone(), clock.clone()))
-        }
-    };
+    let tools = Arc::new(DeclaredTools::over_stored(public.clone(), clock));
     let lent = published.map(|published| published.clone() as Arc<dyn LentModels>);
-    Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools: Arc::new(tools), outside }))
+    Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools, outside }))
 }
 
 /// Servers and HTTP requests for every workspace; native tools and actions for each in a place of its own.

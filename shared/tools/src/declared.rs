@@ -53,16 +53,19 @@ impl DeclaredTools {
         }
     }
 
-    /// Tools for a workspace whose definitions whoever may write its files has written: over `files` alone, and what asks
-    /// over `public`, which reaches no private address. Nothing is looked up, and no command or process is started.
+    /// Makes tools for workspaces whose definitions whoever may write their files has written: over these files alone, and
+    /// what asks over `public`, which reaches no private address. Nothing is looked up, and no command or process is
+    /// started.
     #[cfg(feature = "native")]
-    pub fn of_stored(
-        files: Arc<dyn dormouse_ports::TextFiles>,
+    pub fn over_stored(
         public: Arc<dyn Fetch>,
         clock: Arc<dyn dormouse_ports::Clock>,
-    ) -> Self {
-        let tools = Self::new(public.clone(), Values::none());
-        tools.with_place(Arc::new(crate::StoredBackend::new(files)), public, clock)
+    ) -> impl Fn(Arc<dyn dormouse_ports::TextFiles>) -> Arc<dyn ToolSources> + Send + Sync {
+        move |files| {
+            let tools = Self::new(public.clone(), Values::none());
+            let place = Arc::new(crate::StoredBackend::new(files));
+            Arc::new(tools.with_place(place, public.clone(), clock.clone()))
+        }
     }
 
     /// Also processes, which work in `folder`: only on the author's own machine.
