@@ -104,9 +104,7 @@ impl Reads {
     async fn quota_of_tenant(&self, call: &Call) -> Result<Option<Document>, ProtocolError> {
         self.records().document(&of_tenant(&call.actor.tenant), call.now).await.map_err(store)
     }
-}
 
-impl Reads {
     /// Checks that the caller may have something count against `quota`, or against none, where a request says which: whoever
     /// may take a quota away, or use up another's, could as well change it.
     ///

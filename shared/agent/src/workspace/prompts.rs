@@ -202,8 +202,8 @@ impl Workspace {
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The memory of the workspace, where agents are told of it, which those of a `chat` workspace are not: the newest that fits is not known, so the first files
-    /// count.
+    /// The memory of the workspace, where agents are told of it, which those of a `chat` workspace are not: the newest that
+    /// fits is not known, so the first files count.
     fn remembered(&self) -> Option<String> {
         let mut room = LONGEST_MEMORY;
         let mut told = String::new();
