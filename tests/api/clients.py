@@ -106,12 +106,29 @@ async def a2a_streams_and_resubscribes(api):
     async def follow():
         return [event async for event in client.resubscribe(TaskIdParams(id=first.id))]
 
-    assert (await follow())[-1][0].status.state == last.status.state
+    following = asyncio.create_task(follow())
+    await asyncio.sleep(1)
+    assert not following.done(), "a task that asks is followed until somebody has answered it"
+    yes = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}, "visibility": "public"}]}
+    await api.post(f"/v1/tasks/{first.id}/messages", {"kind": "input", "message": yes})
+    followed = await asyncio.wait_for(following, 20)
+    assert followed[0][0].status.state == last.status.state, followed
+    assert followed[-1][1].status.state == "completed" and followed[-1][1].final, followed
+    assert (await follow())[-1][0].status.state == "completed"
     said = await told(client, message("Hello there"))
     assert said[-1][0].status.state == "completed", said
     words = [part.root.text for part in said[-1][0].status.message.parts] if said[-1][0].status.message else []
     got = await client.get_task(TaskQueryParams(id=said[-1][0].id))
     assert any(one.role == Role.agent for one in got.history), (words, got)
+
+
+async def a2a_takes_no_wait_for_a_time_for_a_question(api):
+    client = await a2a_client(api.http, streaming=True)
+    reminder = message({"text": "tea", "after": "PT2S"}, metadata={"persona_id": "persona_reminder"})
+    events = await told(client, reminder)
+    states = [update.status.state for _, update in events if update]
+    assert "input-required" not in states and states[-1] == "completed", states
+    assert [update.final for _, update in events if update].count(True) == 1, events
 
 
 async def a2a_cancels_and_repeats_nothing(api):
@@ -346,6 +363,7 @@ async def quotas_refuse_and_say_which(api):
 TESTS = [
     a2a_sends_asks_and_answers,
     a2a_streams_and_resubscribes,
+    a2a_takes_no_wait_for_a_time_for_a_question,
     a2a_cancels_and_repeats_nothing,
     sockets_follow_and_steer,
     webhooks_come_in_once,

@@ -67,7 +67,7 @@ const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "
 /// Keys of a descriptor that ask for a wake-up of its own.
 const WAKES: [&str; 2] = ["wake_after", "wake_at"];
 /// Field of a request that says whether a person ends the wait.
-const ASKS_PERSON: &str = "asks_person";
+pub(crate) const ASKS_PERSON: &str = "asks_person";
 
 /// True if a person ends the wait: it says what is asked or what yes and no mean, and neither event, job, agent, model nor
 /// clock do.

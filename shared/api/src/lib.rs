@@ -96,4 +96,4 @@ pub use stream::{
     AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams, TextDelta,
 };
 pub use templates::{TemplateRefusal, WorkspaceTemplates};
-pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, webhook_graph};
+pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, a2a_status, webhook_graph};

@@ -3,7 +3,8 @@
 //! | A2A | here |
 //! |---|---|
 //! | `message/send` | submits a task, or answers the one that the message names; waits for its end or its next question, unless the client polls |
-//! | `message/stream`, `tasks/resubscribe` | the same as server-sent events, which end when the task ends or asks; -32004 where responses are sent whole |
+//! | `message/stream` | the same as server-sent events, which end when the task ends or asks; -32004 where responses are sent whole |
+//! | `tasks/resubscribe` | what happens from now on, until the task ends or asks, again if it does already |
 //! | `tasks/get`, `tasks/cancel` | the task |
 //! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
 //! | `agent/getAuthenticatedExtendedCard` | the card |
@@ -146,8 +147,10 @@ impl Protocol {
             self.streaming.admission.begin(request, now).await?;
         }
         match method {
-            "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, &caller).await),
-            "tasks/resubscribe" => Ok(self.streamed(id, self.seen(&caller, params).await, &caller).await),
+            "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, Snapshot::is_over, &caller).await),
+            "tasks/resubscribe" => {
+                Ok(self.streamed(id, self.seen(&caller, params).await, Snapshot::is_ended, &caller).await)
+            }
             _ => Ok(answered(&id, self.rpc(&caller, method, params).await)),
         }
     }
@@ -157,7 +160,7 @@ impl Protocol {
             "message/send" => {
                 let polls = params["configuration"]["blocking"] == false;
                 let snapshot = self.begun(caller, params).await?;
-                if polls || snapshot.is_over { Ok(snapshot.task) } else { self.waited(caller, snapshot).await }
+                if polls || snapshot.is_over() { Ok(snapshot.task) } else { self.waited(caller, snapshot).await }
             }
             "tasks/get" => Ok(self.seen(caller, params).await?.task),
             "tasks/cancel" => self.canceled(caller, params).await,
@@ -194,13 +197,19 @@ impl Protocol {
         Ok(self.snapshot(&caller, &before.id, before.history).await?.task)
     }
 
-    /// The task as a stream: how it is, and then what happens to it until it ends or asks.
-    async fn streamed(&self, id: Value, begun: Result<Snapshot, RpcError>, caller: &Caller) -> Response {
+    /// The task as a stream: how it is, and then, if that `is_all` not, what happens to it until it ends or asks.
+    async fn streamed(
+        &self,
+        id: Value,
+        begun: Result<Snapshot, RpcError>,
+        is_all: fn(&Snapshot) -> bool,
+        caller: &Caller,
+    ) -> Response {
         let snapshot = match begun {
             Ok(snapshot) => snapshot,
             Err(error) => return answered(&id, Err(error)),
         };
-        let rest = match snapshot.is_over {
+        let rest = match is_all(&snapshot) {
             true => None,
             false => self.items(caller, &snapshot.id, snapshot.last_event.as_deref()).await.ok(),
         };

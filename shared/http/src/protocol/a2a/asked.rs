@@ -17,6 +17,9 @@ use crate::protocol::admit::check_scope;
 const PAGE: usize = 200;
 const PAGES: usize = 10;
 
+/// How often a task is read again that has gone on while it was read.
+const RACES: u32 = 5;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SendParams {
@@ -162,8 +165,25 @@ impl Protocol {
         }
     }
 
-    /// The task `id` as A2A shows it.
+    /// The task `id` as A2A shows it. Who goes on behind its last event misses nothing: what happened between the read of the
+    /// task and the read of its events is read once more.
     pub(super) async fn snapshot(
+        &self,
+        caller: &Caller,
+        id: &TaskId,
+        history: Option<usize>,
+    ) -> Result<Snapshot, RpcError> {
+        let mut snapshot = self.read_once(caller, id, history).await?;
+        for _ in 0..RACES {
+            if !snapshot.is_behind {
+                break;
+            }
+            snapshot = self.read_once(caller, id, history).await?;
+        }
+        Ok(snapshot)
+    }
+
+    async fn read_once(
         &self,
         caller: &Caller,
         id: &TaskId,
@@ -172,18 +192,22 @@ impl Protocol {
         let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{id}"), "")).await;
         let task = task.map_err(|error| task_error(&error))?;
         let mut events: Vec<Event> = Vec::new();
+        let mut is_whole = false;
         for _ in 0..PAGES {
             let after = events.last().map(|event| format!("&after_event_id={}", event.envelope.id)).unwrap_or_default();
             let (path, query) = (format!("/v1/tasks/{id}/events"), format!("limit={PAGE}{after}"));
             let page = self.ask(caller, Ask::get(&path, &query)).await.map_err(|error| task_error(&error))?;
             let unreadable = |_| RpcError::new(INTERNAL, "the events of the task cannot be read");
             events.extend(Vec::<Event>::deserialize(&page["data"]).map_err(unreadable)?);
-            if page["page"]["has_more"] != true {
+            is_whole = page["page"]["has_more"] != true;
+            if is_whole {
                 break;
             }
         }
         let artifacts = self.artifacts(caller, id).await.map_err(|error| refused(&error))?;
-        Ok(Snapshot::of(id, &task, &events, (artifacts, history)))
+        let mut snapshot = Snapshot::of(id, &task, &events, (artifacts, history));
+        snapshot.is_behind &= is_whole;
+        Ok(snapshot)
     }
 
     /// The artifacts of a task, with their content as far as it is JSON.

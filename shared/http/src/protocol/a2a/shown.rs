@@ -1,6 +1,6 @@
 //! Tasks, messages and events as clients of A2A see them.
 
-use dormouse_api::{StreamItem, a2a_state as state_of};
+use dormouse_api::{StreamItem, a2a_state as state_of, a2a_status};
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::TaskStatus;
 use dormouse_protocol::{Event, EventKind};
@@ -12,9 +12,10 @@ pub(super) struct Snapshot {
     pub(super) id: TaskId,
     pub(super) task: Value,
     pub(super) last_event: Option<String>,
-    /// True if it has ended or asks.
-    pub(super) is_over: bool,
+    /// Its status, as its client is told of it.
     status: TaskStatus,
+    /// True if its last event gave it another status than it had when it was read before its events.
+    pub(super) is_behind: bool,
     /// Number of messages that its client wants.
     pub(super) history: Option<usize>,
 }
@@ -34,7 +35,10 @@ impl Snapshot {
     ) -> Self {
         let about = TaskIds { task: json!(id), context: task["session_id"].clone() };
         let mut messages: Vec<Value> = events.iter().filter_map(|event| message_in(event, &about)).collect();
-        let status = TaskStatus::deserialize(&task["status"]).unwrap_or(TaskStatus::Working);
+        let read = TaskStatus::deserialize(&task["status"]).unwrap_or(TaskStatus::Working);
+        let moved = events.iter().rev().find(|event| status_by(event).is_some());
+        let is_behind = moved.is_some_and(|event| status_by(event) != Some(read));
+        let status = moved.filter(|_| !is_behind).and_then(moved_to).unwrap_or(read);
         let mut state = json!({ "state": state_of(status), "timestamp": task["updated_at"] });
         let spoken = messages.iter().rev().find(|message| message["role"] == "agent");
         if let Some(failure) = task["failure"]["message"].as_str() {
@@ -51,7 +55,12 @@ impl Snapshot {
             "artifacts": artifacts, "metadata": { "persona_id": task["persona_id"] },
         });
         let last_event = events.last().map(|event| event.envelope.id.to_string());
-        Self { id: id.clone(), task: shown, last_event, is_over: !is_at_work(status), status, history }
+        Self { id: id.clone(), task: shown, last_event, status, is_behind, history }
+    }
+
+    /// True if it has ended or asks.
+    pub(super) fn is_over(&self) -> bool {
+        !is_at_work(self.status)
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -111,8 +120,13 @@ pub(super) fn block(id: &Value, result: &Value) -> String {
     format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 
-/// The status that a task came to by `event`.
+/// The status that a task came to by `event`, as its client is told of it.
 pub(super) fn moved_to(event: &Event) -> Option<TaskStatus> {
+    a2a_status(event).filter(|_| status_by(event).is_some())
+}
+
+/// The status that a task came to by `event`.
+fn status_by(event: &Event) -> Option<TaskStatus> {
     let is_about_task = event.resource.object == "task" && event.event != EventKind::TaskSubmitted;
     let status = event.payload.get("status").filter(|_| is_about_task)?;
     TaskStatus::deserialize(status).ok()
@@ -148,6 +162,7 @@ pub(super) fn artifact(artifact: &Value, content: Value) -> Option<Value> {
     Some(json!({ "artifactId": artifact["id"], "name": artifact["kind"], "parts": [part] }))
 }
 
+/// True for a client that has nothing to do about the task.
 pub(super) fn is_at_work(status: TaskStatus) -> bool {
     matches!(status, TaskStatus::Submitted | TaskStatus::Working)
 }
