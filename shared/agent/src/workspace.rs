@@ -40,6 +40,7 @@ use indexmap::IndexMap;
 
 pub use agent::{AgentDefinition, AgentMode, AgentPolicy, ModelChoice, ToolSelection};
 pub use approval::{ApprovalPolicy, ToolOrigin};
+pub(crate) use approval::{is_exact, matches};
 pub use dormouse_ports::tool::{
     ActionDefinition, ActionEntry, ActionExposure, Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition,
 };

@@ -299,6 +299,33 @@ fn of_two_tools_of_one_name_the_first_counts() {
 }
 
 #[test]
+fn a_tool_of_a_server_is_meant_by_any_of_its_names_and_a_slip_asks_for_all() {
+    for (matter, asks) in [
+        ("policy: {approval: {external: [send]}}", true),
+        ("policy: {approval: {external: [box]}}", true),
+        ("policy: {approval: {external: [box.send]}}", true),
+        ("policy: {approval: {external: ['box.*']}}", true),
+        ("policy: {approval: {external: [sned]}}", true),
+        ("policy: {approval: {external: [parcel]}}", true),
+        ("disallowed: {tools: [snd]}", true),
+        ("disallowed: {tools: [box]}", false),
+        ("policy: {approval: {external: [look]}}", false),
+        ("policy: {approval: {external: ['mail.*']}}", false),
+    ] {
+        let model = ScriptedModel::new(|request: &CompletionRequest| match request.messages.len() {
+            2 => Ok(calls(&[("c1", "send", json!({ "to": "ada" }))])),
+            _ => Ok(says("done")),
+        });
+        let tools = mailer();
+        let mut bed = bed(matter, &model, &tools);
+        let run = bed.start("helper", message("send"));
+        assert_eq!(bed.status(&run).is_asleep(), asks, "{matter}");
+        let was_made = !asks && !matter.contains("disallowed");
+        assert_eq!(tools.made.lock().unwrap().len(), usize::from(was_made), "{matter}");
+    }
+}
+
+#[test]
 fn the_end_of_a_run_has_a_reason() {
     for (matter, reason, steps) in [
         ("policy: {max_steps: 1}", "max_steps", 1),

@@ -63,8 +63,8 @@ fn a_sound_workspace_has_no_problems() {
     assert_eq!(agent.prompt, "Help with the docs.");
     let model = workspace.model_of(agent).expect("a model");
     assert_eq!((model.reference.as_str(), model.config.temperature), ("workspace/small", Some(0.4)));
-    assert!(agent.policy.approval.asks(ToolOrigin::External, "docs.write_page", true));
-    assert!(!agent.policy.approval.asks(ToolOrigin::External, "docs.read_page", false));
+    assert!(agent.policy.approval.asks(ToolOrigin::External, &["docs.write_page"], true));
+    assert!(!agent.policy.approval.asks(ToolOrigin::External, &["docs.read_page"], false));
     let catalog = catalog(&workspace, &platform());
     assert!(catalog.agents[0].enabled && catalog.models[0].enabled && catalog.tools[0].enabled);
     let shown = serde_json::to_string(&catalog).expect("JSON") + &format!("{workspace:?}");
@@ -162,7 +162,7 @@ fn one_bad_definition_disables_that_one() {
 #[test]
 fn what_cannot_be_read_never_widens_what_may_be_done() {
     let workspace = with(SETTINGS, "policy:\n  approval: manul\n");
-    assert!(workspace.settings.approval.asks(ToolOrigin::Native, "Read", true), "{:?}", workspace.settings);
+    assert!(workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{:?}", workspace.settings);
     assert_eq!(with(SETTINGS, "kind: chatt\n").settings.kind, WorkspaceKind::Chat);
     let broken = with(SETTINGS, "a: b: c\n");
     assert_eq!(broken.settings.kind, WorkspaceKind::Chat);
@@ -197,7 +197,55 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
         SETTINGS,
         "default_agent: assistant\nmodels: {fast: workspace/small}\npolicy: {approval: {native: [Reed]}}\n",
     );
-    assert!(!slip.is_sound() && slip.settings.approval.asks(ToolOrigin::Native, "Read", true), "{:?}", lines(&slip));
+    assert!(!slip.is_sound() && slip.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{:?}", lines(&slip));
+}
+
+#[test]
+fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
+    let settings = |more: &str| format!("default_agent: assistant\nmodels: {{fast: workspace/small}}\n{more}\n");
+    let everything = |path: &'static str, text: String| {
+        let workspace = with(path, text.leak());
+        let asks = workspace.settings.approval.asks(ToolOrigin::Native, &["Read"], true);
+        assert_eq!(asks, !workspace.is_sound(), "{path}: {:?}", lines(&workspace));
+        asks
+    };
+    for more in ["polcy: {approval: manual}", "policy: {aproval: manual}", "approval: manual", "policy: manual"] {
+        assert!(everything(SETTINGS, settings(more)), "{more}");
+    }
+    assert!(!everything(SETTINGS, settings("policy: {approval: {native: [Write]}}")));
+    let hook = "events: [before_tool_dispatch]\nmatcher: ^Bsh$\nhandler: {type: command, command: x}\n";
+    assert!(everything(".openharness/hooks/slip.yaml", hook.to_owned()), "did you mean Bash?");
+    for path in [".openharness/hooks/guard.json", ".openharness/hooks/sec/guard.yaml", ".openharness/hoks/guard.yaml"] {
+        assert!(everything(path, hook.replace("Bsh", "Bash")), "{path}");
+    }
+    assert!(!everything(".openharness/hooks/fine.yaml", hook.replace("Bsh", "Bash")));
+    let mut renamed = sound();
+    renamed.retain(|(path, _)| *path != SETTINGS);
+    renamed.push((".openharness/settings.yml", "policy: {approval: manual}\n"));
+    let renamed = load(&files(&renamed), &platform());
+    assert!(renamed.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{:?}", lines(&renamed));
+}
+
+#[test]
+fn what_can_be_known_before_a_run_is_told() {
+    let agent = |matter: &str| format!("---\ndescription: Helps\nmodel: fast\n{matter}\n---\nHelp.\n");
+    let tool = |http: &str| format!("weather:\n  http: {{method: GET, {http}}}\n");
+    let schema = "input_schema: {type: object, properties: {city: {type: string}}";
+    for (path, text, told) in [
+        (AGENT, agent("policy: {max_cost: 1}"), "`max_cost` limits nothing"),
+        (TOOLS, tool("url: api.example.com/x"), "must begin with `https://`"),
+        (TOOLS, tool(&format!("url: \"https://h/{{citty}}\", {schema}}}")), "did you mean `city`?"),
+        (TOOLS, tool(&format!("url: \"https://h/{{city}}\", {schema}, required: [cty]}}")), "did you mean `city`?"),
+        (".openharness/prompts.yaml", "llm_optimized: {models: {workspace/smal: Short.}}".to_owned(), "did you mean"),
+        (".openharness/agents/team/a.md", agent(""), "move it into `.openharness/agents` itself"),
+        (".openharness/memory/a.txt", "x".to_owned(), "call it `NAME.md`"),
+    ] {
+        let workspace = with(path, text.clone().leak());
+        assert!(lines(&workspace).iter().any(|line| line.contains(told)), "{text}: {:?}", lines(&workspace));
+    }
+    let order = with(".openharness/prompts.yaml", "base: Be kind.\ncompose: {order: [base, agnt]}\n");
+    let told = order.instructions_of(&order.agents["assistant"]);
+    assert!(told.contains("Be kind.") && told.contains("Help with the docs."), "the usual order: {told}");
 }
 
 #[test]
@@ -410,9 +458,12 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     assert_eq!(twice.hooks["guard"].file, HOOK.0);
     let told = "hook `guard` is declared in .openharness/hooks/guard.yaml already";
     assert!(lines(&twice).iter().any(|line| line.contains(told)), "{:#?}", lines(&twice));
-    assert!(twice.settings.approval.asks(ToolOrigin::Native, "Read", true), "nobody knows what the other one forbids");
+    assert!(
+        twice.settings.approval.asks(ToolOrigin::Native, &["Read"], true),
+        "nobody knows what the other one forbids"
+    );
     let unread = declared(&[(HOOK.0, "events: [before_tool]\nhandler: {type: command, command: x}\n")]);
-    assert!(unread.settings.approval.asks(ToolOrigin::Native, "Read", true), "better one question too many");
+    assert!(unread.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "better one question too many");
 }
 
 #[test]
@@ -531,7 +582,7 @@ fn a_crowded_folder_takes_no_other_along() {
         assert!(told.starts_with(&named), "the folder is named: {told}");
         assert!(workspace.default_agent().is_some_and(|agent| agent.name == "assistant"), "{folder}");
         let approval = &workspace.settings.approval;
-        assert_eq!(approval.asks(ToolOrigin::Native, "Read", true), asks, "{folder}: a hook may have forbidden it");
+        assert_eq!(approval.asks(ToolOrigin::Native, &["Read"], true), asks, "{folder}: a hook may have forbidden it");
         assert_eq!(Bundle::of(&files).is_err(), error, "{folder}: what is left out silently is not published");
         assert_eq!(Bundle::of_readable(&files).is_err(), asks, "{folder}");
     }

@@ -3,15 +3,19 @@
 mod publish;
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_agent::workspace::{AgentMode, Files, KnownFiles, PLATFORM_MODELS, Platform, Severity, Workspace, load};
+use dormouse_agent::workspace::{
+    AgentMode, Files, KnownFiles, PLATFORM_MODELS, Platform, Problem, Severity, Workspace, load,
+};
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::WorkspaceError;
 use dormouse_ports::execution::ExecutionTier;
+use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::tool::NATIVE_TOOLS;
 use serde_json::json;
 
@@ -70,7 +74,34 @@ const MODELS: &str = ".openharness/models/";
 
 /// Loads the definitions of `folder`.
 pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
-    Ok(load(&definitions(folder).await?, &platform()))
+    let mut workspace = load(&definitions(folder).await?, &platform());
+    let scripts = scripts(&workspace, folder);
+    workspace.problems.extend(scripts);
+    Ok(workspace)
+}
+
+/// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
+fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
+    let hooks = workspace.hooks.values().filter_map(|hook| match &hook.handler {
+        HookHandlerDefinition::Command { command, .. } => Some((&hook.file, "", command)),
+        HookHandlerDefinition::Http { .. }
+        | HookHandlerDefinition::Prompt { .. }
+        | HookHandlerDefinition::Agent { .. } => None,
+    });
+    let actions = workspace.actions.values();
+    let actions = actions.map(|action| (&action.file, action.entry.folder.as_str(), &action.entry.command));
+    let complaint = |(file, place, command): (&String, &str, &String)| {
+        let script = command.split_whitespace().next().filter(|word| word.contains('/') && !word.starts_with('/'))?;
+        let path = folder.join(place).join(script);
+        let what = match path.metadata() {
+            Err(_) => "and there is no such file",
+            Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",
+            Ok(_) => return None,
+        };
+        let message = format!("`command` runs `{script}` in `{}`, {what}", if place.is_empty() { "." } else { place });
+        Some(Problem { file: file.clone(), line: None, severity: Severity::Error, message, disables: None })
+    };
+    hooks.chain(actions).filter_map(complaint).collect()
 }
 
 /// The files of `folder`, each agent of the platform with a name that it does not have, and the models of the platform.
@@ -125,7 +156,13 @@ async fn check(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
         tell_problems(&workspace, &mut out)?;
         let agents = workspace.enabled_agents().count();
         match workspace.is_sound() {
-            true => writeln!(out, "{} of {} agents can run; nothing is wrong", agents, workspace.agents.len())?,
+            true if workspace.problems.is_empty() => {
+                writeln!(out, "{} of {} agents can run; nothing is wrong", agents, workspace.agents.len())?;
+            }
+            true => {
+                let warnings = workspace.problems.len();
+                writeln!(out, "{agents} of {} agents can run; {warnings} to look at above", workspace.agents.len())?;
+            }
             false => writeln!(out, "{} of {} agents can run", agents, workspace.agents.len())?,
         }
     }

@@ -77,6 +77,15 @@ impl Template {
         })
     }
 
+    /// Names of the arguments that it takes, in braces, between its references.
+    pub fn arguments(&self) -> Vec<String> {
+        let names = self.texts().flat_map(pieces).filter_map(|piece| match piece {
+            TextPiece::Plain(_) => None,
+            TextPiece::Argument(name) => Some(name.to_owned()),
+        });
+        names.collect()
+    }
+
     /// True if it refers to anything.
     pub fn refers(&self) -> bool {
         self.parts.iter().any(|part| !matches!(part, TemplatePart::Text(_)))
@@ -109,6 +118,35 @@ impl Template {
         }
         Ok(Secret::new(text))
     }
+}
+
+/// A piece of a text with places for arguments, each a name in braces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextPiece<'t> {
+    /// Text that stands for itself.
+    Plain(&'t str),
+    /// Name of an argument that belongs here.
+    Argument(&'t str),
+}
+
+/// The pieces of `text`. A brace that encloses no name is plain text.
+pub fn pieces(text: &str) -> Vec<TextPiece<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('{') {
+        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end);
+        let name = &rest[at + 1..end];
+        let is_name = end < rest.len() && !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        let next = if is_name { end + 1 } else { at + 1 };
+        let plain = if is_name { at } else { next };
+        found.push(TextPiece::Plain(&rest[..plain]));
+        if is_name {
+            found.push(TextPiece::Argument(name));
+        }
+        rest = &rest[next..];
+    }
+    found.push(TextPiece::Plain(rest));
+    found
 }
 
 fn reference(inside: &str) -> Result<TemplatePart, String> {

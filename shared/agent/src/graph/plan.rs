@@ -102,7 +102,7 @@ fn status(
 /// Whether a call of `tool` waits for a person.
 pub(crate) fn approvals(parts: &AgentParts, tool: &OfferedTool<'_>) -> CallStatus {
     let policy = parts.agent.policy.approval.or(&parts.approval);
-    match policy.asks(tool.origin(), &tool.name, tool.is_harmless()) {
+    match tool.must_ask || policy.asks(tool.origin(), &tool.names(), tool.is_harmless()) {
         true => CallStatus::NeedsApproval,
         false => CallStatus::Ready { approved_digest: None, input: None },
     }

@@ -1,5 +1,5 @@
-//! The agent on what a run of it recorded: the same graph with a model, tools, hooks, a clock and ids that give what
-//! they gave then. Nothing of it reaches anything outside.
+//! The agent on what a run of it recorded: the same graph with a model, tools, hooks and a clock that give what
+//! they gave then, and ids that are numbers. Nothing of it reaches anything outside.
 
 mod children;
 mod hooks;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{EngineError, Twin};
 use dormouse_ports::model::DeltaKind;
-use dormouse_ports::{Clock, IdSource, Map, PARENT, ReplayMaterial};
+use dormouse_ports::{Clock, Map, PARENT, ReplayIds, ReplayMaterial};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -80,7 +80,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         colleagues: children::colleagues(past),
         successors: parts.successors.iter().map(|other| Arc::new(on_record(other, past, clock))).collect(),
         clock: clock.clone(),
-        ids: Arc::new(RecordedIds::default()),
+        ids: Arc::new(ReplayIds::default()),
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
@@ -119,16 +119,6 @@ impl Clock for RecordedClock {
     /// Never: nothing that was recorded takes time.
     async fn sleep(&self, _: Duration) {
         futures::future::pending::<()>().await;
-    }
-}
-
-/// Ids that are the same each time.
-#[derive(Debug, Default)]
-struct RecordedIds(AtomicU64);
-
-impl IdSource for RecordedIds {
-    fn fresh(&self) -> String {
-        format!("replayed-{}", self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -7,12 +7,11 @@ use futures::future::join_all;
 use indexmap::IndexMap;
 use jsonschema::Validator;
 use serde_json::Value;
-use wildmatch::WildMatch;
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
 use crate::names::{RUN_ACTION, is_reserved, nearest, wire_name};
-use crate::workspace::ToolOrigin;
+use crate::workspace::{ToolOrigin, is_exact, matches};
 
 /// Mistakes in arguments that a model is shown.
 const MOST_MISTAKES: usize = 5;
@@ -35,12 +34,19 @@ pub(crate) struct OfferedTool<'p> {
     pub(crate) name: String,
     pub(crate) spec: ToolSpec,
     pub(crate) part: &'p ToolPart,
+    /// True if a person is asked whatever the policy says, because a name in it may have been meant for this tool.
+    pub(crate) must_ask: bool,
     validator: Validator,
 }
 
 impl OfferedTool<'_> {
     pub(crate) fn origin(&self) -> ToolOrigin {
         self.part.origin
+    }
+
+    /// The names by which a policy may mean it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        names_of(self.part, &self.spec.name)
     }
 
     /// True if nobody has to be asked: it is safe, and not only because a second call would change no more than the first.
@@ -84,9 +90,16 @@ impl<'p> Toolset<'p> {
         let chosen = parts.tools.iter().filter(|part| is_chosen(parts, part));
         let listed = join_all(chosen.map(|part| async move { (part, part.source.list().await) })).await;
         let mut toolset = Self::default();
+        let (mut of_servers, mut of_others) = (Vec::new(), Vec::new());
         for (part, specs) in listed {
             match specs {
                 Ok(specs) => {
+                    let names = specs.iter().flat_map(|spec| names_of(part, &spec.name));
+                    if part.origin == ToolOrigin::External {
+                        of_servers.extend(names)
+                    } else {
+                        of_others.extend(names)
+                    }
                     if !part.source.lists_offline() {
                         // What is a list of specifications can be written.
                         let listed = serde_json::to_value(&specs).unwrap_or_default();
@@ -100,7 +113,39 @@ impl<'p> Toolset<'p> {
                 }
             }
         }
+        toolset.heed_slips(parts, &of_servers, &of_others);
         toolset
+    }
+
+    /// Has a person asked for every tool of a server where the policy names one that none has: a slip there would let a call
+    /// run that was to be seen, or forbidden. `of_servers` are all names of those that servers have, `of_others` of the others.
+    fn heed_slips(&mut self, parts: &AgentParts, of_servers: &[String], of_others: &[String]) {
+        if of_servers.is_empty() {
+            return;
+        }
+        let own = &parts.agent.policy.approval.external;
+        // Of a source that was not listed nothing is known, and settings speak of the servers of other agents as well.
+        let is_whole = self.missing.is_empty();
+        let is_other = |name: &&String| is_reserved(name) || of_others.contains(name);
+        let forbidden = parts.agent.tools.disallowed.iter().filter(|name| !is_other(name));
+        let known = || of_servers.iter().map(String::as_str);
+        for pattern in own.iter().chain(&parts.approval.external).chain(forbidden) {
+            let guess = nearest(pattern, known());
+            let is_slip = guess.is_some() || (is_whole && own.contains(pattern));
+            if !is_exact(pattern) || !is_slip || known().any(|name| name == pattern) {
+                continue;
+            }
+            let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
+            let message = format!(
+                "`{pattern}` of the policy is no tool{guess}; until it is one, every call of a server's tool waits"
+            );
+            tracing::warn!("{message}");
+            self.missing.push((pattern.clone(), message));
+            self.tools
+                .values_mut()
+                .filter(|tool| tool.origin() == ToolOrigin::External)
+                .for_each(|tool| tool.must_ask = true);
+        }
     }
 
     /// The tools of `run`: those of its agent, or the action that it runs.
@@ -124,10 +169,7 @@ impl<'p> Toolset<'p> {
     }
 
     fn add(&mut self, parts: &AgentParts, part: &'p ToolPart, spec: ToolSpec) {
-        let name = match part.expose.tool_prefix.as_deref() {
-            Some(prefix) if !prefix.is_empty() => format!("{prefix}.{}", spec.name),
-            Some(_) | None => spec.name.clone(),
-        };
+        let name = prefixed(part, &spec.name);
         if !is_exposed(parts, part, &name, &spec.name) {
             return;
         }
@@ -153,7 +195,7 @@ impl<'p> Toolset<'p> {
     fn insert(&mut self, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
         match jsonschema::validator_for(&Value::Object(spec.input_schema.clone())) {
             Ok(validator) => {
-                self.tools.insert(wire, OfferedTool { name, spec, part, validator });
+                self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, validator });
             }
             Err(error) => {
                 tracing::warn!(%error, tool = name, "a tool is left out: its `input_schema` is no JSON Schema");
@@ -213,6 +255,24 @@ pub(crate) fn unwrapped(call: &ToolCall) -> ToolCall {
     call
 }
 
+/// The name of the tool `plain` of `part`, with the prefix of its source.
+fn prefixed(part: &ToolPart, plain: &str) -> String {
+    match part.expose.tool_prefix.as_deref() {
+        Some(prefix) if !prefix.is_empty() => format!("{prefix}.{plain}"),
+        Some(_) | None => plain.to_owned(),
+    }
+}
+
+/// The names by which the tool `plain` of `part` is meant. One of a server goes by the server's as well.
+fn names_of(part: &ToolPart, plain: &str) -> Vec<String> {
+    let name = prefixed(part, plain);
+    let mut names = vec![plain.to_owned(), wire_name(&name), name];
+    if part.origin == ToolOrigin::External {
+        names.extend([part.name.clone(), format!("{}.{plain}", part.name)]);
+    }
+    names
+}
+
 /// True if the agent selects the source.
 fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
     let selection = &parts.agent.tools;
@@ -226,18 +286,14 @@ fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
 
 fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> bool {
     let selection = &parts.agent.tools;
-    let matches = |patterns: &[String]| {
-        patterns.iter().any(|pattern| {
-            let pattern = WildMatch::new(pattern);
-            pattern.matches(plain) || pattern.matches(name)
-        })
-    };
+    let listed = |patterns: &[String]| matches(patterns, &[plain, name]);
+    let is_disallowed = matches(&selection.disallowed, &names_of(part, plain));
     let chosen = match part.origin {
         ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
         ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),
         // The agent's own skills are all that it has.
         ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => true,
     };
-    let included = part.expose.include.is_empty() || matches(&part.expose.include);
-    chosen && included && !matches(&part.expose.exclude) && !matches(&selection.disallowed)
+    let included = part.expose.include.is_empty() || listed(&part.expose.include);
+    chosen && included && !listed(&part.expose.exclude) && !is_disallowed
 }

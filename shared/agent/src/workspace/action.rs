@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
+use crate::names::nearest;
 
 /// The most seconds that an action may ask for.
 const DAY: u64 = 24 * 3600;
@@ -102,6 +103,7 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
             } else if !is_object {
                 problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));
             }
+            check_required(&schema, &format!("action `{name}`"), line, problems);
             let mut typed = any();
             typed.extend(schema);
             typed
@@ -109,6 +111,18 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
         Some(_) => {
             problems.error(line, format!("`input_schema` of action `{name}` must be a JSON Schema of type `object`"));
             any()
+        }
+    }
+}
+
+/// Warns of fields that `schema` requires and that are like one that it describes.
+pub(super) fn check_required(schema: &Map, what: &str, line: usize, problems: &mut FileProblems<'_>) {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    for name in required.filter(|name| !properties.contains_key(*name)) {
+        if let Some(guess) = nearest(name, properties.keys().map(String::as_str)) {
+            let message = format!("`input_schema` of {what} requires `{name}`, which it does not describe");
+            problems.error(line, format!("{message}: did you mean `{guess}`?"));
         }
     }
 }

@@ -9,6 +9,8 @@ use super::yaml::{self, YamlNode};
 /// The largest number of steps that an agent may ask for.
 const MOST_STEPS: u64 = 1_000;
 const DAY: u64 = 24 * 3600;
+/// The most money that a run may be allowed.
+const MOST_COST: f64 = 1e9;
 
 /// An agent, as `.openharness/agents/NAME.md` declares it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -208,7 +210,7 @@ fn policy_of(node: &YamlNode, problems: &mut FileProblems<'_>) -> AgentPolicy {
         tool_timeout_seconds: fields.whole("tool_timeout_seconds", (1, DAY), problems),
         parallel_tool_calls: fields.boolean("parallel_tool_calls", problems),
         max_total_tokens: fields.whole("max_total_tokens", (1, u64::MAX), problems),
-        max_cost: fields.number("max_cost", (0.0, f64::MAX), problems),
+        max_cost: fields.number("max_cost", (0.0, MOST_COST), problems),
         max_concurrent_subagents: fields.whole("max_concurrent_subagents", (1, 25), problems),
         approval: fields.get("approval").map(|node| ApprovalPolicy::read(node, problems)).unwrap_or_default(),
     };

@@ -17,7 +17,8 @@ pub struct ApprovalPolicy {
     pub native: Vec<String>,
     /// Patterns of actions.
     pub actions: Vec<String>,
-    /// Patterns of tools of servers, with their prefix.
+    /// Patterns of tools of servers, by any of their names: `track`, `post.track` with a prefix, `parcels.track` and
+    /// `parcels` with the server's name.
     pub external: Vec<String>,
     /// Time after which a call without a decision is denied; three days when absent.
     pub deny_after: Option<String>,
@@ -57,15 +58,16 @@ impl ToolOrigin {
 }
 
 impl ApprovalPolicy {
-    /// True if a call of the tool `name` waits; `is_harmless` says that it is known to change nothing, or declared safe.
-    pub fn asks(&self, origin: ToolOrigin, name: &str, is_harmless: bool) -> bool {
+    /// True if a call of a tool waits that people call by any of `names`; `is_harmless` says that it is known to change
+    /// nothing, or declared safe.
+    pub fn asks(&self, origin: ToolOrigin, names: &[impl AsRef<str>], is_harmless: bool) -> bool {
         let patterns = match origin {
             ToolOrigin::Native => &self.native,
             ToolOrigin::Action => &self.actions,
             ToolOrigin::External => &self.external,
             ToolOrigin::Skill | ToolOrigin::Agent => return false,
         };
-        (self.manual && !is_harmless) || patterns.iter().any(|pattern| WildMatch::new(pattern).matches(name))
+        (self.manual && !is_harmless) || matches(patterns, names)
     }
 
     /// What either of the two asks for; the shorter time is not chosen: that of `self` counts where it sets one.
@@ -115,6 +117,19 @@ impl ApprovalPolicy {
         fields.finish(problems);
         policy
     }
+}
+
+/// True if one of `names` is meant by one of `patterns`.
+pub(crate) fn matches(patterns: &[String], names: &[impl AsRef<str>]) -> bool {
+    patterns
+        .iter()
+        .map(|pattern| WildMatch::new(pattern))
+        .any(|pattern| names.iter().any(|name| pattern.matches(name.as_ref())))
+}
+
+/// True for a pattern that is a name.
+pub(crate) fn is_exact(pattern: &str) -> bool {
+    !pattern.contains(['*', '?'])
 }
 
 /// The most channels of one policy: a ladder of deadlines has a reminder and an end as well.

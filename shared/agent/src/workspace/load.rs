@@ -74,8 +74,8 @@ impl<'f> Loader<'f> {
     /// The definitions of `files`, each by itself.
     pub(super) fn read(files: &'f Files) -> Workspace {
         let mut loader = Self { files, workspace: Workspace::default() };
-        loader.instructions();
         loader.settings();
+        loader.instructions();
         loader.prompts();
         loader.agents();
         loader.models();
@@ -131,7 +131,11 @@ impl<'f> Loader<'f> {
         let mut problems = FileProblems::new(INSTRUCTIONS);
         problems.about(DefinitionName::new(DefinitionKind::Instructions, INSTRUCTIONS));
         self.workspace.instructions = self.text(INSTRUCTIONS, &mut problems).map(str::to_owned);
+        let are_lost = problems.has_errors();
         self.keep(problems);
+        if are_lost {
+            self.ask_for_everything();
+        }
     }
 
     fn settings(&mut self) {
@@ -141,8 +145,17 @@ impl<'f> Loader<'f> {
                 Some(node) => Settings::read(&node, &mut problems),
                 None => Settings::unreadable(),
             };
+            // What is misspelled may have been an approval.
+            if problems.has_errors() {
+                self.ask_for_everything();
+            }
         }
         self.keep(problems);
+    }
+
+    /// Has a person see every call of a tool, until it is known again what was to be seen or forbidden.
+    fn ask_for_everything(&mut self) {
+        self.workspace.settings.approval = self.workspace.settings.approval.or(&ApprovalPolicy::everything());
     }
 
     fn prompts(&mut self) {
@@ -314,8 +327,7 @@ impl<'f> Loader<'f> {
                 }
             }
             if problems.has_errors() {
-                let approval = &self.workspace.settings.approval;
-                self.workspace.settings.approval = approval.or(&ApprovalPolicy::everything());
+                self.ask_for_everything();
             }
             self.keep(problems);
         }
@@ -394,7 +406,7 @@ impl<'f> Loader<'f> {
                 _ => problems.error(None, format!("{reason}: remove what is no definition")),
             }
             if path.as_str() == HOOKS.trim_end_matches('/') {
-                self.workspace.settings.approval = self.workspace.settings.approval.or(&ApprovalPolicy::everything());
+                self.ask_for_everything();
             }
             self.keep(problems);
         }
@@ -406,7 +418,8 @@ impl<'f> Loader<'f> {
             if let Some(inside) = path.strip_prefix(".openharness/") {
                 match inside.split_once('/').map_or(inside, |(folder, _)| folder) {
                     "agents" | "models" | "tools" | "actions" | "skills" | "hooks" => self.unread(path, inside),
-                    "settings.yaml" | "prompts.yaml" | "prompts" | "memory" | "data" | "state" => {}
+                    "memory" => self.unread(path, inside),
+                    "settings.yaml" | "prompts.yaml" | "prompts" | "data" | "state" => {}
                     "platform" if path.starts_with(PLATFORM_MODELS) => {}
                     part => self.stray(path, part),
                 }
@@ -426,6 +439,15 @@ impl<'f> Loader<'f> {
             |file: &str| self.files.contains_key(&format!(".openharness/{}/{}/{file}", within[0], within[1]));
         let advice = match within[..] {
             ["agents", name] if !name.ends_with(".md") => "call it `NAME.md`",
+            ["agents", _, _, ..] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
+            ["memory", name] if !name.ends_with(".md") => "call it `NAME.md`",
+            ["memory", _, _, ..] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
+            ["hooks", _] if ends(&[".json", ".toml"]) => {
+                return self.unread_guard(path, "a hook is a file `NAME.yaml`");
+            }
+            ["hooks", _, _, ..] if ends(&[".yaml", ".yml", ".json"]) => {
+                return self.unread_guard(path, "move it into `.openharness/hooks` itself, as `NAME.yaml`");
+            }
             ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
             ["tools", name] if name != "settings.yaml" && ends(&[".yaml", ".yml"]) => "call it `settings.yaml`",
             ["actions", _] => "an action is a folder with a file `ACTION.yaml`",
@@ -439,9 +461,23 @@ impl<'f> Loader<'f> {
         self.keep(problems);
     }
 
+    /// A file that may have been meant to keep calls from being made.
+    fn unread_guard(&mut self, path: &str, advice: &str) {
+        let mut problems = FileProblems::new(path);
+        let message = format!("the file is not read: {advice}; until then every call of a tool waits for a person");
+        problems.error(None, message);
+        self.ask_for_everything();
+        self.keep(problems);
+    }
+
     fn stray(&mut self, path: &str, part: &str) {
         let guess =
             nearest(part, ["agents", "models", "tools", "actions", "skills", "hooks", "prompts.yaml", "settings.yaml"]);
+        if let Some(guard @ ("hooks" | "settings.yaml")) = guess
+            && !(guard == "settings.yaml" && self.files.contains_key(SETTINGS))
+        {
+            return self.unread_guard(path, &format!("did you mean `.openharness/{guard}`?"));
+        }
         let guess = guess.map(|name| format!(": did you mean `.openharness/{name}`?")).unwrap_or_default();
         let mut problems = FileProblems::new(path);
         problems.warning(None, format!("the file is not read{guess}"));

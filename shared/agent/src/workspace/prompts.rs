@@ -145,6 +145,7 @@ fn several(
 fn order(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<Vec<Segment>> {
     let line = fields.line();
     let mut order = Vec::new();
+    let mut is_sound = true;
     for name in fields.texts("order", problems)? {
         match Segment::NAMES.iter().find(|(known, _)| *known == name) {
             Some((_, Some(segment))) if order.contains(segment) => {
@@ -154,11 +155,13 @@ fn order(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> Option<Vec
             None => {
                 let guess = crate::names::nearest(&name, Segment::NAMES.iter().map(|(known, _)| *known));
                 let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
-                problems.error(line, format!("`order` has no `{name}`{guess}"));
+                problems.error(line, format!("`order` has no `{name}`{guess}; until then the usual order is used"));
+                is_sound = false;
             }
         }
     }
-    Some(order)
+    // One that was not understood would leave instructions out.
+    is_sound.then_some(order)
 }
 
 impl Workspace {

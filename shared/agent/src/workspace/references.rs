@@ -2,10 +2,11 @@
 
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
-use dormouse_ports::tool::NATIVE_TOOLS;
+use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
-use super::approval::ApprovalPolicy;
+use super::approval::{ApprovalPolicy, is_exact};
+use super::hook::{HookDefinition, HookEvent};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::settings::WorkspaceKind;
@@ -13,6 +14,7 @@ use super::{Platform, Workspace};
 use crate::names::{OWN_TOOLS, nearest};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
+const PROMPTS: &str = ".openharness/prompts.yaml";
 
 /// A model, and the sampling with which an agent asks it.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,10 +100,12 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
             let line = agent.model.as_ref().map(|choice| choice.line);
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
+        budget(workspace, agent);
         tools(workspace, agent, platform);
         others(workspace, agent);
     }
     approvals(workspace);
+    prompts(workspace, platform);
     hooks(workspace);
     imports(workspace);
     default_agent(workspace);
@@ -148,6 +152,16 @@ fn model(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) ->
             Err(format!("the platform has no model `{name}`{guess}"))
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// A limit on money counts nothing where its model has no prices.
+fn budget(workspace: &mut Workspace, agent: &AgentDefinition) {
+    let model = workspace.model_of(agent).ok().and_then(|model| workspace.model(&model.reference));
+    if agent.policy.max_cost.is_some() && model.is_some_and(|model| model.prices.is_none()) {
+        let message = "`max_cost` limits nothing: its model has no `metadata: {prices: {prompt: …, completion: …}}`";
+        let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+        workspace.disable(&agent.file, None, name, message.to_owned());
     }
 }
 
@@ -212,11 +226,30 @@ fn strangers(workspace: &Workspace, policy: &ApprovalPolicy) -> Vec<String> {
         let place = match name {
             name if workspace.actions.contains_key(name) => "actions",
             name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
-            _ => continue,
+            name => {
+                found.extend(no_http_tool(workspace, name));
+                continue;
+            }
         };
         found.push(format!("`approval` names `{name}` under `external`: it belongs under `{place}`"));
     }
     found
+}
+
+/// The complaint about a name that no tool has, where all tools are known: servers are asked for theirs when a run begins.
+fn no_http_tool(workspace: &Workspace, name: &str) -> Option<String> {
+    let is_http = |tool: &ToolDefinition| matches!(tool.source, ToolSourceDefinition::Http(_));
+    if !is_exact(name) || workspace.tools.is_empty() || !workspace.tools.values().all(is_http) {
+        return None;
+    }
+    let prefixed = |tool: &ToolDefinition| {
+        let prefix = tool.expose.tool_prefix.as_deref().filter(|prefix| !prefix.is_empty())?;
+        Some(format!("{prefix}.{}", tool.name))
+    };
+    let names: Vec<String> =
+        workspace.tools.values().filter_map(prefixed).chain(workspace.tools.keys().cloned()).collect();
+    let is_known = names.iter().any(|known| known == name);
+    (!is_known).then(|| unasked("tool", name, nearest(name, names.iter().map(String::as_str))))
 }
 
 fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -233,10 +266,6 @@ fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition) -> Vec<String> 
     let strangers = agent.tools.disallowed.iter().filter(is_stranger);
     let slips = strangers.filter_map(|name| Some((name, nearest(name, names())?)));
     slips.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)))).collect()
-}
-
-fn is_exact(pattern: &str) -> bool {
-    !pattern.contains(['*', '?'])
 }
 
 fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -273,6 +302,20 @@ fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
     }
 }
 
+/// Texts for models and providers that no agent has.
+fn prompts(workspace: &mut Workspace, platform: &Platform) {
+    let own = workspace.models.keys().map(|name| format!("workspace/{name}"));
+    let lent = workspace.platform_models.keys().chain(platform.models.iter().flatten());
+    let references = own.chain(lent.map(|name| format!("platform/{name}")));
+    let known: Vec<String> = workspace.settings.models.keys().cloned().chain(references).collect();
+    let strange: Vec<String> = workspace.prompts.models.keys().filter(|name| !known.contains(name)).cloned().collect();
+    for name in strange {
+        let guess = nearest(&name, known.iter().map(String::as_str));
+        let message = format!("`llm_optimized.models`: {}", missing("model or alias", &name, guess));
+        workspace.warn(PROMPTS, None, format!("{message}; a model of the workspace is `workspace/NAME`"));
+    }
+}
+
 /// Agents that hooks ask.
 fn hooks(workspace: &mut Workspace) {
     let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
@@ -283,7 +326,29 @@ fn hooks(workspace: &mut Workspace) {
             let message = missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str)));
             workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
         }
+        if let Some(message) = matches_nothing(workspace, &hook) {
+            let name = DefinitionName::new(DefinitionKind::Hook, &hook.name);
+            workspace.disable(&hook.file, None, name, message);
+            workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+        }
     }
+}
+
+/// The complaint about a hook of tools whose matcher is a name that no tool has, and like one that a tool has.
+fn matches_nothing(workspace: &Workspace, hook: &HookDefinition) -> Option<String> {
+    let is_of_tools = |event: &HookEvent| matches!(event, HookEvent::BeforeToolDispatch | HookEvent::AfterToolDispatch);
+    let name = hook.matcher.as_deref()?.trim_start_matches('^').trim_end_matches('$');
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    if !is_name || !hook.events.iter().all(is_of_tools) {
+        return None;
+    }
+    let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(workspace.tools.keys());
+    let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
+    if names.iter().any(|known| known.contains(name)) {
+        return None;
+    }
+    let guess = nearest(name, names)?;
+    Some(format!("`matcher` meets no tool: did you mean `{guess}`? Until then every call of a tool waits for a person"))
 }
 
 /// What was to be copied into the workspace and is not there.
@@ -333,10 +398,13 @@ fn unused(workspace: &mut Workspace) {
 
 fn default_agent(workspace: &mut Workspace) {
     let Some(name) = workspace.settings.default_agent.clone() else { return };
-    if !workspace.agents.contains_key(&name) {
-        let guess = nearest(&name, workspace.agents.keys().map(String::as_str));
-        let message = missing("agent", &name, guess);
-        let line = workspace.settings.default_agent_line;
-        workspace.disable(SETTINGS, line, DefinitionName::new(DefinitionKind::Settings, "default_agent"), message);
-    }
+    let message = match workspace.agents.get(&name) {
+        None => missing("agent", &name, nearest(&name, workspace.agents.keys().map(String::as_str))),
+        Some(agent) if agent.mode == AgentMode::Subagent => {
+            format!("`{name}` is a `subagent`, which only agents ask: its `mode` has to be `primary` or `all`")
+        }
+        Some(_) => return,
+    };
+    let line = workspace.settings.default_agent_line;
+    workspace.disable(SETTINGS, line, DefinitionName::new(DefinitionKind::Settings, "default_agent"), message);
 }

@@ -1,8 +1,11 @@
 use dormouse_ports::tool::{Exposure, HttpToolDefinition, ToolDefinition, ToolSourceDefinition};
+use dormouse_ports::{Map, Template};
 
+use super::action::check_required;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
+use crate::names::nearest;
 
 /// The entry `name` of `.openharness/tools/settings.yaml`.
 pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
@@ -26,7 +29,10 @@ fn source_of(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_
     let http = fields.get("http");
     let message = match (command, url, http) {
         (Some(command), None, None) => return Some(ToolSourceDefinition::Stdio { command, environment }),
-        (None, Some(url), None) => return Some(ToolSourceDefinition::Server { url, headers, oauth }),
+        (None, Some(url), None) => {
+            check_scheme(name, &url, line, problems);
+            return Some(ToolSourceDefinition::Server { url, headers, oauth });
+        }
         (None, None, Some(node)) => {
             return http_tool(name, node, problems).map(|tool| ToolSourceDefinition::Http(Box::new(tool)));
         }
@@ -42,8 +48,9 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     let method = fields.word("method", &["GET", "POST", "PUT", "PATCH", "DELETE"], problems);
     let method = method.unwrap_or("POST");
     let url = fields.template("url", problems);
-    if url.is_none() {
-        problems.error(node.line, format!("`http` of `{name}` has no `url`"));
+    match &url {
+        None => problems.error(node.line, format!("`http` of `{name}` has no `url`")),
+        Some(url) => check_scheme(name, url, node.line, problems),
     }
     let schema = fields.json("input_schema");
     let input_schema = match schema {
@@ -54,6 +61,10 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
             serde_json::Map::new()
         }
     };
+    check_required(&input_schema, &format!("tool `{name}`"), node.line, problems);
+    if let Some(url) = &url {
+        check_arguments(name, url, &input_schema, node.line, problems);
+    }
     let effect = fields.word("effect", &["safe", "manual"], problems);
     let tool = HttpToolDefinition {
         method: method.to_owned(),
@@ -65,6 +76,26 @@ fn http_tool(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Op
     };
     fields.finish(problems);
     Some(tool)
+}
+
+fn check_scheme(name: &str, url: &Template, line: usize, problems: &mut FileProblems<'_>) {
+    let written = url.written();
+    if !["http://", "https://", "${"].iter().any(|start| written.starts_with(start)) {
+        problems.error(line, format!("`url` of `{name}` must begin with `https://` or `http://`, and is `{written}`"));
+    }
+}
+
+/// The arguments that `url` takes, in braces, are those that the schema describes.
+fn check_arguments(name: &str, url: &Template, schema: &Map, line: usize, problems: &mut FileProblems<'_>) {
+    let Some(properties) = schema.get("properties").and_then(serde_json::Value::as_object) else { return };
+    for argument in url.arguments().iter().filter(|argument| !properties.contains_key(*argument)) {
+        let guess = nearest(argument, properties.keys().map(String::as_str));
+        let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
+        problems.error(
+            line,
+            format!("`url` of `{name}` takes `{argument}`, which `input_schema` does not describe{guess}"),
+        );
+    }
 }
 
 fn exposure(node: &YamlNode, problems: &mut FileProblems<'_>) -> Exposure {

@@ -167,7 +167,10 @@ pub fn workspace(matter: &str) -> Workspace {
     let bytes = |text: String| FileContent::Bytes(text.into_bytes());
     let files = Files::from([
         ("AGENTS.md".to_owned(), bytes("Project rules.".to_owned())),
-        (".openharness/models/m.yaml".to_owned(), bytes("m:\n  provider: openai\n  name: x\n".to_owned())),
+        (
+            ".openharness/models/m.yaml".to_owned(),
+            bytes("m:\n  provider: openai\n  name: x\n  metadata: {prices: {prompt: 1, completion: 2}}\n".to_owned()),
+        ),
         (".openharness/agents/helper.md".to_owned(), bytes(format!("---\n{matter}\n---\nYou help.\n"))),
     ]);
     let workspace = load(&files, &Platform::default());

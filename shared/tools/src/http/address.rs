@@ -1,45 +1,10 @@
 //! Arguments in an address: `{name}` stands for the argument of that name.
 
 use dormouse_ports::tool::{ToolError, ToolErrorKind};
-use dormouse_ports::{Map, Template};
+use dormouse_ports::{Map, Template, TextPiece, pieces};
 use serde_json::Value;
 
 use crate::text::encode;
-
-/// A piece of a text with places for arguments.
-enum Piece<'t> {
-    Plain(&'t str),
-    Argument(&'t str),
-}
-
-/// The pieces of `text`. A brace that encloses no name is plain text.
-fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('{') {
-        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end);
-        let name = &rest[at + 1..end];
-        let is_name = end < rest.len() && !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-        let next = if is_name { end + 1 } else { at + 1 };
-        let plain = if is_name { at } else { next };
-        found.push(Piece::Plain(&rest[..plain]));
-        if is_name {
-            found.push(Piece::Argument(name));
-        }
-        rest = &rest[next..];
-    }
-    found.push(Piece::Plain(rest));
-    found
-}
-
-/// Names of the arguments that `url` takes.
-pub(super) fn names(url: &Template) -> Vec<String> {
-    let names = url.texts().flat_map(pieces).filter_map(|piece| match piece {
-        Piece::Plain(_) => None,
-        Piece::Argument(name) => Some(name.to_owned()),
-    });
-    names.collect()
-}
 
 /// True if an argument of `url` could choose the host: only the path and the query may come from a model.
 pub(super) fn chooses_host(url: &Template) -> bool {
@@ -47,7 +12,7 @@ pub(super) fn chooses_host(url: &Template) -> bool {
     let behind_scheme = written.find("://").map_or(0, |at| at + 3);
     let path = written[behind_scheme..].find(['/', '?', '#']).map_or(written.len(), |at| behind_scheme + at);
     // A reference to the environment may hold slashes of its own, and is no argument.
-    pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, Piece::Argument(_)))
+    pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, TextPiece::Argument(_)))
 }
 
 /// The values of `names` among `arguments`, encoded.
@@ -80,8 +45,10 @@ fn refused(message: String) -> ToolError {
 /// `text` with `values` in their places.
 pub(super) fn fill(text: &str, values: &[(String, String)]) -> String {
     let filled = pieces(text).into_iter().map(|piece| match piece {
-        Piece::Plain(plain) => plain,
-        Piece::Argument(name) => values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str()),
+        TextPiece::Plain(plain) => plain,
+        TextPiece::Argument(name) => {
+            values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
+        }
     });
     filled.collect()
 }
@@ -98,7 +65,7 @@ mod tests {
 
     fn filled(text: &str, arguments: &Value) -> Result<String, ToolError> {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-        let values = values(&names(&template(text)), arguments)?;
+        let values = values(&template(text).arguments(), arguments)?;
         Ok(fill(text, &values))
     }
 

@@ -13,7 +13,7 @@ use crate::text::encode;
 /// # Errors
 /// An argument cannot stand in the address, or a reference leads nowhere. No request was made.
 pub(super) async fn build(tool: &HttpTool, call: &ToolCall, values: &Values) -> Result<FetchRequest, ToolError> {
-    let names = address::names(&tool.url);
+    let names = tool.url.arguments();
     let filled = address::values(&names, &call.arguments)?;
     let url = tool.url.resolve_around(&values.lookup(), &|text| address::fill(text, &filled)).await;
     let url = url.map_err(|error| unresolved(&error))?;

@@ -124,7 +124,17 @@ impl McpServer {
         let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler);
         let connection = match timeout(self.config.connect_timeout, opening).await {
             Ok(opened) => Arc::new(opened?),
-            Err(_) => return Err(self.too_slow("begin a conversation", self.config.connect_timeout)),
+            Err(_) => {
+                let late = self.too_slow("begin a conversation", self.config.connect_timeout);
+                let message = match &self.config.transport {
+                    McpTransport::Stdio { .. } => format!(
+                        "{}. A server over standard output writes each message as one line of JSON, and flushes it",
+                        late.message
+                    ),
+                    McpTransport::Http { .. } => late.message,
+                };
+                return Err(ToolError { message, ..late });
+            }
         };
         *held = Some(connection.clone());
         Ok(connection)
