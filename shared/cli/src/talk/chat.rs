@@ -11,12 +11,13 @@ use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
 };
 use dormouse_protocol::{Event, EventKind, Map};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
-use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen};
+use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{data_of, declared};
 use crate::terminal::plain;
@@ -102,15 +103,15 @@ async fn converse(
         }
     };
     let mut lines = InputLines::start();
-    screen.line(&format!(
-        "{BOLD}{agent}{PLAIN}  {DIM}Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation, /compact makes it shorter{PLAIN}"
-    ));
+    screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
     let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone() };
-    loop {
+    let mut sent = talk.resume(&mut lines).await?;
+    while sent == Sent::Ended {
         screen.prompt("> ");
-        let Some(line) = lines.next().await? else { break };
+        let Typed::Line(line) = lines.next().await? else { break };
         match line.trim() {
             "" => {}
+            "/help" => screen.line(COMMANDS),
             "/new" => {
                 talk.session = open_session(&talk.client, None, Some(agent)).await?;
                 std::fs::write(&kept, &talk.session)?;
@@ -118,16 +119,26 @@ async fn converse(
             }
             "/exit" | "/quit" => break,
             "/compact" => {
-                talk.send(SubmitInput::Payload(Map::from_iter([("compact".to_owned(), true.into())])), &mut lines)
-                    .await?;
+                let compact = Map::from_iter([("compact".to_owned(), true.into())]);
+                sent = talk.send(SubmitInput::Payload(compact), &mut lines).await?;
                 screen.line("the model is shown a summary of what was said before");
             }
-            text => talk.send(SubmitInput::Message(MessageInput::user(text)), &mut lines).await?,
+            text => sent = talk.send(SubmitInput::Message(MessageInput::user(text)), &mut lines).await?,
         }
     }
     screen.line("");
+    if sent == Sent::Left {
+        screen.line("it sleeps, and asks again when this conversation is taken up");
+    }
     Ok(TalkOutcome::Fine)
 }
+
+/// What a person may do besides talking.
+const COMMANDS: &str =
+    "Ctrl-C stops an answer, Ctrl-D ends; /new begins a new conversation, /compact makes it shorter, /help tells this";
+
+/// The most events of a task that are read at once.
+const PAGE: usize = 200;
 
 /// The event about tools that an agent has to do without.
 const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
@@ -147,9 +158,35 @@ enum FollowedTask {
     Asks(Map),
 }
 
+/// How a message was seen through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// Its task has ended.
+    Ended,
+    /// The person left while its task asked; it sleeps.
+    Left,
+}
+
+/// What became of a question.
+enum Answered {
+    /// It was answered, or time answers it.
+    Done,
+    /// The input ended.
+    Left,
+    /// The person stopped the task.
+    Stopped,
+}
+
+/// What a person says to a question.
+enum Said {
+    Fields(Map),
+    Left,
+    Stopped,
+}
+
 impl ChatSession {
     /// Sends `input`, shows what comes of it, and answers what is asked meanwhile.
-    async fn send(&mut self, input: SubmitInput, lines: &mut InputLines) -> Result<(), TalkError> {
+    async fn send(&mut self, input: SubmitInput, lines: &mut InputLines) -> Result<Sent, TalkError> {
         let body = json!(SubmitTaskRequest {
             session_id: None,
             workspace_id: None,
@@ -160,24 +197,74 @@ impl ChatSession {
             metadata: Map::new(),
         });
         let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
-        let task = task.envelope.id.as_str().to_owned();
-        let mut after = None;
-        loop {
-            let followed = tokio::select! {
-                followed = self.follow(&task, &mut after) => followed?,
-                interrupted = tokio::signal::ctrl_c() => {
-                    interrupted?;
-                    let path = format!("/v1/tasks/{task}/cancel");
-                    let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
-                    self.screen.stop();
-                    return Ok(());
-                }
-            };
-            match followed {
-                FollowedTask::Ended => return Ok(()),
-                FollowedTask::Asks(request) => self.answer(&task, &request, lines).await?,
+        self.attend(task.envelope.id.as_str(), (None, None), lines).await
+    }
+
+    /// Asks again what the conversation was left with, and sees it through.
+    async fn resume(&mut self, lines: &mut InputLines) -> Result<Sent, TalkError> {
+        let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
+        for task in tasks["data"].as_array().into_iter().flatten() {
+            let Ok(task) = Task::deserialize(task) else { continue };
+            if !task.status.is_suspended() {
+                continue;
+            }
+            let id = task.envelope.id.as_str();
+            let (after, asked) = self.last_question(id).await?;
+            if self.attend(id, (after, asked), lines).await? == Sent::Left {
+                return Ok(Sent::Left);
             }
         }
+        Ok(Sent::Ended)
+    }
+
+    /// The last question of the task `id`, and its last event.
+    async fn last_question(&self, id: &str) -> Result<(Option<String>, Option<Map>), TalkError> {
+        let (mut after, mut asked) = (None::<String>, None);
+        loop {
+            let cursor = after.as_ref().map(|after| format!("&after_event_id={after}")).unwrap_or_default();
+            let page: Value = self.client.read(&format!("/v1/tasks/{id}/events?limit={PAGE}{cursor}")).await?;
+            for event in page["data"].as_array().into_iter().flatten() {
+                after = event["id"].as_str().map(str::to_owned).or(after);
+                asked = event["payload"]["request"].as_object().cloned().or(asked);
+            }
+            if page["page"]["has_more"] != true {
+                return Ok((after, asked));
+            }
+        }
+    }
+
+    /// Shows what comes of `task` behind the event `after`, answers what it `asked` there and what it asks meanwhile.
+    async fn attend(
+        &self,
+        task: &str,
+        (mut after, mut asked): (Option<String>, Option<Map>),
+        lines: &mut InputLines,
+    ) -> Result<Sent, TalkError> {
+        loop {
+            let followed = match asked.take() {
+                Some(request) => FollowedTask::Asks(request),
+                None => tokio::select! {
+                    followed = self.follow(task, &mut after) => followed?,
+                    interrupted = tokio::signal::ctrl_c() => {
+                        interrupted?;
+                        return self.stop(task).await;
+                    }
+                },
+            };
+            let FollowedTask::Asks(request) = followed else { return Ok(Sent::Ended) };
+            match self.answer(task, &request, lines).await? {
+                Answered::Done => {}
+                Answered::Left => return Ok(Sent::Left),
+                Answered::Stopped => return self.stop(task).await,
+            }
+        }
+    }
+
+    async fn stop(&self, task: &str) -> Result<Sent, TalkError> {
+        let path = format!("/v1/tasks/{task}/cancel");
+        let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
+        self.screen.stop();
+        Ok(Sent::Ended)
     }
 
     async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<FollowedTask, TalkError> {
@@ -241,13 +328,17 @@ impl ChatSession {
     }
 
     /// Asks the person at the terminal, and sends what they say.
-    async fn answer(&self, task: &str, request: &Map, lines: &mut InputLines) -> Result<(), TalkError> {
+    async fn answer(&self, task: &str, request: &Map, lines: &mut InputLines) -> Result<Answered, TalkError> {
         if request.get("kind").and_then(Value::as_str) == Some("rest") {
             // Time answers this, and no person.
             let reason = request.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
             self.screen.question("The model cannot be asked now");
             self.screen.line(&format!("  {}; it is tried again by itself, Ctrl-C ends the task", plain(reason)));
-            return Ok(());
+            return Ok(Answered::Done);
+        }
+        if request.get("asks_person").is_some_and(|asks| asks == false) {
+            // A job, an event or other agents answer this.
+            return Ok(Answered::Done);
         }
         let missing: Vec<String> = request
             .get("missing")
@@ -259,7 +350,11 @@ impl ChatSession {
         let parts: Vec<Option<String>> =
             if missing.is_empty() { vec![None] } else { missing.into_iter().map(Some).collect() };
         for part in parts {
-            let Some(fields) = self.ask(request, part.as_deref(), lines).await? else { return Ok(()) };
+            let fields = match self.ask(request, part.as_deref(), lines).await? {
+                Said::Fields(fields) => fields,
+                Said::Left => return Ok(Answered::Left),
+                Said::Stopped => return Ok(Answered::Stopped),
+            };
             let mut metadata = Map::new();
             metadata.extend(part.map(|part| ("in_reply_to".to_owned(), Value::String(part))));
             let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
@@ -267,10 +362,10 @@ impl ChatSession {
             let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
         }
         self.screen.answered();
-        Ok(())
+        Ok(Answered::Done)
     }
 
-    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut InputLines) -> Result<Option<Map>, TalkError> {
+    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut InputLines) -> Result<Said, TalkError> {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
         self.screen.question(question);
@@ -286,9 +381,13 @@ impl ChatSession {
                 "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
                 _ => "  a JSON object, or nothing to decline > ",
             });
-            let Some(line) = lines.next().await? else { return Ok(None) };
+            let line = match lines.next().await? {
+                Typed::Line(line) => line,
+                Typed::End => return Ok(Said::Left),
+                Typed::Interrupted => return Ok(Said::Stopped),
+            };
             match fields_of(kind, line.trim()) {
-                Some(fields) => return Ok(Some(fields)),
+                Some(fields) => return Ok(Said::Fields(fields)),
                 None => self.screen.line("  that is no answer to it"),
             }
         }

@@ -13,6 +13,16 @@ pub(super) const DIM: &str = "\u{1b}[2m";
 pub(super) const BOLD: &str = "\u{1b}[1m";
 pub(super) const PLAIN: &str = "\u{1b}[0m";
 
+/// What a person does at the terminal.
+pub(super) enum Typed {
+    /// A line.
+    Line(String),
+    /// The end of the input: Ctrl-D.
+    End,
+    /// Ctrl-C.
+    Interrupted,
+}
+
 /// Lines of the standard input, read beside everything else.
 pub(super) struct InputLines(mpsc::Receiver<io::Result<String>>);
 
@@ -29,11 +39,10 @@ impl InputLines {
         Self(receive)
     }
 
-    /// The next line; `None` at the end, and after Ctrl-C.
-    pub(super) async fn next(&mut self) -> io::Result<Option<String>> {
+    pub(super) async fn next(&mut self) -> io::Result<Typed> {
         tokio::select! {
-            line = self.0.recv() => line.transpose(),
-            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| None),
+            line = self.0.recv() => Ok(line.transpose()?.map_or(Typed::End, Typed::Line)),
+            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Typed::Interrupted),
         }
     }
 }
