@@ -118,7 +118,7 @@ fn verdict(purchase: &Purchase) -> String {
             )
         }
         VoteOutcome::Veto => format!("not bought: {who} said no"),
-        VoteOutcome::Open | VoteOutcome::Time => {
+        VoteOutcome::Open | VoteOutcome::Time | VoteOutcome::OutOfReach => {
             format!("not bought: {} of {NEEDED} votes came in time", answers.len())
         }
     }

@@ -482,6 +482,8 @@ mod tests {
         let parts = json!({ "ada": { "signal_id": "order-ada" }, "grace": { "signal_id": "order-grace" } });
         assert_eq!(written["expects"], json!({ "parts": parts, "into": "votes" }));
         assert_eq!(written["timeout"], json!({ "after": "PT5M", "then": "fail" }));
+        let written = metadata(votes(Voters::of(["ada", "grace", "linus"]).at_least(2).counting(Reply::yes, true)));
+        assert_eq!(written["expects"]["counts"], json!({ "field": "yes", "is": true }));
     }
 
     #[test]

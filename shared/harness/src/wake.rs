@@ -7,7 +7,7 @@
 //! | `wake_payload` | a mapping | what a wake-up lays over the state; nothing when absent |
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
 //! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"`, `"escalate"` or `"notify"`, and `to` (a name; optional for `remind`), are told on the bus, and those of `notify` over the channel that `to` names; the last step, and only it, has a `then` as of `timeout` |
-//! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
+//! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "counts"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
 //! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload. An event of another shape that names the same id is not; what a caller sends under the `signal_id` still is |
 //! | `accepts`, `into` | a JSON Schema; the name of a state field | what an answer may say and where it goes: [`AnswerRule`](dormouse_ports::AnswerRule). A pause without them accepts everything |
 //!
@@ -19,9 +19,10 @@
 //! With `expects` the pause does not wait for its own `signal_id` but for one signal of each part; a part that names none
 //! gets `{signal_id}/{name}`, and other keys of a part mean nothing here. It goes on when `until` is reached (`"all"`, which
 //! is the default, `"any"` or `{"at_least": k}`), or with the first answer whose payload holds the value `is` in the field
-//! `field` of `"veto": {"field", "is"}`. The first answer of a part stands. Their payloads are not laid over the state one
+//! `field` of `"veto": {"field", "is"}`. With `"counts": {"field", "is"}` only such answers count towards `until`, and the
+//! pause also goes on when they cannot become so many any more. The first answer of a part stands. Their payloads are not laid over the state one
 //! by one: the field `into` (`fan_in` when absent), which the state must have, receives
-//! `{"answers": {name: payload}, "missing": [name], "decided_by": name or null, "outcome": "enough", "veto" or "time"}`.
+//! `{"answers": {name: payload}, "missing": [name], "decided_by": name or null, "outcome": "enough", "veto", "out_of_reach" or "time"}`.
 //! A wake-up, a `timeout` or `deadlines` lay what had come until then over the state, beside their own payload; the detail
 //! of a passed step has `missing` too.
 //!

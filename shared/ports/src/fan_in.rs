@@ -12,9 +12,12 @@ pub struct FanIn {
     pub expected: Vec<Expected>,
     /// Condition under which the parts that have come are enough.
     pub until: Until,
+    /// The answers that count towards `until`; without it, all of them do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<AnswerTest>,
     /// An answer that is enough by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub veto: Option<Veto>,
+    pub veto: Option<AnswerTest>,
     /// The state field that receives all answers together.
     pub into: String,
     /// The answers so far, in the order in which they were accepted; one for each part at most.
@@ -41,12 +44,12 @@ pub enum Until {
     AtLeast(usize),
 }
 
-/// The answers that decide against all: those with `is` in their `field`.
+/// Some of the answers: those with `is` in their `field`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Veto {
+pub struct AnswerTest {
     /// A field of the answer's payload.
     pub field: String,
-    /// The value that is a veto.
+    /// The value that is there.
     pub is: Value,
 }
 
@@ -66,8 +69,25 @@ pub struct PartAnswer {
 pub struct Decision<'a> {
     /// The part with the answer that decided.
     pub by: &'a str,
-    /// True if it was a veto.
-    pub is_veto: bool,
+    /// Reason for which nothing else has to be waited for.
+    pub reason: DecisionReason,
+}
+
+/// Reason for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionReason {
+    /// As many answers that count have come as are needed.
+    Enough,
+    /// An answer is a veto.
+    Veto,
+    /// So many answers do not count that those which are missing can no longer make it enough.
+    OutOfReach,
+}
+
+impl AnswerTest {
+    fn holds(&self, answer: &PartAnswer) -> bool {
+        answer.payload.get(&self.field) == Some(&self.is)
+    }
 }
 
 impl FanIn {
@@ -100,19 +120,29 @@ impl FanIn {
         self
     }
 
-    /// The decision, once the answers are enough: the first veto, or the answer that made them as many as are needed;
-    /// the earlier of both.
+    /// The decision, once nothing else has to be waited for: by the first veto, by the answer that made them as many as are
+    /// needed, or by the one after which they cannot become so many; the earliest of these.
     pub fn decision(&self) -> Option<Decision<'_>> {
         let needed = match self.until {
             Until::All => self.expected.len(),
             Until::AtLeast(count) => count,
         };
-        let vetoes = |answer: &PartAnswer| {
-            self.veto.as_ref().is_some_and(|veto| answer.payload.get(&veto.field) == Some(&veto.is))
-        };
-        self.answers.iter().enumerate().find_map(|(before, answer)| {
-            let is_veto = vetoes(answer);
-            (is_veto || before + 1 >= needed).then_some(Decision { by: &answer.part, is_veto })
+        let (mut counted, mut possible) = (0, self.expected.len());
+        self.answers.iter().find_map(|answer| {
+            match self.counts.as_ref().is_none_or(|counts| counts.holds(answer)) {
+                true => counted += 1,
+                false => possible = possible.saturating_sub(1),
+            }
+            let reason = if self.veto.as_ref().is_some_and(|veto| veto.holds(answer)) {
+                DecisionReason::Veto
+            } else if counted >= needed {
+                DecisionReason::Enough
+            } else if possible < needed {
+                DecisionReason::OutOfReach
+            } else {
+                return None;
+            };
+            Some(Decision { by: &answer.part, reason })
         })
     }
 
@@ -121,12 +151,13 @@ impl FanIn {
     /// ```json
     /// {"answers": {"ada": {"vote": "yes"}}, "missing": ["grace"], "decided_by": "ada", "outcome": "enough"}
     /// ```
-    /// `outcome` is `enough`, `veto` or, when nothing decided and `decided_by` is null, `time`.
+    /// `outcome` is `enough`, `veto`, `out_of_reach` or, when nothing decided and `decided_by` is null, `time`.
     pub fn payload(&self) -> Map {
         let decision = self.decision();
-        let outcome = match decision {
-            Some(Decision { is_veto: true, .. }) => "veto",
-            Some(Decision { is_veto: false, .. }) => "enough",
+        let outcome = match decision.map(|decision| decision.reason) {
+            Some(DecisionReason::Enough) => "enough",
+            Some(DecisionReason::Veto) => "veto",
+            Some(DecisionReason::OutOfReach) => "out_of_reach",
             None => "time",
         };
         let answers = self.answers.iter().map(|answer| (answer.part.clone(), Value::Object(answer.payload.clone())));
@@ -146,8 +177,17 @@ mod tests {
 
     fn three(until: Until) -> FanIn {
         let expected = ["a", "b", "c"].map(|part| Expected { part: part.to_owned(), signal_id: part.into() }).to_vec();
-        let veto = Some(Veto { field: "vote".to_owned(), is: json!("no") });
-        FanIn { expected, until, veto, into: "votes".to_owned(), answers: Vec::new() }
+        let veto = Some(test("no"));
+        FanIn { expected, until, counts: None, veto, into: "votes".to_owned(), answers: Vec::new() }
+    }
+
+    fn test(vote: &str) -> AnswerTest {
+        AnswerTest { field: "vote".to_owned(), is: vote.into() }
+    }
+
+    /// Two of three have to say yes.
+    fn yes_of_two() -> FanIn {
+        FanIn { counts: Some(test("yes")), veto: None, ..three(Until::AtLeast(2)) }
     }
 
     fn told(fan_in: FanIn, part: &str, vote: &str) -> FanIn {
@@ -160,7 +200,7 @@ mod tests {
         let one = told(three(Until::AtLeast(2)), "c", "yes");
         assert_eq!((one.decision(), one.missing().collect::<Vec<_>>()), (None, vec!["a", "b"]));
         let two = told(one, "a", "yes");
-        assert_eq!(two.decision(), Some(Decision { by: "a", is_veto: false }));
+        assert_eq!(two.decision(), Some(Decision { by: "a", reason: DecisionReason::Enough }));
         assert_eq!(told(two, "b", "no").decision().map(|decision| decision.by), Some("a"), "a veto came too late");
         assert_eq!(told(told(three(Until::All), "a", "yes"), "b", "yes").decision(), None);
     }
@@ -168,12 +208,25 @@ mod tests {
     #[test]
     fn a_veto_is_enough() {
         let vetoed = told(told(three(Until::All), "a", "yes"), "b", "no");
-        assert_eq!(vetoed.decision(), Some(Decision { by: "b", is_veto: true }));
+        assert_eq!(vetoed.decision(), Some(Decision { by: "b", reason: DecisionReason::Veto }));
         let expected = json!({ "votes": {
             "answers": { "a": { "vote": "yes" }, "b": { "vote": "no" } },
             "missing": ["c"], "decided_by": "b", "outcome": "veto",
         } });
         assert_eq!(Value::Object(vetoed.payload()), expected);
+    }
+
+    #[test]
+    fn where_only_some_answers_count_the_others_decide_once_those_cannot_be_enough() {
+        let one_no = told(told(yes_of_two(), "a", "yes"), "b", "no");
+        assert_eq!(one_no.decision(), None, "two may still say yes");
+        let enough = told(one_no.clone(), "c", "yes");
+        assert_eq!(enough.decision(), Some(Decision { by: "c", reason: DecisionReason::Enough }));
+        let out_of_reach = told(one_no, "c", "no");
+        assert_eq!(out_of_reach.decision(), Some(Decision { by: "c", reason: DecisionReason::OutOfReach }));
+        assert_eq!(out_of_reach.payload()["votes"]["outcome"], "out_of_reach");
+        let at_once = told(told(yes_of_two(), "a", "no"), "b", "no");
+        assert_eq!(at_once.decision().map(|decision| decision.by), Some("b"), "the third need not be waited for");
     }
 
     #[test]
@@ -189,5 +242,8 @@ mod tests {
         let written = serde_json::to_value(&fan_in).expect("json");
         assert_eq!(written["until"], json!({ "at_least": 2 }));
         assert_eq!(serde_json::from_value::<FanIn>(written).expect("a fan-in"), fan_in);
+        let written = serde_json::to_value(yes_of_two()).expect("json");
+        assert_eq!(written["counts"], json!({ "field": "vote", "is": "yes" }));
+        assert_eq!(serde_json::from_value::<FanIn>(written).expect("a fan-in"), yes_of_two());
     }
 }

@@ -15,6 +15,8 @@ const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
 /// Longest description in a table, in characters.
 const DESCRIPTION: usize = 60;
+/// Longest JSON that stands in one line, in characters.
+const LINE: usize = 100;
 
 /// A line of `pending`.
 #[derive(Debug)]
@@ -124,7 +126,22 @@ pub(crate) fn description(paused: &PausedInvocation) -> Option<String> {
 /// Parts of a fan-in that have answered, and those that have not.
 fn answers(fan_in: &FanIn) -> Value {
     json!({ "answered": fan_in.answers, "missing": fan_in.missing().collect::<Vec<_>>(), "until": fan_in.until,
-        "veto": fan_in.veto })
+        "counts": fan_in.counts, "veto": fan_in.veto })
+}
+
+/// `value` as people read it: a text as it is, names in a row, anything else as JSON, over several lines if it is long.
+fn lines_of(value: &Value) -> Vec<String> {
+    let names = value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let line = match (value.as_str(), names) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(names)) if !names.is_empty() => names.join(", "),
+        (None, _) => value.to_string(),
+    };
+    let is_long = line.chars().count() > LINE && (value.is_object() || value.is_array());
+    match serde_json::to_string_pretty(value) {
+        Ok(pretty) if is_long => pretty.lines().map(str::to_owned).collect(),
+        Ok(_) | Err(_) => vec![line],
+    }
 }
 
 /// Writes to the standard output, with colours only where a terminal shows them.
@@ -181,8 +198,10 @@ impl Printer {
         let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
         let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         fields.iter().try_for_each(|(name, value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            self.put(&format!("{}  {}", self.paint(BOLD, &format!("{name:width$}")), plain(&text)))
+            let lines = lines_of(value);
+            let (first, rest) = lines.split_first().map_or(("", &lines[..]), |(first, rest)| (first.as_str(), rest));
+            self.put(&format!("{}  {}", self.paint(BOLD, &format!("{name:width$}")), plain(first)))?;
+            rest.iter().try_for_each(|line| self.put(&format!("{:width$}  {}", "", plain(line))))
         })
     }
 

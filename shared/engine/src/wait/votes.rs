@@ -41,9 +41,14 @@ pub enum VoteOutcome {
     Enough,
     /// A veto.
     Veto,
+    /// So many answers do not count that there cannot be enough of those that do.
+    OutOfReach,
     /// The deadline.
     Time,
 }
+
+/// A field of an answer, and a value of it in JSON.
+type FieldValue = (&'static str, Result<Value, String>);
 
 /// The parts that a wait for votes asks, and which of their answers decide. `A` is what each of them answers.
 ///
@@ -61,7 +66,8 @@ pub enum VoteOutcome {
 pub struct Voters<A> {
     named: Vec<(String, Option<SignalId>)>,
     at_least: Option<usize>,
-    veto: Option<(&'static str, Result<Value, String>)>,
+    counts: Option<FieldValue>,
+    veto: Option<FieldValue>,
     answers: PhantomData<fn(A)>,
 }
 
@@ -84,19 +90,25 @@ impl<A> Voters<A> {
     }
 
     fn asking(named: impl Iterator<Item = (String, Option<SignalId>)>) -> Self {
-        Self { named: named.collect(), at_least: None, veto: None, answers: PhantomData }
+        Self { named: named.collect(), at_least: None, counts: None, veto: None, answers: PhantomData }
     }
 
-    /// Goes on when so many of the parts have answered; without it, all of them have to.
+    /// Goes on when so many of the parts have answered, whatever they say; without it, all of them have to.
     pub fn at_least(mut self, count: usize) -> Self {
         self.at_least = Some(count);
         self
     }
 
+    /// Counts only answers with `value` in `field`: goes on when so many as [`at_least`](Self::at_least) says are such, or
+    /// when they cannot become so many any more.
+    pub fn counting<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
+        self.counts = Some(field_value(field, value));
+        self
+    }
+
     /// Goes on at once when an answer has `value` in `field`.
     pub fn veto<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
-        let value = serde_json::to_value(value.into_field()).map_err(|error| error.to_string());
-        self.veto = Some((field.name(), value));
+        self.veto = Some(field_value(field, value));
         self
     }
 
@@ -114,8 +126,10 @@ impl<A> Voters<A> {
                 return Err(format!("it needs {needed} answers of {count} parts: `at_least` takes 1 to {count}"));
             }
         }
-        if let Some((field, value)) = self.veto {
-            expects.insert("veto".to_owned(), json!({ "field": field, "is": value? }));
+        for (key, test) in [("counts", self.counts), ("veto", self.veto)] {
+            if let Some((field, value)) = test {
+                expects.insert(key.to_owned(), json!({ "field": field, "is": value? }));
+            }
         }
         expects.insert("into".to_owned(), into.into());
         Ok(Value::Object(expects))
@@ -126,6 +140,10 @@ impl<A> fmt::Debug for Voters<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Voters").field("named", &self.named).field("at_least", &self.at_least).finish_non_exhaustive()
     }
+}
+
+fn field_value<A, V: Serialize>(field: FieldKey<A, V>, value: impl IntoField<V>) -> FieldValue {
+    (field.name(), serde_json::to_value(value.into_field()).map_err(|error| error.to_string()))
 }
 
 fn parts(named: Vec<(String, Option<SignalId>)>) -> Result<Map, String> {

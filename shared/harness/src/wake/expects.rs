@@ -1,7 +1,7 @@
 //! Several signals instead of one: the parts, how many are enough, and what is a veto.
 
 use dormouse_ports::limits::{ID, PARTS};
-use dormouse_ports::{Expected, FanIn, Map, SignalDescriptor, SignalId, Until, Veto};
+use dormouse_ports::{AnswerTest, Expected, FanIn, Map, SignalDescriptor, SignalId, Until};
 use serde_json::Value;
 
 /// The state field that receives the answers where `into` names no other.
@@ -16,14 +16,17 @@ pub(super) fn read(descriptor: &SignalDescriptor) -> Result<Option<FanIn>, Strin
         Some(Value::Object(expects)) => expects,
         Some(_) => return Err("`expects` must be a mapping".to_owned()),
     };
-    if let Some(unknown) = expects.keys().find(|key| !["parts", "until", "veto", "into"].contains(&key.as_str())) {
+    if let Some(unknown) =
+        expects.keys().find(|key| !["parts", "until", "counts", "veto", "into"].contains(&key.as_str()))
+    {
         return Err(format!("`expects.{unknown}` means nothing here"));
     }
     let expected = parts(expects.get("parts"), &descriptor.signal_id)?;
     let until = until(expects.get("until"), expected.len())?;
-    let veto = expects.get("veto").map(veto).transpose()?;
+    let counts = expects.get("counts").map(|counts| test("counts", counts)).transpose()?;
+    let veto = expects.get("veto").map(|veto| test("veto", veto)).transpose()?;
     let into = into(expects.get("into"))?;
-    Ok(Some(FanIn { expected, until, veto, into, answers: Vec::new() }))
+    Ok(Some(FanIn { expected, until, counts, veto, into, answers: Vec::new() }))
 }
 
 fn parts(parts: Option<&Value>, outer: &SignalId) -> Result<Vec<Expected>, String> {
@@ -83,11 +86,11 @@ fn until(until: Option<&Value>, parts: usize) -> Result<Until, String> {
     }
 }
 
-fn veto(veto: &Value) -> Result<Veto, String> {
-    let wrong = || "`expects.veto` must be {\"field\": name, \"is\": value}".to_owned();
-    let fields: &Map = veto.as_object().filter(|fields| fields.len() == 2).ok_or_else(wrong)?;
+fn test(key: &str, test: &Value) -> Result<AnswerTest, String> {
+    let wrong = || format!("`expects.{key}` must be {{\"field\": name, \"is\": value}}");
+    let fields: &Map = test.as_object().filter(|fields| fields.len() == 2).ok_or_else(wrong)?;
     match (fields.get("field"), fields.get("is")) {
-        (Some(Value::String(field)), Some(is)) => Ok(Veto { field: field.clone(), is: is.clone() }),
+        (Some(Value::String(field)), Some(is)) => Ok(AnswerTest { field: field.clone(), is: is.clone() }),
         _ => Err(wrong()),
     }
 }
@@ -116,6 +119,9 @@ mod tests {
         let one = |part: &str, id: &str| Expected { part: part.to_owned(), signal_id: id.into() };
         assert_eq!(fan_in.expected, [one("ada", "a"), one("grace", "order-7/grace")]);
         assert_eq!((fan_in.until, fan_in.veto, fan_in.into.as_str()), (Until::All, None, "fan_in"));
+        let fan_in =
+            expects(json!({ "parts": { "a": {} }, "counts": { "field": "vote", "is": "yes" } })).unwrap().unwrap();
+        assert_eq!(fan_in.counts, Some(AnswerTest { field: "vote".to_owned(), is: json!("yes") }));
         assert_eq!(read(&SignalDescriptor::new("s")).unwrap(), None);
     }
 
@@ -151,6 +157,7 @@ mod tests {
             (json!({ "parts": parts, "until": { "at_least": 3 } }), "`expects.until`"),
             (json!({ "parts": parts, "veto": "no" }), "`expects.veto`"),
             (json!({ "parts": parts, "veto": { "field": "vote" } }), "`expects.veto`"),
+            (json!({ "parts": parts, "counts": { "is": "yes" } }), "`expects.counts`"),
             (json!({ "parts": parts, "into": "" }), "`expects.into`"),
             (json!({ "parts": parts, "unless": 1 }), "`expects.unless`"),
         ] {

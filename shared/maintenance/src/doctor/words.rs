@@ -40,10 +40,12 @@ fn waits_for(paused: &PausedInvocation) -> String {
         Until::All => "all".to_owned(),
         Until::AtLeast(count) => count.to_string(),
     };
+    let such = fan_in.counts.as_ref().map(|counts| format!(" with `{}` {}", counts.field, counts.is));
+    let such = such.unwrap_or_default();
     let answered = if answered.is_empty() { "nobody".to_owned() } else { answered.join(", ") };
     let of = fan_in.expected.len();
     let missing = missing.join(", ");
-    format!("waits for {needed} of {of} answers: {answered} answered, {missing} did not")
+    format!("waits for {needed} of {of} answers{such}: {answered} answered, {missing} did not")
 }
 
 /// A span of time in words: the two largest units.

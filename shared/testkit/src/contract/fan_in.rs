@@ -14,7 +14,8 @@ use super::scene::{
 fn several(id: &str, generation: u64, parts: &[&str]) -> PausedInvocation {
     let one = |part: &&str| Expected { part: (*part).to_owned(), signal_id: format!("{id}-{part}").into() };
     let expected = parts.iter().map(one).collect();
-    let fan_in = FanIn { expected, until: Until::All, veto: None, into: "votes".to_owned(), answers: Vec::new() };
+    let fan_in =
+        FanIn { expected, until: Until::All, counts: None, veto: None, into: "votes".to_owned(), answers: Vec::new() };
     PausedInvocation { fan_in: Some(fan_in), ..pause(id, generation, "nobody's") }
 }
 
