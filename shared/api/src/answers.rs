@@ -253,8 +253,9 @@ pub fn answer_payload(
             let names =
                 accepted(descriptor).map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
             let names = names.map(|names| format!(": {names}")).unwrap_or_default();
-            let message =
-                format!("the task waits for something else: send a JSON part with the fields that it needs{names}");
+            let message = format!(
+                "this is no answer to what is waited for: send a JSON object with the fields that it takes{names}"
+            );
             ProtocolError::invalid("message.parts", message)
         })?,
     };

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use dormouse_api::Agents;
 use dormouse_harness::{Overruled, Transmission, TurnError, TurnOutcome};
 use dormouse_local::EmbeddedError;
-use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words};
+use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words, not_kept};
 use dormouse_maintenance::{ParkedSignal, doctor, parked_signals, put_aside};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
@@ -325,9 +325,7 @@ async fn show(
 }
 
 pub(crate) fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectOutcome, InspectError> {
-    printer.complain(&format!(
-        "there is no invocation {id} that ever slept; a finished one is kept for 30 days, and found by its whole id"
-    ))?;
+    printer.complain(&not_kept(id))?;
     Ok(InspectOutcome::NotFound)
 }
 
@@ -350,7 +348,9 @@ pub(crate) async fn signal(
                 return Err(InspectError::Overruled(overruled));
             }
             json!({ "status": "suspended", "invocation_id": turn.invocation_id,
-                "waits_for": turn.descriptor.signal_id, "repeated": turn.repeated })
+                "waits_for": turn.descriptor.signal_id, "repeated": turn.repeated,
+                "answered": turn.tally.as_ref().map(|tally| &tally.answered),
+                "missing": turn.tally.as_ref().map(|tally| &tally.missing) })
         }
         TurnOutcome::Buffered { signal_id, expires_at } => {
             json!({ "status": "parked", "signal_id": signal_id, "until": expires_at })

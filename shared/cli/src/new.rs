@@ -14,10 +14,11 @@ use crate::templates::templates;
 use crate::terminal::plain;
 
 /// A file with blanks to fill in, by its place in the package.
-const PACKAGE: [(&str, &str); 7] = [
+const PACKAGE: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("new/package/Cargo.toml.in")),
     ("Makefile", include_str!("new/package/Makefile.in")),
     ("README.md", include_str!("new/package/README.md.in")),
+    ("rustfmt.toml", include_str!("new/package/rustfmt.toml.in")),
     (".gitignore", include_str!("new/package/gitignore.in")),
     ("src/lib.rs", include_str!("new/package/src/lib.rs.in")),
     ("src/main.rs", include_str!("new/package/src/main.rs.in")),

@@ -79,7 +79,7 @@ impl Overruled {
     /// A sentence for the sender of the answer.
     pub fn message(&self) -> &'static str {
         match self {
-            Self::Answered(_) => "the pause was answered before, and otherwise; that answer stands",
+            Self::Answered(_) => "the pause was answered before with another payload; that answer stands",
             Self::Others => "it was decided before, by the answers of others; that stands",
             Self::Time => "the time for an answer was over; what was decided then stands",
             Self::Earlier => "that pause is over; the invocation slept again after it",

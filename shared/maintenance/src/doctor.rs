@@ -305,10 +305,15 @@ fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &m
 }
 
 fn never_slept(id: &InvocationId) -> TurnError {
-    let message = format!(
-        "there is no invocation {id} that ever slept; a finished one is kept for 30 days, and found by its whole id"
-    );
-    TurnError::new(Category::NotFound, message)
+    TurnError::new(Category::NotFound, not_kept(id))
+}
+
+/// Sentence for one who names an invocation of which there is no record.
+pub fn not_kept(id: &InvocationId) -> String {
+    format!(
+        "nothing that sleeps has the id {id}, and nothing that has ended within 30 days has exactly this one: \
+         `pending` lists what sleeps; what has ended is found by its whole id"
+    )
 }
 
 /// Names a pause that does not limit its answer to the fields that were asked for. Answers of several parts go into one

@@ -41,7 +41,7 @@ async fn an_answer_is_compared_with_the_one_that_counts() {
     for other in [json!({ "decision": "no", "amount": 1 }), json!({}), json!({ "decision": "yes" })] {
         for late in [world.post(&callback, &other).await, world.signal("o1-1", &other).await] {
             let message = refused(&late, 409, &Category::SuspensionRecordInvalid);
-            assert!(message.contains("answered before, and otherwise"), "{message}");
+            assert!(message.contains("answered before with another payload"), "{message}");
             assert_eq!(late.body["error"].get("decided"), None, "{}", late.body);
         }
     }

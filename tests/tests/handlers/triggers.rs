@@ -145,5 +145,8 @@ async fn a_ladder_that_goes_down_is_refused_by_name() {
     });
     let answer = world.post("/graphs/expense-approval/turns", &json!({ "state": expense })).await;
     let sentence = refused(&answer, 422, &Category::HarnessSignalSubscriptionFailed);
-    assert!(sentence.contains("step 2 of its deadlines (`deadlines[1]`) must come later"), "{sentence}");
+    assert!(
+        sentence.contains("step 2 of its deadlines (`deadlines[1]`; the end of the wait is the last) must come later"),
+        "{sentence}"
+    );
 }

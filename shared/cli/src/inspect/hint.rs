@@ -24,8 +24,26 @@ pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String
     }
     let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
     let takes_yes_or_no = metadata.and_then(|metadata| metadata.get("answers")?.get("approved")).is_some();
-    let said = if takes_yes_or_no { None } else { Some(example(metadata)) };
-    spelled(id, missing.map(|one| one.part.as_str()), said.as_deref(), &options)
+    let part = missing.map(|one| one.part.as_str());
+    if takes_yes_or_no {
+        let more = beside_yes_and_no(metadata).map(|more| format!(" [{}]", quoted(&more))).unwrap_or_default();
+        return spelled(id, part, None, &format!("{options}{more}"));
+    }
+    spelled(id, part, Some(&example(metadata)), &options)
+}
+
+/// The fields that an answer may set beside those that yes and no stand for.
+fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
+    let metadata = metadata?;
+    let answers = metadata.get("answers")?;
+    let is_meant = |name: &str| {
+        let is_set = |verdict: &str| answers.get(verdict).is_some_and(|fields| fields.get(name).is_some());
+        is_set("approved") || is_set("denied") || answers.get("by").and_then(Value::as_str) == Some(name)
+    };
+    let properties = metadata.get("accepts")?.get("properties")?.as_object()?;
+    let more: Map =
+        properties.iter().filter(|(name, _)| !is_meant(name)).map(|(name, one)| (name.clone(), any_of(one))).collect();
+    (!more.is_empty()).then(|| Value::Object(more).to_string())
 }
 
 /// The command that answers `id`, or its `part`: with `said`, or with yes or no where that is enough.
@@ -75,6 +93,17 @@ mod tests {
         let nothing = json!({ "accepts": { "type": "object", "properties": {} } });
         assert_eq!(example(nothing.as_object()), "{}");
         assert_eq!(example(None), "{...}");
+    }
+
+    #[test]
+    fn a_yes_may_say_more_where_the_answer_has_further_fields() {
+        let asked = json!({ "answers": { "approved": { "ok": true }, "denied": { "ok": false }, "by": "who" },
+            "accepts": { "properties": { "ok": { "type": "boolean" }, "who": { "type": "string" },
+            "granted": { "type": "integer" } } } });
+        assert_eq!(beside_yes_and_no(asked.as_object()).as_deref(), Some(r#"{"granted":0}"#));
+        let plain = json!({ "answers": { "approved": { "ok": true }, "denied": {} },
+            "accepts": { "properties": { "ok": {} } } });
+        assert_eq!(beside_yes_and_no(plain.as_object()), None);
     }
 
     #[test]

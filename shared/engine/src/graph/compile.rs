@@ -163,8 +163,9 @@ fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
             declared(to, &|| format!("the edge of node `{from}` leads to"))?;
         }
         if edges.insert(from.clone(), edge.clone()).is_some() {
-            let message =
-                format!("graph `{graph}`: node `{from}` has more than one outgoing edge: use `route` to choose one");
+            let message = format!(
+                "graph `{graph}`: node `{from}` has more than one outgoing edge: keep one `edge`, or one `route` that chooses among several"
+            );
             return Err(refuse(Category::MultipleOutgoingEdges, message));
         }
     }
@@ -366,7 +367,7 @@ mod tests {
             (
                 sound().edge("pay", END),
                 "multiple_outgoing_edges",
-                "graph `shop`: node `pay` has more than one outgoing edge: use `route` to choose one",
+                "graph `shop`: node `pay` has more than one outgoing edge: keep one `edge`, or one `route` that chooses among several",
             ),
             (
                 shop().entry("pay").route_among("pay", ["ship"], |_| Ok(END)),

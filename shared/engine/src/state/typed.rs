@@ -162,6 +162,10 @@ pub trait GraphState: Record<State = Self> + Default + Clone + Send + Sync + 'st
 
 /// Part of the state `S` that a node wants to see: all of it, as an `S` of its own or as a shared `Arc<S>`, which
 /// copies nothing; some fields, as a type that [`view!`](crate::view) makes; or nothing, as `()`.
+#[diagnostic::on_unimplemented(
+    message = "a node takes the state, an `Arc` of it, or a `view!` of some of its fields, and not `{Self}`",
+    note = "a function that returns a `Wait` belongs into `.wait(name, function)`, not into `.node`"
+)]
 pub trait View<S>: Sized {
     /// Reads this view from `state`.
     ///
@@ -200,11 +204,33 @@ fn misfit<V: DeserializeOwned>(field: &str, value: &Value) -> String {
     match serde_path_to_error::deserialize::<_, V>(value) {
         Ok(_) => format!("field `{field}` does not fit"),
         Err(error) => match error.path().to_string() {
-            path if path == "." => format!("field `{field}`: {}", error.inner()),
-            path if path.starts_with('[') => format!("field `{field}{path}`: {}", error.inner()),
-            path => format!("field `{field}.{path}`: {}", error.inner()),
+            path if path == "." => format!("field `{field}`: {}", in_words(error.inner())),
+            path if path.starts_with('[') => format!("field `{field}{path}`: {}", in_words(error.inner())),
+            path => format!("field `{field}.{path}`: {}", in_words(error.inner())),
         },
     }
+}
+
+/// `error` without the types of the language: a caller of a graph sends JSON.
+fn in_words(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message };
+    let expected = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "u128" | "usize" => "a whole number from 0",
+        "i8" => "a whole number from -128 to 127",
+        "i16" => "a whole number from -32768 to 32767",
+        "i32" => "a whole number from -2147483648 to 2147483647",
+        "i64" | "i128" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// Declares a struct that is the state of a graph, and gives every field a key under the field's name.
@@ -493,9 +519,17 @@ mod tests {
         let mut state = schema.defaults();
         schema.validate(&state).unwrap();
         for (field, value, reason) in [
-            ("left", json!("one"), "field `left`: invalid type: string \"one\", expected u32"),
-            ("list", json!([{ "a": 1 }, { "b": 300 }]), "field `list[1].b`: invalid value: integer `300`, expected u8"),
-            ("list", json!({}), "field `list`: invalid type: map, expected a sequence"),
+            (
+                "left",
+                json!("one"),
+                "field `left`: invalid type: string \"one\", expected a whole number from 0 to 4294967295",
+            ),
+            (
+                "list",
+                json!([{ "a": 1 }, { "b": 300 }]),
+                "field `list[1].b`: invalid value: integer `300`, expected a whole number from 0 to 255",
+            ),
+            ("list", json!({}), "field `list`: invalid type: map, expected a list"),
         ] {
             state.set(&field.into(), Arc::new(value));
             assert_eq!(schema.validate(&state), Err(reason.to_owned()));

@@ -53,7 +53,7 @@ pub(super) async fn gather(
     if let Some(earlier) = earlier
         && admit_answer(&paused, delivery.payload.clone())? != earlier.payload
     {
-        let message = "this part was answered before, and otherwise; that answer stands";
+        let message = "this part was answered before with another payload; that answer stands";
         return Err(TurnError::new(Category::SuspensionRecordInvalid, message));
     }
     if fan_in.decision().is_some() {

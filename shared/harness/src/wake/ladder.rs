@@ -24,7 +24,7 @@ pub(super) fn read(metadata: &Map, now: Timestamp) -> Result<Vec<Due>, String> {
         let at = at(&key, step, now)?;
         if read.last().is_some_and(|before| before.at >= at) {
             return Err(format!(
-                "step {} of its deadlines (`{key}`) must come later than the step before it",
+                "step {} of its deadlines (`{key}`; the end of the wait is the last) must come later than the step before it",
                 rung + 1
             ));
         }
