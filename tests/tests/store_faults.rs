@@ -292,7 +292,7 @@ async fn a_journal_whose_answer_was_lost_is_written_once() {
         bench.store.commit(&change).await.expect("it happened");
         let found = bench.store.document(&DocumentKey::new("task", "t"), at(0)).await.expect("an answer");
         assert_eq!(found.map(|it| it.version), Some(2));
-        assert_eq!((bench.store.last_position("s").await.expect("an answer"), bench.faults.left()), (2, 0));
+        assert_eq!((bench.store.tip("s").await.expect("an answer").position, bench.faults.left()), (2, 0));
     }
 }
 
@@ -330,7 +330,7 @@ async fn what_no_transaction_holds_is_refused_before_anything_is_written() {
     let Err(CommitError::Store(StoreError::TooLarge { what: "one commit", .. })) = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!(bench.store.last_position("s1").await.expect("an answer"), 0);
+    assert_eq!(bench.store.tip("s1").await.expect("an answer").position, 0);
 }
 
 #[tokio::test]
@@ -467,7 +467,7 @@ async fn rows_of_what_did_not_happen_are_passed_over() {
     bench.faults.script("PutItem", [Fault::throttled()]);
     let outcome = bench.store.commit(&announced(200, 3)).await;
     assert!(matches!(outcome, Err(CommitError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
-    assert_eq!((bench.store.last_position("s").await.expect("an answer"), bench.faults.left()), (2, 0));
+    assert_eq!((bench.store.tip("s").await.expect("an answer").position, bench.faults.left()), (2, 0));
 }
 
 /// A row whose transaction was sent again is known by the instant of the attempt that happened.

@@ -12,7 +12,7 @@
 mod batch;
 mod blobs;
 mod checkpoint;
-mod claims;
+mod claim_index;
 mod codec;
 mod collect;
 mod commit;
@@ -85,7 +85,7 @@ pub struct StoreConfig {
     /// a lease or a claim rewrites it once more. As a blob the two share one plain put, at the price of a round trip
     /// to write, one to read, and a blob that a sweep collects later. The default keeps about 4 KB of ordinary
     /// JSON inside, so that such a state costs no round trip of its own; beyond it units would outgrow the time saved.
-    /// Write units are least at about 768, where an item with its state stays under 1 KB.
+    /// ItemWrite units are least at about 768, where an item with its state stays under 1 KB.
     pub inline_limit: usize,
     /// Encoded bytes up to which a state stays whole; of a larger one, and of every one that grows out of it, the lists
     /// that only grow are kept in pieces, of which a save writes only the new ones.
@@ -387,10 +387,6 @@ impl Records for DynamoDbStateStore {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         self.streams.entries(stream, after, limit).await
-    }
-
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.streams.last_position(stream).await
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {

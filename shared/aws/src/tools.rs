@@ -9,9 +9,8 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::execution::{
-    CommandOutcome, ExecutionBackend, ExecutionError, ExecutionTier, FileVersion, FileWrite, FoundFiles, GlobRequest,
-    GrepRequest, Matches, REMOTE_BYTES, ReadFile, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest,
-    ShellCommand,
+    CommandOutcome, ExecutionBackend, ExecutionError, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest,
+    Matches, REMOTE_BYTES, ReadFile, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest, ShellCommand,
 };
 use dormouse_ports::{Clock, Fetch, Method};
 
@@ -143,10 +142,6 @@ impl fmt::Debug for FunctionBackend {
 
 #[async_trait]
 impl ExecutionBackend for FunctionBackend {
-    fn tier(&self) -> ExecutionTier {
-        ExecutionTier::Function
-    }
-
     /// Without asking the function.
     async fn facts(&self) -> Vec<(String, String)> {
         let facts =

@@ -50,9 +50,6 @@ impl ExecutionTier {
 /// everything that it started; one that runs in a function of its own goes on to its end or its limits there.
 #[async_trait]
 pub trait ExecutionBackend: fmt::Debug + Send + Sync {
-    /// Kind of place that it is.
-    fn tier(&self) -> ExecutionTier;
-
     /// False where no command can be run at all.
     fn runs_commands(&self) -> bool {
         true

@@ -400,12 +400,6 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError>;
 
-    /// The position of the last entry of `stream`; 0 when it has none.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not answer.
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError>;
-
     /// The end of `stream`.
     ///
     /// # Errors

@@ -114,7 +114,7 @@ pub use commit::{
 pub use connections::{ConnectionError, Connections};
 pub use counters::{CounterChange, CounterWrite, Counters};
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, StateArtifact, VendorKind};
-pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
+pub use fan_in::{AnswerTest, Decision, DecisionReason, Expected, FanIn, PartAnswer, Until};
 pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
 pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
@@ -131,7 +131,7 @@ pub use journal::{
 pub use limits::InvocationLimits;
 pub use note::Notes;
 pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
-pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayMaterial, Unavailable};
+pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayIds, ReplayMaterial, Unavailable};
 pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate,
     ShapeId, SignalBringer,
@@ -147,7 +147,7 @@ pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
-pub use template::{Lookup, Template};
+pub use template::{Lookup, Template, TextPiece, pieces};
 pub use text_files::{TextFile, TextFiles, TextFilesError};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 

@@ -1,12 +1,13 @@
 //! What a run that has ended left behind, for running it again without anything outside.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{FailureRecord, Map};
+use crate::{FailureRecord, IdSource, Map};
 
 /// An entry that a node of the run recorded.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,5 +102,15 @@ impl ReplayMaterial {
     /// The first piece that was missing, if any was.
     pub fn unavailable(&self) -> Option<Unavailable> {
         self.unavailable.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Ids of a replay: numbers, the same each time. Those that the run had stand in what it recorded.
+#[derive(Debug, Default)]
+pub struct ReplayIds(AtomicU64);
+
+impl IdSource for ReplayIds {
+    fn fresh(&self) -> String {
+        format!("replayed-{}", self.0.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -258,10 +258,6 @@ impl Records for MemoryStore {
         Ok(lock(&self.tables).journal.entries(stream, after, limit))
     }
 
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        Ok(lock(&self.tables).journal.last_position(stream))
-    }
-
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         Ok(lock(&self.tables).journal.tip(stream))
     }

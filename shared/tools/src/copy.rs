@@ -22,8 +22,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::Fetch;
 use dormouse_ports::execution::{
-    CommandLimits, ExecutionBackend, ExecutionError, ExecutionTier, FileWrite, REMOTE_BYTES, RemoteCommand,
-    RemoteOperation, RemoteReply, RemoteRequest, ShellCommand,
+    CommandLimits, ExecutionBackend, ExecutionError, FileWrite, REMOTE_BYTES, RemoteCommand, RemoteOperation,
+    RemoteReply, RemoteRequest, ShellCommand,
 };
 
 use crate::LocalBackend;
@@ -84,7 +84,7 @@ impl CopyWorker {
         let (before, version) = exchange.files().await?;
         let place = Folder::make(&self.folder)?;
         tree::lay_out(&place.0, &definitions, &before)?;
-        let backend = LocalBackend::open(&place.0)?.as_tier(ExecutionTier::Function);
+        let backend = LocalBackend::open(&place.0)?.as_copy();
         let may_change = matches!(request.operation, RemoteOperation::Write { .. } | RemoteOperation::Run(_));
         let time = left.saturating_sub(TO_ANSWER).max(left / 2);
         let reply = done(&backend, request.operation, time, self.limits).await?;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::execution::{
-    CommandOutcome, ExecutionBackend, ExecutionError, ExecutionTier, FileVersion, FileWrite, FoundFiles, GlobRequest,
-    GrepRequest, Matches, ReadFile, ShellCommand,
+    CommandOutcome, ExecutionBackend, ExecutionError, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest,
+    Matches, ReadFile, ShellCommand,
 };
 
 use confinement::HiddenFolder;
@@ -36,7 +36,7 @@ pub(crate) use processes::descendants;
 #[derive(Clone, Debug)]
 pub struct LocalBackend {
     place: Arc<Place>,
-    tier: ExecutionTier,
+    is_copy: bool,
     hidden: Arc<Vec<HiddenFolder>>,
 }
 
@@ -48,7 +48,7 @@ impl LocalBackend {
     pub fn open(root: &Path) -> Result<Self, ExecutionError> {
         let place = Place::open(root)?;
         let hidden = place.own().map(HiddenFolder::new).collect();
-        Ok(Self { place: Arc::new(place), tier: ExecutionTier::Local, hidden: Arc::new(hidden) })
+        Ok(Self { place: Arc::new(place), is_copy: false, hidden: Arc::new(hidden) })
     }
 
     /// The same, in which commands do not see the folder `data` either, as far as the machine can hide it.
@@ -58,11 +58,10 @@ impl LocalBackend {
         Self { hidden: Arc::new(hidden.collect()), ..self }
     }
 
-    /// The same with another name of its tier: for the function that works on a copy.
+    /// The same for a folder that is a copy, and another one with the next call.
     #[must_use]
-    pub fn as_tier(mut self, tier: ExecutionTier) -> Self {
-        self.tier = tier;
-        self
+    pub fn as_copy(self) -> Self {
+        Self { is_copy: true, ..self }
     }
 
     /// Runs `work` where it may block.
@@ -80,12 +79,8 @@ impl LocalBackend {
 
 #[async_trait]
 impl ExecutionBackend for LocalBackend {
-    fn tier(&self) -> ExecutionTier {
-        self.tier
-    }
-
     fn folder(&self) -> Option<String> {
-        (self.tier == ExecutionTier::Local).then(|| self.place.root.display().to_string())
+        (!self.is_copy).then(|| self.place.root.display().to_string())
     }
 
     async fn facts(&self) -> Vec<(String, String)> {

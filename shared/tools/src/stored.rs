@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::execution::{
-    CommandOutcome, ExecutionBackend, ExecutionError, ExecutionTier, FileCondition, FileVersion, FileWrite, FoundFiles,
-    GlobRequest, GrepRequest, Matches, ReadFile, ShellCommand,
+    CommandOutcome, ExecutionBackend, ExecutionError, FileCondition, FileVersion, FileWrite, FoundFiles, GlobRequest,
+    GrepRequest, Matches, ReadFile, ShellCommand,
 };
 use dormouse_ports::{TextFile, TextFiles, TextFilesError};
 
@@ -94,10 +94,6 @@ fn folder_at(path: &str) -> ExecutionError {
 
 #[async_trait]
 impl ExecutionBackend for StoredBackend {
-    fn tier(&self) -> ExecutionTier {
-        ExecutionTier::Stored
-    }
-
     fn runs_commands(&self) -> bool {
         false
     }

@@ -137,7 +137,7 @@ impl<'b> Client<'b> {
 
     /// The stream of `session` behind its last event.
     async fn open(&self, server: &Server, session: &str) -> BoxStream<'static, Vec<u8>> {
-        let last = self.bench.store.last_position(session).await.expect("an answer");
+        let last = self.bench.store.tip(session).await.expect("an answer").position;
         self.bench.meter.reset();
         let headers = [
             ("authorization", format!("Bearer {}", self.key.reveal())),

@@ -255,13 +255,6 @@ impl Records for SimPorts {
         self.call("entries", about, effect, |why| Err(unavailable(why))).await
     }
 
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        let about = stream.to_owned();
-        let stream = stream.to_owned();
-        let effect = move |outside: &mut Outside| at_once(outside.store.last_position(&stream));
-        self.call("last_position", about, effect, |why| Err(unavailable(why))).await
-    }
-
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         let about = stream.to_owned();
         let stream = stream.to_owned();

@@ -199,10 +199,6 @@ impl Records for Meanwhile {
         self.store.entries(stream, after, limit).await
     }
 
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.store.last_position(stream).await
-    }
-
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         self.store.tip(stream).await
     }

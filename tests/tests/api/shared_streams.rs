@@ -66,11 +66,6 @@ impl Records for Counting {
         self.inner.entries(stream, after, limit).await
     }
 
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.one();
-        self.inner.last_position(stream).await
-    }
-
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         self.one();
         self.inner.tip(stream).await

@@ -96,9 +96,9 @@ impl<'p> Toolset<'p> {
                 Ok(specs) => {
                     let names = specs.iter().flat_map(|spec| names_of(part, &spec.name));
                     if part.origin == ToolOrigin::External {
-                        of_servers.extend(names)
+                        of_servers.extend(names);
                     } else {
-                        of_others.extend(names)
+                        of_others.extend(names);
                     }
                     if !part.source.lists_offline() {
                         // What is a list of specifications can be written.

@@ -10,8 +10,8 @@ use dormouse_engine::{
 };
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    Category, Claim, Clock, EntryKind, FailureRecord, IdSource, InvocationId, InvocationRecord, InvocationStatus,
-    JournalEntry, Map, PastEnd, PausedInvocation, ReplayMaterial, Unavailable,
+    Category, Claim, Clock, EntryKind, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, JournalEntry,
+    Map, PastEnd, PausedInvocation, ReplayIds, ReplayMaterial, Unavailable,
 };
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::resource::Task;
@@ -105,7 +105,7 @@ impl Replays {
         let engine = Engine::new(Ports {
             store: ports_of(&run),
             clock: Arc::new(StandingClock::at(began(&material))),
-            ids: Arc::new(Numbers::default()),
+            ids: Arc::new(ReplayIds::default()),
             spawner: ports.spawner.clone(),
             planner: ports.planner.clone(),
         });
@@ -318,15 +318,5 @@ impl Clock for StandingClock {
     async fn sleep(&self, duration: Duration) {
         let slept = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 1_000_000);
         self.slept_ms.fetch_add(slept, Ordering::Relaxed);
-    }
-}
-
-/// Ids that are the same each time.
-#[derive(Debug, Default)]
-struct Numbers(AtomicU64);
-
-impl IdSource for Numbers {
-    fn fresh(&self) -> String {
-        format!("replayed-{}", self.0.fetch_add(1, Ordering::Relaxed))
     }
 }

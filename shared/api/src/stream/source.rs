@@ -248,7 +248,7 @@ async fn position_in(
 ) -> Result<Result<u64, ProtocolError>, ProtocolError> {
     let here = after.place().filter(|(stream, position)| *stream == session_id && *position > 0);
     let Some((_, position)) = here else { return Ok(Err(ProtocolError::cursor_expired("after_event_id"))) };
-    let last = records.last_position(session_id).await.map_err(|error| unavailable(&error))?;
+    let last = records.tip(session_id).await.map_err(|error| unavailable(&error))?.position;
     Ok(if position <= last { Ok(position) } else { Err(ProtocolError::cursor_expired("after_event_id")) })
 }
 

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::item::{Item, time_value};
 use super::keys::{CHUNK, Key, OWNERS, WRITTEN_AT};
 use super::requests::{CONCURRENT, Table};
-use super::write::Write;
+use super::write::ItemWrite;
 use super::{StoreConfig, codec};
 
 /// Below the 400 KB of an item, with room for its keys.
@@ -137,7 +137,7 @@ impl Bodies {
     /// Removes the blob that the attribute text `reference` names. Only for bytes that nothing else can refer to.
     pub(super) async fn remove_blob(&self, reference: &str) -> Result<(), StoreError> {
         let reference = BlobRef::parse(reference)?;
-        let deletes = (0..reference.chunks()).map(|chunk| Write::delete(&reference.key(chunk)));
+        let deletes = (0..reference.chunks()).map(|chunk| ItemWrite::delete(&reference.key(chunk)));
         stream::iter(deletes)
             .map(|delete| self.table.put_plainly(delete))
             .buffer_unordered(CONCURRENT)
@@ -163,14 +163,14 @@ impl Bodies {
     }
 }
 
-fn chunk_writes(reference: &BlobRef, blob: &Blob) -> Vec<Write> {
+fn chunk_writes(reference: &BlobRef, blob: &Blob) -> Vec<ItemWrite> {
     let put = |(number, part): (usize, &[u8])| {
         let item = Item::from([
             (CHUNK.to_owned(), AttributeValue::B(Bytes::new(part))),
             (OWNERS.to_owned(), blob.origin.attribute()),
             (WRITTEN_AT.to_owned(), time_value(blob.origin.now)),
         ]);
-        Write::put(&reference.key(number), item)
+        ItemWrite::put(&reference.key(number), item)
     };
     blob.bytes.chunks(CHUNK_BYTES).enumerate().map(put).collect()
 }

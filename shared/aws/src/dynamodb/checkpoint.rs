@@ -21,7 +21,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::scan::ScanSelection;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 use super::{StoreConfig, opened};
 
 /// The [`Checkpointer`] on DynamoDB, in the table of the [`DynamoDbStateStore`](super::DynamoDbStateStore). Every save is durable when it returns,
@@ -95,14 +95,14 @@ impl Checkpointer for DynamoDbCheckpointer {
 
     async fn delete(&self, id: &InvocationId) -> Result<(), StoreError> {
         let Some(item) = self.table.get_item(Key::checkpoint(id)).await? else { return Ok(()) };
-        self.table.write_alone(&Write::delete(&Key::checkpoint(id))).await?;
+        self.table.write_alone(&ItemWrite::delete(&Key::checkpoint(id))).await?;
         self.clear(id, blob_of(&item).as_deref()).await;
         Ok(())
     }
 }
 
 impl DynamoDbCheckpointer {
-    fn put(&self, record: &CheckpointRecord, body: AttributeValue) -> Write {
+    fn put(&self, record: &CheckpointRecord, body: AttributeValue) -> ItemWrite {
         let kept = record.last_saved_at.checked_add(self.bodies.config.checkpoint_kept);
         let item = Item::from([
             (CHECKPOINT.to_owned(), body),
@@ -112,7 +112,7 @@ impl DynamoDbCheckpointer {
             (COMPLETED_COUNT.to_owned(), number_value(record.completed_positions.len() as u64)),
             (TTL.to_owned(), ttl_value(kept.unwrap_or(record.last_saved_at))),
         ]);
-        Write::put(&Key::checkpoint(&record.invocation_id), item)
+        ItemWrite::put(&Key::checkpoint(&record.invocation_id), item)
             .when("attribute_not_exists(saved_at) OR saved_at < :saved")
             .with(":saved", time_value(record.last_saved_at))
             .telling_what_was()

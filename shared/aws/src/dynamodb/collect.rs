@@ -42,7 +42,7 @@ use super::keys::{self, GENERATION, INVOCATION_ID, Key, LIST_REFS, OWNERS, PAUSE
 use super::requests::{CONCURRENT, Table};
 use super::scan::key_of;
 use super::signal::WAITING;
-use super::write::{Write, key_item};
+use super::write::{ItemWrite, key_item};
 
 /// Number of items that a sweep looks at.
 const STRETCH: i32 = 250;
@@ -113,7 +113,7 @@ impl GarbageCollector {
             GarbageCandidate::Wait { key, .. } => waits.contains(key),
             GarbageCandidate::Root { .. } | GarbageCandidate::Riddle => false,
         });
-        let removals: Vec<Write> = useless.filter_map(removal).collect();
+        let removals: Vec<ItemWrite> = useless.filter_map(removal).collect();
         let removed = removals.len();
         self.table.put_all(removals).await?;
         let next = match &last {
@@ -265,13 +265,13 @@ fn refers_to(owner: &Item, address: &str) -> bool {
 }
 
 /// Removes an item that is still as it was found.
-fn removal(found: &GarbageCandidate) -> Option<Write> {
+fn removal(found: &GarbageCandidate) -> Option<ItemWrite> {
     match found {
         GarbageCandidate::Chunk { key, written_at, .. } | GarbageCandidate::Piece { key, written_at, .. } => {
-            Some(Write::delete(key).when("written_at = :written").with(":written", time_value(*written_at)))
+            Some(ItemWrite::delete(key).when("written_at = :written").with(":written", time_value(*written_at)))
         }
         GarbageCandidate::Wait { key, invocation_id, generation } => {
-            let removal = Write::delete(key)
+            let removal = ItemWrite::delete(key)
                 .when("phase = :waiting AND invocation_id = :waiter AND generation = :generation")
                 .with(":waiting", text_value(WAITING))
                 .with(":waiter", text_value(invocation_id.as_str()))
@@ -283,12 +283,12 @@ fn removal(found: &GarbageCandidate) -> Option<Write> {
 }
 
 /// Notes `now` at `key`.
-fn note(key: &Key, now: Timestamp) -> Write {
+fn note(key: &Key, now: Timestamp) -> ItemWrite {
     let item = Item::from([
         (WRITTEN_AT.to_owned(), time_value(now)),
         (TTL.to_owned(), ttl_value(now.saturating_add(NOTED).unwrap_or(Timestamp::MAX))),
     ]);
-    Write::put(key, item)
+    ItemWrite::put(key, item)
 }
 
 fn parse_place(cursor: &str) -> Result<RoundPosition, StoreError> {

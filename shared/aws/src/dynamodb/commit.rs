@@ -35,7 +35,7 @@ use super::recent::RecentLists;
 use super::requests::Table;
 use super::session;
 use super::signal::SignalItems;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
 /// clock.
@@ -76,7 +76,7 @@ impl CommitWriter {
         let mut plan = Plan::of(commit, &growing, &self.bodies.config)?;
         self.bodies.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
-        self.table.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
+        self.table.put_all(pieces.map(|(key, item)| ItemWrite::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
         let verdict = if plan.sendings.is_empty() {
             self.table.put_all(plan.rows(commit.now)).await?;

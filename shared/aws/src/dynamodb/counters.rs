@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use super::item::{Item, optional_time, time_value};
 use super::journal::DocumentItems;
 use super::keys::{Key, LEFT, PERIOD_ENDS_AT};
-use super::write::Write;
+use super::write::ItemWrite;
 
 /// The change that `write` asks for, as an update.
-pub(super) fn counter_write(write: &CounterWrite, now: Timestamp, commit_id: AttributeValue) -> Write {
+pub(super) fn counter_write(write: &CounterWrite, now: Timestamp, commit_id: AttributeValue) -> ItemWrite {
     let key = Key::document(&write.key);
     let change = match &write.change {
         CounterChange::Take { needs, amounts } => {
@@ -35,23 +35,23 @@ pub(super) fn counter_write(write: &CounterWrite, now: Timestamp, commit_id: Att
     change.when("attribute_not_exists(commit_id) OR commit_id <> :commit").with(":commit", commit_id)
 }
 
-fn added(key: &Key, amounts: &BTreeMap<String, i64>) -> Write {
+fn added(key: &Key, amounts: &BTreeMap<String, i64>) -> ItemWrite {
     let clauses: Vec<String> = amounts.keys().map(|name| format!("{LEFT}{name} :add_{name}")).collect();
     let add = if clauses.is_empty() { String::new() } else { format!(" ADD {}", clauses.join(", ")) };
-    let update = Write::update(key, format!("SET commit_id = :commit{add}"));
+    let update = ItemWrite::update(key, format!("SET commit_id = :commit{add}"));
     amounts.iter().fold(update, |update, (name, amount)| update.with(&format!(":add_{name}"), whole(*amount)))
 }
 
-fn begun(key: &Key, left: &BTreeMap<String, i64>, ends_at: Option<Timestamp>) -> Write {
+fn begun(key: &Key, left: &BTreeMap<String, i64>, ends_at: Option<Timestamp>) -> ItemWrite {
     let sets = left.keys().map(|name| format!(", {LEFT}{name} = :left_{name}")).collect::<String>();
     let end = if ends_at.is_some() { ", period_ends_at = :ends" } else { " REMOVE period_ends_at" };
-    let update = Write::update(key, format!("SET commit_id = :commit{sets}{end}"));
+    let update = ItemWrite::update(key, format!("SET commit_id = :commit{sets}{end}"));
     let update =
         left.iter().fold(update, |update, (name, amount)| update.with(&format!(":left_{name}"), whole(*amount)));
     ends_at.into_iter().fold(update, |update, end| update.with(":ends", time_value(end)))
 }
 
-impl Write {
+impl ItemWrite {
     /// Only where the period of the counters ends at `ending`.
     fn until(self, ending: Option<Timestamp>) -> Self {
         match ending {

@@ -15,7 +15,7 @@ use super::journal::DocumentItems;
 use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, VERSION};
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
-use super::write::Write;
+use super::write::ItemWrite;
 
 /// What is erased beside documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Eraser {
                 if let Some(name) = belongings.named_by_list(&key, item) {
                     documents.insert(Key::document(&name));
                 }
-                removals.push(Write::delete(&key));
+                removals.push(ItemWrite::delete(&key));
                 *erased.entry(kind).or_default() += 1;
             }
             self.table.put_all(removals).await?;
@@ -104,7 +104,7 @@ impl Eraser {
                 None => break,
             }
         }
-        let removals: Vec<Write> = documents.iter().map(Write::delete).collect();
+        let removals: Vec<ItemWrite> = documents.iter().map(ItemWrite::delete).collect();
         erased.insert("documents", documents.len() as u64);
         self.table.put_all(removals).await?;
         Ok(erased)

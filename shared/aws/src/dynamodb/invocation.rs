@@ -20,7 +20,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::segments;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 const SUSPENDED: &str = "suspended";
 const RESUMING: &str = "resuming";
@@ -186,7 +186,7 @@ pub(super) fn claim_end(item: &Item) -> Result<Timestamp, StoreError> {
     optional_time(item, CLAIM_UNTIL)?.map_or_else(|| time(item, CLAIM_SINCE), Ok)
 }
 
-fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write {
+fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> ItemWrite {
     let key = Key::invocation(&request.invocation_id);
     let claim = match payload {
         Some(payload) => {
@@ -195,13 +195,13 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
                           claim_payload = if_not_exists(claim_payload, :payload) ADD attempts :one";
             let (knows_all, answered) = known_answers(request.answered);
             let condition = format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND {OUT_OF_TIME})");
-            let claim = Write::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
+            let claim = ItemWrite::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
             let change = "SET phase = :resuming, claim_owner = :owner, held_until = :until, claim_lane = :lane \
                           ADD attempts :one";
-            Write::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
+            ItemWrite::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
         }
     };
     let claim = claim
@@ -233,7 +233,7 @@ pub(super) fn suspend_write(
     from: &SuspendFrom,
     claim: Option<&Claim>,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let mut item = base(paused, SUSPENDED, commit_id);
     encoder.pause(&mut item, paused)?;
     if let Some(fan_in) = &paused.fan_in {
@@ -245,7 +245,7 @@ pub(super) fn suspend_write(
         item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
         item.insert(ATTEMPTS.to_owned(), number_value(claim.attempts.into()));
     }
-    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    let put = ItemWrite::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
         SuspendFrom::Fresh => put.when(ABSENT),
         SuspendFrom::Claimed { owner, previous } => claimed(put, owner, previous.generation),
@@ -259,7 +259,7 @@ pub(super) fn progress_write(
     from: &ProgressFrom,
     claim: Option<&Claim>,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let mut item = base(paused, RESUMING, commit_id);
     encoder.pause(&mut item, paused)?;
     if let Some(fan_in) = &paused.fan_in {
@@ -277,7 +277,7 @@ pub(super) fn progress_write(
     }
     // The same at every step, so that its place in the index stays.
     item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
-    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    let put = ItemWrite::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
         ProgressFrom::Fresh => put.when(ABSENT),
         ProgressFrom::Claimed(owner) => claimed(put, owner, paused.generation),
@@ -289,12 +289,12 @@ pub(super) fn accept_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let mut item = base(paused, RESUMING, commit_id);
     encoder.pause(&mut item, paused)?;
     set_unclaimed(encoder, &mut item, &Map::new())?;
     item.extend(in_lane(&paused.invocation_id, paused.suspended_at));
-    Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
+    Ok(ItemWrite::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
 /// Lays a payload down for the worker that takes the claim over, on a pause that has so many answers.
@@ -304,13 +304,13 @@ pub(super) fn deliver_write(
     payload: &Map,
     commit_id: AttributeValue,
     now: Timestamp,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let mut claim = Item::from(in_lane(id, now));
     set_unclaimed(encoder, &mut claim, payload)?;
     let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, held_until = :held_until, \
                   claim_until = :claim_until, claim_lane = :claim_lane, claim_payload = :claim_payload";
     let (knows_all, known) = known_answers(answered);
-    let update = Write::update(&Key::invocation(id), change)
+    let update = ItemWrite::update(&Key::invocation(id), change)
         .when(&format!("phase = :suspended AND generation = :generation AND {knows_all}"))
         .with(":resuming", text_value(RESUMING))
         .with(":suspended", text_value(SUSPENDED))
@@ -384,13 +384,13 @@ pub(super) fn end_write(
     end: End<'_>,
     commit_id: AttributeValue,
     forget_at: Timestamp,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let (phase, result) = end.attributes(encoder, &home_of(paused))?;
     let mut item = base(paused, phase, commit_id);
     item.extend(result);
     item.insert(TTL.to_owned(), ttl_value(forget_at));
     encoder.pause(&mut item, &without_state(paused))?;
-    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    let put = ItemWrite::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match (end, owner) {
         (End::Forestalled(_) | End::Concluded(_), _) => put.when(ABSENT),
         (End::Canceled(_), _) => {
@@ -404,8 +404,8 @@ pub(super) fn end_write(
 }
 
 /// The condition that `owner` has claimed the invocation in that pause.
-pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> Write {
-    claimed(Write::check(&Key::invocation(id)), owner, generation)
+pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> ItemWrite {
+    claimed(ItemWrite::check(&Key::invocation(id)), owner, generation)
 }
 
 /// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: the changed
@@ -415,9 +415,9 @@ pub(super) fn advance_write(
     paused: &PausedInvocation,
     wake: &WakePlan,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let change = "SET wake = :wake, rung = :next, commit_id = :commit";
-    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change)
         .with(":wake", encoder.body("the deadlines", wake)?)
         .with(":next", number_value(wake.rung().into()))
         .with(":commit", commit_id);
@@ -430,11 +430,11 @@ pub(super) fn answer_write(
     paused: &PausedInvocation,
     answer: &PartAnswer,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let known = paused.fan_in.as_ref().map_or(&[][..], |fan_in| &fan_in.answers);
     let answers: Vec<&PartAnswer> = known.iter().chain([answer]).collect();
     let change = "SET answers = :answers, answered = :next, commit_id = :commit";
-    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change)
         .when("phase = :suspended AND generation = :generation AND answered = :answered")
         .with(":suspended", text_value(SUSPENDED))
         .with(":generation", number_value(paused.generation))
@@ -445,13 +445,13 @@ pub(super) fn answer_write(
 }
 
 /// Only while no worker has claimed the pause, and its next deadline is still that of `paused`.
-fn asleep(write: Write, paused: &PausedInvocation) -> Write {
+fn asleep(write: ItemWrite, paused: &PausedInvocation) -> ItemWrite {
     unmoved(write.when("phase = :suspended"), paused)
 }
 
 /// Only while `paused` is the current pause and its next deadline still the same, so that its pending row is the one
 /// that is stored.
-fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
+fn unmoved(write: ItemWrite, paused: &PausedInvocation) -> ItemWrite {
     let write = write
         .when("generation = :generation")
         .with(":suspended", text_value(SUSPENDED))
@@ -463,24 +463,24 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
 }
 
 /// Gives a claim back; that of an invocation that has not begun becomes unclaimed.
-pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
+pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> ItemWrite {
     let key = Key::invocation(id);
     let update = if generation == BEFORE_FIRST_PAUSE {
         let change = "SET claim_owner = :nobody, held_until = :over, commit_id = :commit ADD attempts :back";
-        Write::update(&key, change)
+        ItemWrite::update(&key, change)
             .with(":nobody", text_value(UNCLAIMED_OWNER))
             .with(":over", time_value(UNCLAIMED_UNTIL))
     } else {
         let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, held_until, claim_until, \
                       claim_lane, claim_payload ADD attempts :back";
-        Write::update(&key, change).with(":suspended", text_value(SUSPENDED))
+        ItemWrite::update(&key, change).with(":suspended", text_value(SUSPENDED))
     };
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
 /// Leaves a claim to the worker that takes it over.
-pub(super) fn keep_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
-    let update = Write::update(&Key::invocation(id), "SET commit_id = :commit ADD attempts :back");
+pub(super) fn keep_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> ItemWrite {
+    let update = ItemWrite::update(&Key::invocation(id), "SET commit_id = :commit ADD attempts :back");
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
@@ -496,10 +496,10 @@ pub(super) fn put_aside_write(
     failure: &FailureRecord,
     commit_id: AttributeValue,
     now: Timestamp,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let change = "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit \
                   REMOVE claim_owner, held_until";
-    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+    let update = ItemWrite::update(&Key::invocation(&paused.invocation_id), change)
         .with(":errored", text_value(ERRORED))
         .with(":failure", encoder.body("the failure", failure)?)
         .with(":lane", text_value(aside_lane_of(&paused.invocation_id)))
@@ -509,11 +509,11 @@ pub(super) fn put_aside_write(
 }
 
 /// Leaves an invocation that was put aside to the worker that takes its claim over.
-pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue, now: Timestamp) -> Write {
+pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue, now: Timestamp) -> ItemWrite {
     let id = &paused.invocation_id;
     let change = "SET phase = :resuming, claim_owner = :nobody, held_until = :over, claim_until = :since, \
                   claim_lane = :lane, commit_id = :commit REMOVE failure, attempts";
-    Write::update(&Key::invocation(id), change)
+    ItemWrite::update(&Key::invocation(id), change)
         .with(":since", time_value(now))
         .with(":lane", text_value(claim_lane_of(id)))
         .when("phase = :errored AND generation = :generation AND claim_lane = :aside")
@@ -526,7 +526,7 @@ pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue, 
         .with(":commit", commit_id)
 }
 
-fn claimed(write: Write, owner: &Owner, generation: u64) -> Write {
+fn claimed(write: ItemWrite, owner: &Owner, generation: u64) -> ItemWrite {
     write
         .when("phase = :resuming AND claim_owner = :owner AND generation = :generation")
         .with(":resuming", text_value(RESUMING))

@@ -34,7 +34,7 @@ use super::keys::{
     LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::requests::Table;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 /// Makes, changes or removes a document, or only demands that there is none.
 pub(super) fn document_write(
@@ -42,7 +42,7 @@ pub(super) fn document_write(
     write: &DocumentWrite,
     now: Timestamp,
     commit_id: AttributeValue,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let key = Key::document(&write.key);
     let change = match &write.body {
         Some(body) => {
@@ -56,10 +56,10 @@ pub(super) fn document_write(
             if let Some(at) = write.expires_at {
                 item.extend([(EXPIRES_AT.to_owned(), time_value(at)), (TTL.to_owned(), ttl_value(at))]);
             }
-            Write::put(&key, item)
+            ItemWrite::put(&key, item)
         }
-        None if write.expect == 0 => Write::check(&key),
-        None => Write::delete(&key),
+        None if write.expect == 0 => ItemWrite::check(&key),
+        None => ItemWrite::delete(&key),
     };
     let change = change.with(":now", time_value(now));
     Ok(match write.expect {
@@ -71,7 +71,7 @@ pub(super) fn document_write(
 }
 
 /// The places in lists that the write of a document makes.
-pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write> {
+pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = ItemWrite> {
     write.places().iter().map(|place| {
         let mut item = Item::from([
             (KIND.to_owned(), text_value(&write.key.kind)),
@@ -80,7 +80,7 @@ pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write>
         if let Breadth::Wide { label: Some(label) } = &place.breadth {
             item.insert(LABEL.to_owned(), text_value(label));
         }
-        Write::put(&Key::place(place), item)
+        ItemWrite::put(&Key::place(place), item)
     })
 }
 
@@ -88,7 +88,7 @@ pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write>
 #[derive(Debug)]
 pub(super) struct AppendWrites<'a> {
     append: &'a Append,
-    batch: Write,
+    batch: ItemWrite,
 }
 
 impl<'a> AppendWrites<'a> {
@@ -107,7 +107,7 @@ impl<'a> AppendWrites<'a> {
             item.insert(LAST_POSITION.to_owned(), number_value(last_of(append)));
             item.insert(KNOWN.to_owned(), encoder.document(&key, &end.known)?);
         }
-        Ok(Self { append, batch: Write::put(&key, item) })
+        Ok(Self { append, batch: ItemWrite::put(&key, item) })
     }
 
     pub(super) fn stream(&self) -> &'a str {
@@ -129,16 +129,16 @@ impl<'a> AppendWrites<'a> {
 
     /// The write that is refused where the append does not begin at the end of its stream. Where the store keeps it,
     /// also where the append before was sent at `at` or later.
-    pub(super) fn guard(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+    pub(super) fn guard(&self, at: Timestamp, commit_id: AttributeValue) -> ItemWrite {
         match self.append.end {
             StreamEnd::Store => self.head(at, commit_id),
             StreamEnd::Append(_) => self.batch_at(at).when("attribute_not_exists(pk)"),
         }
     }
 
-    fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+    fn head(&self, at: Timestamp, commit_id: AttributeValue) -> ItemWrite {
         let change = "SET last_position = :last, commit_id = :commit, fed_at = :at";
-        let update = Write::update(&Key::stream_head(&self.append.stream), change)
+        let update = ItemWrite::update(&Key::stream_head(&self.append.stream), change)
             .with(":last", number_value(last_of(self.append)))
             .with(":commit", commit_id)
             .with(":at", time_value(at));
@@ -159,16 +159,16 @@ impl<'a> AppendWrites<'a> {
     }
 
     /// The entries, as one item, where the guard is another one.
-    pub(super) fn batch(&self, at: Timestamp) -> Option<Write> {
+    pub(super) fn batch(&self, at: Timestamp) -> Option<ItemWrite> {
         (self.append.end == StreamEnd::Store).then(|| self.batch_at(at))
     }
 
-    fn batch_at(&self, at: Timestamp) -> Write {
+    fn batch_at(&self, at: Timestamp) -> ItemWrite {
         self.batch.clone().having(FED_AT, time_value(at))
     }
 
     /// The row of the feed that reports it, if any.
-    pub(super) fn row(&self, at: Timestamp) -> Option<Write> {
+    pub(super) fn row(&self, at: Timestamp) -> Option<ItemWrite> {
         let Append { stream, first, entries, fed, .. } = self.append;
         let fed = fed.as_ref()?;
         let mut item = Item::from([
@@ -181,7 +181,7 @@ impl<'a> AppendWrites<'a> {
         }
         item.extend(fed.label.as_ref().map(|label| (LABEL.to_owned(), text_value(label))));
         let row = FeedRow { at, stream: stream.clone(), first: *first, count: entries.len() as u64 };
-        Some(Write::put(&Key::feed_row(&fed.feed, &row), item))
+        Some(ItemWrite::put(&Key::feed_row(&fed.feed, &row), item))
     }
 }
 
@@ -327,11 +327,6 @@ impl StreamItems {
             Err(error) => return Err(error),
         };
         Ok((first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry }).collect())
-    }
-
-    pub(super) async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        let newest = self.newest_batch(stream, None).await?;
-        Ok(newest.as_ref().map(bounds).transpose()?.map_or(0, |(_, last)| last))
     }
 
     pub(super) async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

@@ -18,7 +18,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::signal::SignalItems;
-use super::write::{Write, key_item};
+use super::write::{ItemWrite, key_item};
 
 /// Position of a listing: the shard, and the row behind which it goes on.
 type ListingPosition = (u8, Option<String>);
@@ -168,7 +168,7 @@ fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
 }
 
 /// Adds the row of `paused`; with `is_registered` it counts as registered in any case.
-pub(super) fn row_write(paused: &PausedInvocation, is_registered: bool) -> Write {
+pub(super) fn row_write(paused: &PausedInvocation, is_registered: bool) -> ItemWrite {
     let mut item = Item::from([
         (SINCE.to_owned(), time_value(paused.suspended_at)),
         (INVOCATION_ID.to_owned(), text_value(paused.invocation_id.as_str())),
@@ -182,12 +182,12 @@ pub(super) fn row_write(paused: &PausedInvocation, is_registered: bool) -> Write
     if row.registered || is_registered {
         item.insert(REGISTERED.to_owned(), AttributeValue::Bool(true));
     }
-    Write::put(&Key::pending(paused), item)
+    ItemWrite::put(&Key::pending(paused), item)
 }
 
 /// Removes the row of `paused`.
-pub(super) fn row_removal(paused: &PausedInvocation) -> Write {
-    Write::delete(&Key::pending(paused))
+pub(super) fn row_removal(paused: &PausedInvocation) -> ItemWrite {
+    ItemWrite::delete(&Key::pending(paused))
 }
 
 fn cursor_of(position: &ListingPosition) -> String {

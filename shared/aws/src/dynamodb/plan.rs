@@ -14,7 +14,7 @@ use super::invocation::{self, End};
 use super::item::{Item, text_value};
 use super::journal::AppendWrites;
 use super::keys::{CHUNK, Key};
-use super::write::Write;
+use super::write::ItemWrite;
 use super::{counters, journal, pending, session, signal};
 
 /// The most items that a transaction changes.
@@ -38,9 +38,9 @@ pub(super) enum PlanPart<'a> {
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) encoder: Encoder<'a>,
-    pub(super) parts: Vec<(PlanPart<'a>, Write)>,
+    pub(super) parts: Vec<(PlanPart<'a>, ItemWrite)>,
     /// The places in lists that its documents get.
-    places: Vec<Write>,
+    places: Vec<ItemWrite>,
     /// The appends to streams: sent behind the parts, with the instant of their sending.
     pub(super) sendings: Vec<AppendWrites<'a>>,
     /// True if rows of feeds travel in the transaction: a unit more each, and a request less.
@@ -70,17 +70,17 @@ impl<'a> Plan<'a> {
 
     /// The rows that are written ahead of all changes, where it is sent at `at`: they cost half outside of the
     /// transaction, and readers pass over those of a commit that does not happen.
-    pub(super) fn rows(&self, at: Timestamp) -> Vec<Write> {
+    pub(super) fn rows(&self, at: Timestamp) -> Vec<ItemWrite> {
         let ahead = self.feed_rows(at).filter(|_| !self.rows_along);
         self.places.iter().cloned().chain(ahead).collect()
     }
 
-    fn feed_rows(&self, at: Timestamp) -> impl Iterator<Item = Write> {
+    fn feed_rows(&self, at: Timestamp) -> impl Iterator<Item = ItemWrite> {
         self.sendings.iter().filter_map(move |one| one.row(at))
     }
 
     /// All changes, where it is sent at `at`.
-    pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, Write)> {
+    pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, ItemWrite)> {
         let guards = self.sendings.iter().map(|one| (PlanPart::Stream(one.stream()), one.guard(at, id_of(commit))));
         let batches = self.sendings.iter().filter_map(|one| one.batch(at)).map(unconditional);
         let along = self.feed_rows(at).filter(|_| self.rows_along).map(unconditional);
@@ -118,7 +118,8 @@ impl<'a> Plan<'a> {
             |item: &Item| item.get(CHUNK).and_then(|body| body.as_b().ok()).map_or(0, |body| body.as_ref().len());
         if self.encoder.pieces.values().map(bytes).sum::<usize>() <= limit {
             let pieces = std::mem::take(&mut self.encoder.pieces);
-            self.parts.extend(pieces.into_iter().map(|(key, item)| (PlanPart::Unconditional, Write::put(&key, item))));
+            self.parts
+                .extend(pieces.into_iter().map(|(key, item)| (PlanPart::Unconditional, ItemWrite::put(&key, item))));
         }
     }
 
@@ -273,7 +274,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: Write) {
+    fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: ItemWrite) {
         self.witness = Some(Key::invocation(id));
         self.parts.push((PlanPart::Invocation, change));
     }
@@ -300,7 +301,7 @@ fn origin(commit: &Commit) -> BlobOrigin {
     BlobOrigin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
 }
 
-fn unconditional<'a>(write: Write) -> (PlanPart<'a>, Write) {
+fn unconditional<'a>(write: ItemWrite) -> (PlanPart<'a>, ItemWrite) {
     (PlanPart::Unconditional, write)
 }
 

@@ -9,7 +9,7 @@ use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
 use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, STANDS_SINCE, TOUCHES};
 use super::requests::Table;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 /// The entry is as it was read: of the same edition, and untouched.
 const UNTOUCHED: &str = "rule_edition = :edition AND touches = :touches";
@@ -36,7 +36,7 @@ impl RuleItems {
             "SET {EDITION} = if_not_exists({EDITION}, :fresh), {MADE_AT} = if_not_exists({MADE_AT}, :now) \
              ADD {TOUCHES} :one REMOVE {IDLE_SINCE}"
         );
-        let write = Write::update(&Key::rule(shape), changes)
+        let write = ItemWrite::update(&Key::rule(shape), changes)
             .with(":fresh", text_value(fresh.as_str()))
             .with(":now", time_value(now))
             .with(":one", number_value(1));
@@ -71,7 +71,7 @@ impl RuleItems {
 }
 
 /// Changes an entry as it was read.
-fn update_write(update: &RuleUpdate) -> Write {
+fn update_write(update: &RuleUpdate) -> ItemWrite {
     match update {
         RuleUpdate::Idle { entry, since } => idle_write(entry, *since),
         RuleUpdate::Stands { entry, since } => stands_write(entry, *since),
@@ -80,25 +80,25 @@ fn update_write(update: &RuleUpdate) -> Write {
 }
 
 /// Notes that no wait needs the rule.
-fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
-    let write = Write::update(&Key::rule(&read.shape), format!("SET {IDLE_SINCE} = :since"));
+fn idle_write(read: &RuleEntry, since: Timestamp) -> ItemWrite {
+    let write = ItemWrite::update(&Key::rule(&read.shape), format!("SET {IDLE_SINCE} = :since"));
     untouched(write, read).with(":since", time_value(since))
 }
 
 /// Notes that the rule stands.
-fn stands_write(read: &RuleEntry, since: Timestamp) -> Write {
-    Write::update(&Key::rule(&read.shape), format!("SET {STANDS_SINCE} = :since"))
+fn stands_write(read: &RuleEntry, since: Timestamp) -> ItemWrite {
+    ItemWrite::update(&Key::rule(&read.shape), format!("SET {STANDS_SINCE} = :since"))
         .when("rule_edition = :edition")
         .with(":edition", text_value(read.edition.as_str()))
         .with(":since", time_value(since))
 }
 
 /// Removes the entry.
-fn removal(read: &RuleEntry) -> Write {
-    untouched(Write::delete(&Key::rule(&read.shape)), read)
+fn removal(read: &RuleEntry) -> ItemWrite {
+    untouched(ItemWrite::delete(&Key::rule(&read.shape)), read)
 }
 
-fn untouched(write: Write, read: &RuleEntry) -> Write {
+fn untouched(write: ItemWrite, read: &RuleEntry) -> ItemWrite {
     write
         .when(UNTOUCHED)
         .with(":edition", text_value(read.edition.as_str()))

@@ -20,7 +20,7 @@ use super::keys::{
 use super::requests::Table;
 use super::scan::ScanSelection;
 use super::segments;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 /// Heads of sessions, their leases and their states.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl SessionItems {
     }
 
     async fn renew(&self, id: &SessionId, request: &LeaseRequest, found: &Item) -> Result<Item, StoreError> {
-        let renewal = Write::update(&Key::session(id), "SET lease_until = :until")
+        let renewal = ItemWrite::update(&Key::session(id), "SET lease_until = :until")
             .when("lease_owner = :owner AND fence = :fence")
             .with(":until", time_value(request.until))
             .with(":owner", text_value(request.owner.as_str()))
@@ -67,8 +67,8 @@ impl SessionItems {
     /// sweep (`collect`): a sleeping invocation may refer to them.
     pub(super) async fn remove(&self, id: &SessionId) -> Result<(), StoreError> {
         // A note of an earlier time without a head does not count for this one.
-        self.table.write_alone(&Write::delete(&Key::headless(id))).await?;
-        self.table.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
+        self.table.write_alone(&ItemWrite::delete(&Key::headless(id))).await?;
+        self.table.write_alone(&ItemWrite::delete(&Key::session(id))).await.map(|_| ())
     }
 
     /// The session whose head is `item`; one that was born by a lease has no record yet.
@@ -110,9 +110,9 @@ impl SessionItems {
     }
 }
 
-fn grant(id: &SessionId, request: &LeaseRequest) -> Write {
+fn grant(id: &SessionId, request: &LeaseRequest) -> ItemWrite {
     let change = "SET lease_owner = :owner, lease_until = :until, fence = if_not_exists(fence, :zero) + :one";
-    Write::update(&Key::session(id), change)
+    ItemWrite::update(&Key::session(id), change)
         .when("attribute_not_exists(lease_owner) OR lease_until <= :now OR lease_until = :past")
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
@@ -134,7 +134,7 @@ pub(super) fn session_write(
     encoder: &mut Encoder<'_>,
     write: &SessionWrite,
     now: Timestamp,
-) -> Result<Write, StoreError> {
+) -> Result<ItemWrite, StoreError> {
     let key = Key::session(&write.session_id);
     let mut set = vec!["commit_id = :commit"];
     let mut remove = Vec::new();
@@ -162,11 +162,11 @@ pub(super) fn session_write(
         expression.push_str(&format!(" REMOVE {}", remove.join(", ")));
     }
     let change =
-        values.into_iter().fold(Write::update(&key, expression), |write, (name, value)| write.with(name, value));
+        values.into_iter().fold(ItemWrite::update(&key, expression), |write, (name, value)| write.with(name, value));
     Ok(expecting(leased(change, write), write.expect))
 }
 
-fn leased(change: Write, write: &SessionWrite) -> Write {
+fn leased(change: ItemWrite, write: &SessionWrite) -> ItemWrite {
     match &write.lease {
         Some(lease) => change
             .when("lease_owner = :owner AND fence = :fence")
@@ -176,7 +176,7 @@ fn leased(change: Write, write: &SessionWrite) -> Write {
     }
 }
 
-fn expecting(change: Write, expectation: SessionExpectation) -> Write {
+fn expecting(change: ItemWrite, expectation: SessionExpectation) -> ItemWrite {
     match expectation {
         SessionExpectation::Any => change,
         SessionExpectation::Version(0) => change.when("attribute_not_exists(version)"),

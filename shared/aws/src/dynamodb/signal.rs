@@ -16,7 +16,7 @@ use super::keys::{
     self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, SIGNAL_ID, TTL,
 };
 use super::requests::Table;
-use super::write::{Write, Written};
+use super::write::{ItemWrite, Written};
 
 pub(super) const WAITING: &str = "waiting";
 const BUFFERED: &str = "buffered";
@@ -100,7 +100,7 @@ impl SignalItems {
             (RECEIVED_AT.to_owned(), time_value(signal.received_at)),
             (TTL.to_owned(), ttl_value(signal.expires_at)),
         ]);
-        self.table.put_plainly(Write::put(&Key::parked(id, signal.received_at), item)).await
+        self.table.put_plainly(ItemWrite::put(&Key::parked(id, signal.received_at), item)).await
     }
 
     /// The error for which the signal `found` refused a wait.
@@ -138,7 +138,7 @@ fn occupied(item: &Item, signal: &BufferedSignal) -> Result<BufferOutcome, Store
     Ok(BufferOutcome::Occupied)
 }
 
-fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal) -> Result<Write, StoreError> {
+fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal) -> Result<ItemWrite, StoreError> {
     let item = Item::from([
         (PHASE.to_owned(), text_value(BUFFERED)),
         (PAYLOAD.to_owned(), encoder.body("the payload", &signal.payload)?),
@@ -147,7 +147,7 @@ fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal)
         (EXPIRES_AT.to_owned(), time_value(signal.expires_at)),
         (TTL.to_owned(), ttl_value(signal.expires_at)),
     ]);
-    let park = Write::put(&Key::signal(id), item).when(UNHEARD);
+    let park = ItemWrite::put(&Key::signal(id), item).when(UNHEARD);
     Ok(park.with(":buffered", text_value(BUFFERED)).with(":now", time_value(signal.received_at)))
 }
 
@@ -159,7 +159,7 @@ pub(super) fn wait_write(
     from: &SuspendFrom,
     early: &[EarlySignal],
     now: Timestamp,
-) -> Write {
+) -> ItemWrite {
     let item = bond(paused, WAITING);
     let mut condition = format!("{UNHEARD} OR phase = :delivered");
     let mut values = Vec::new();
@@ -175,7 +175,7 @@ pub(super) fn wait_write(
         values.push((":waiter", text_value(previous.invocation_id.as_str())));
         values.push((":previous", number_value(previous.generation)));
     }
-    let write = Write::put(&Key::signal(id), item)
+    let write = ItemWrite::put(&Key::signal(id), item)
         .when(&condition)
         .with(":delivered", text_value(DELIVERED))
         .with(":buffered", text_value(BUFFERED))
@@ -184,18 +184,18 @@ pub(super) fn wait_write(
 }
 
 /// The wait of `paused` for the signal `id` once more, where no record that counts is in its place.
-pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> Write {
-    Write::put(&Key::signal(id), bond(paused, WAITING))
+pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> ItemWrite {
+    ItemWrite::put(&Key::signal(id), bond(paused, WAITING))
         .when("attribute_not_exists(pk) OR phase = :delivered")
         .with(":delivered", text_value(DELIVERED))
 }
 
 /// Ends the wait of `paused` for the signal `id`. No other invocation may change an awaited signal, so that it needs no
 /// condition.
-pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at: Timestamp) -> Write {
+pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at: Timestamp) -> ItemWrite {
     let mut item = bond(paused, DELIVERED);
     item.insert(TTL.to_owned(), ttl_value(forget_at));
-    Write::put(&Key::signal(id), item)
+    ItemWrite::put(&Key::signal(id), item)
 }
 
 fn bond(paused: &PausedInvocation, phase: &str) -> Item {

@@ -10,7 +10,7 @@ use super::item::{Item, number_value, text, text_value, ttl_value};
 use super::keys::{Key, POSITION, REGISTERED, SHAPE, TTL};
 use super::pending::SleeperIndex;
 use super::requests::Table;
-use super::write::Write;
+use super::write::ItemWrite;
 use super::{pending, signal};
 
 /// Texts that are left for another process.
@@ -39,7 +39,7 @@ impl SleeperIndex {
     pub(super) async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
         let write = match repair {
             IndexRepair::Registered(row) => registered(row),
-            IndexRepair::Ended(row) => Write::delete(&row_key(row))
+            IndexRepair::Ended(row) => ItemWrite::delete(&row_key(row))
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
             IndexRepair::Row(paused) => {
@@ -51,30 +51,30 @@ impl SleeperIndex {
                 }
                 return Ok(());
             }
-            IndexRepair::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
+            IndexRepair::Unparked(row) => ItemWrite::delete(&Key::parked(&row.signal_id, row.received_at)),
         };
         self.table.put_plainly(write).await
     }
 }
 
 /// Puts the note `name`, or removes it where there is no text.
-fn note_write(name: &str, text: Option<&str>, until: Option<Timestamp>) -> Write {
-    let Some(text) = text else { return Write::delete(&Key::position(name)) };
+fn note_write(name: &str, text: Option<&str>, until: Option<Timestamp>) -> ItemWrite {
+    let Some(text) = text else { return ItemWrite::delete(&Key::position(name)) };
     let mut item = Item::from([(POSITION.to_owned(), text_value(text))]);
     item.extend(until.map(|until| (TTL.to_owned(), ttl_value(until))));
-    Write::put(&Key::position(name), item)
+    ItemWrite::put(&Key::position(name), item)
 }
 
 fn row_key(row: &PendingRow) -> Key {
     Key::pending_at(&row.invocation_id, row.due_at)
 }
 
-fn registered(row: &PendingRow) -> Write {
+fn registered(row: &PendingRow) -> ItemWrite {
     let (also, rule) = match pending::rule_value(&row.rule) {
         Some(rule) => (format!(", {SHAPE} = :rule"), Some(rule)),
         None => (String::new(), None),
     };
-    let write = Write::update(&row_key(row), format!("SET {REGISTERED} = :yes{also}"))
+    let write = ItemWrite::update(&row_key(row), format!("SET {REGISTERED} = :yes{also}"))
         .when("generation = :generation")
         .with(":yes", AttributeValue::Bool(true))
         .with(":generation", number_value(row.generation));

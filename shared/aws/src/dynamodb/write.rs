@@ -34,7 +34,7 @@ enum ItemChange {
 
 /// A change with its condition.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Write {
+pub(super) struct ItemWrite {
     change: ItemChange,
     condition: Option<String>,
     values: Item,
@@ -50,7 +50,7 @@ pub(super) enum Written {
     Refused(Option<Item>),
 }
 
-impl Write {
+impl ItemWrite {
     /// Replaces the item at `key`.
     pub(super) fn put(key: &Key, mut attributes: Item) -> Self {
         attributes.extend(key_item(key));
@@ -180,12 +180,12 @@ pub(super) fn key_item(key: &Key) -> Item {
 
 impl Table {
     /// Does `write` alone.
-    pub(super) async fn write_alone(&self, write: &Write) -> Result<Written, StoreError> {
+    pub(super) async fn write_alone(&self, write: &ItemWrite) -> Result<Written, StoreError> {
         self.retry.run(|| self.attempt(write)).await
     }
 
     /// Does `write`, which is a put, alone: a program that writes by nothing else has no other request in it.
-    pub(super) async fn put_alone(&self, write: &Write) -> Result<Written, StoreError> {
+    pub(super) async fn put_alone(&self, write: &ItemWrite) -> Result<Written, StoreError> {
         let ItemChange::Put(item) = &write.change else {
             return Err(StoreError::Invalid("expected a write that puts an item".to_owned()));
         };
@@ -193,17 +193,17 @@ impl Table {
     }
 
     /// Does `write` alone, whether or not its condition holds.
-    pub(super) async fn put_plainly(&self, write: Write) -> Result<(), StoreError> {
+    pub(super) async fn put_plainly(&self, write: ItemWrite) -> Result<(), StoreError> {
         self.write_alone(&write).await.map(|_| ())
     }
 
     /// Does `puts`, which have no conditions, in no order.
-    pub(super) async fn put_all(&self, puts: Vec<Write>) -> Result<(), StoreError> {
+    pub(super) async fn put_all(&self, puts: Vec<ItemWrite>) -> Result<(), StoreError> {
         stream::iter(puts).map(|put| self.put_plainly(put)).buffer_unordered(CONCURRENT).try_collect().await
     }
 
     /// Does `write` once.
-    pub(super) async fn attempt(&self, write: &Write) -> Result<Written, Fault> {
+    pub(super) async fn attempt(&self, write: &ItemWrite) -> Result<Written, Fault> {
         match &write.change {
             ItemChange::Put(item) => self.attempt_put(write, item).await,
             ItemChange::Update { key, expression } => self.attempt_update(write, key, expression).await,
@@ -214,7 +214,7 @@ impl Table {
         }
     }
 
-    async fn attempt_delete(&self, write: &Write, key: &Item) -> Result<Written, Fault> {
+    async fn attempt_delete(&self, write: &ItemWrite, key: &Item) -> Result<Written, Fault> {
         let request = self.client.delete_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         match request.set_expression_attribute_values(write.placeholders()).send().await {
@@ -226,7 +226,7 @@ impl Table {
         }
     }
 
-    async fn attempt_put(&self, write: &Write, item: &Item) -> Result<Written, Fault> {
+    async fn attempt_put(&self, write: &ItemWrite, item: &Item) -> Result<Written, Fault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         let request = self.client.put_item().table_name(&self.name).set_item(Some(item.clone()));
         let request = request.set_condition_expression(write.condition.clone());
@@ -244,7 +244,7 @@ impl Table {
         }
     }
 
-    async fn attempt_update(&self, write: &Write, key: &Item, expression: &str) -> Result<Written, Fault> {
+    async fn attempt_update(&self, write: &ItemWrite, key: &Item, expression: &str) -> Result<Written, Fault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         let request = self.client.update_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.update_expression(expression).set_condition_expression(write.condition.clone());

@@ -147,7 +147,9 @@ impl Protocol {
             self.streaming.admission.begin(request, now).await?;
         }
         match method {
-            "message/stream" => Ok(self.streamed(id, self.begun(&caller, params).await, Snapshot::is_over, &caller).await),
+            "message/stream" => {
+                Ok(self.streamed(id, self.begun(&caller, params).await, Snapshot::is_over, &caller).await)
+            }
             "tasks/resubscribe" => {
                 Ok(self.streamed(id, self.seen(&caller, params).await, Snapshot::is_ended, &caller).await)
             }

@@ -103,11 +103,6 @@ impl Records for Shelf {
         Ok(entries.filter(|entry| entry.position > after).take(limit).collect())
     }
 
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.up()?;
-        Ok(self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64)
-    }
-
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {
         self.up()?;
         let position = self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64;

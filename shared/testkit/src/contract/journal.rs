@@ -216,7 +216,7 @@ pub(super) async fn what_is_written_between_pages_disturbs_no_listing(store: Sto
 }
 
 pub(super) async fn a_stream_has_no_gap(store: Store) {
-    assert_eq!(store.last_position("s").await.expect("an answer"), 0);
+    assert_eq!(store.tip("s").await.expect("an answer").position, 0);
     let conflict = JournalConflict::Stream("s".to_owned());
     assert_eq!(lost(&store, "ahead", appends([append("s", 2, 1)])).await, conflict);
     done(&store, "one", appends([append("s", 1, 3)])).await;
@@ -225,7 +225,7 @@ pub(super) async fn a_stream_has_no_gap(store: Store) {
     }
     done(&store, "two", appends([append("s", 4, 1)])).await;
     done(&store, "three", appends([append("s", 5, 2)])).await;
-    assert_eq!(store.last_position("s").await.expect("an answer"), 6);
+    assert_eq!(store.tip("s").await.expect("an answer").position, 6);
     assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4, 5, 6]);
     assert_eq!(positions(&store, "other", 0, 100).await, [0_u64; 0]);
 }
@@ -249,7 +249,7 @@ pub(super) async fn the_newest_append_keeps_the_end_of_a_stream(store: Store) {
         assert!(now.at > tip.at, "each is sent behind the one before");
         tip = now;
     }
-    assert_eq!(store.last_position("s").await.expect("an answer"), 16);
+    assert_eq!(store.tip("s").await.expect("an answer").position, 16);
     for after in 0..=17 {
         for limit in [1, 2, 5, 100] {
             let wanted: Vec<u64> = (after + 1..=16).take(limit).collect();
@@ -351,7 +351,7 @@ pub(super) async fn a_feed_tells_of_appends_in_order(store: Store) {
 pub(super) async fn many_streams_share_a_feed_and_keep_its_order(store: Store) {
     for n in 0..40_u64 {
         let stream = format!("s{}", n % 23);
-        let first = store.last_position(&stream).await.expect("an answer") + 1;
+        let first = store.tip(&stream).await.expect("an answer").position + 1;
         let label = (n % 3 > 0).then(|| format!("w{}", n % 3));
         let fed = Some(Fed { feed: "feed".to_owned(), label });
         done(&store, &format!("{n}"), appends([Append { fed, ..append(&stream, first, 1) }])).await;
@@ -408,7 +408,7 @@ pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
     let session = || save("session-1", numbered(1), SessionExpectation::Version(0));
     let all = Commit { journal: journal.clone(), ..commit("all", Some(session()), Some(fresh(&pause("i1", 1, "w1")))) };
     store.commit(&all).await.expect("it is written");
-    assert!(read(&store, "t1").await.is_some() && store.last_position("s").await.expect("an answer") == 1);
+    assert!(read(&store, "t1").await.is_some() && store.tip("s").await.expect("an answer").position == 1);
 
     // A refusal of any part prevents the writes of the others.
     let next = Journal::new(vec![write("t2", 0, 1)], vec![append("s", 2, 1)]);
@@ -424,7 +424,7 @@ pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
     let grown = Commit { journal: grown, ..commit("grown", None, Some(fresh(&pause("i2", 1, "w2")))) };
     let outcome = store.commit(&grown).await;
     let Err(CommitError::Journal(JournalConflict::Stream(_))) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((read(&store, "t2").await, store.last_position("s").await.expect("an answer")), (None, 1));
+    assert_eq!((read(&store, "t2").await, store.tip("s").await.expect("an answer").position), (None, 1));
     assert_eq!(store.load_invocation(&"i2".into()).await.expect("an answer"), None);
 }
 
@@ -457,7 +457,7 @@ pub(super) async fn of_many_at_once_one_appends(store: Store) {
     for outcome in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
         assert!(matches!(outcome, CommitError::Journal(JournalConflict::Stream(_))), "{outcome:?}");
     }
-    assert_eq!(store.last_position("s").await.expect("an answer"), 1);
+    assert_eq!(store.tip("s").await.expect("an answer").position, 1);
 }
 
 pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
@@ -476,7 +476,7 @@ pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
         let outcome = store.commit(&alone(&index.to_string(), journal)).await;
         assert!(matches!(outcome, Err(CommitError::Store(StoreError::Invalid(_)))), "{index}: {outcome:?}");
     }
-    assert_eq!((read(&store, "t1").await, store.last_position("s").await.expect("an answer")), (None, 0));
+    assert_eq!((read(&store, "t1").await, store.tip("s").await.expect("an answer").position), (None, 0));
 }
 
 pub(super) async fn large_documents_and_entries_survive(store: Store) {

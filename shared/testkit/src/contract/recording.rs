@@ -101,7 +101,7 @@ pub(super) async fn a_commit_with_a_journal_of_its_own_still_tells_its_task(scen
         assert_eq!(news(&scene, &paused, before).await, wanted);
         let document = scene.records().document(&own_document(), commit.now).await.expect("an answer");
         assert_eq!(document.map(|it| it.version), Some(index as u64 + 1));
-        assert_eq!(scene.records().last_position("own").await.expect("an answer"), index as u64 + 1);
+        assert_eq!(scene.records().tip("own").await.expect("an answer").position, index as u64 + 1);
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn a_commit_whose_own_journal_is_refused_tells_nothing(scene: S
     let Err(CommitError::Journal(JournalConflict::Document(key))) = refused else { panic!("{refused:?}") };
     assert_eq!(key, own_document());
     assert_eq!(news(&scene, &paused, before).await, Vec::<String>::new());
-    assert_eq!(scene.records().last_position("own").await.expect("an answer"), 0);
+    assert_eq!(scene.records().tip("own").await.expect("an answer").position, 0);
 }
 
 pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(scene: Scene) {

@@ -94,7 +94,7 @@ impl LyingStore {
         };
         if self.has(PlantedBug::AppendAnywhere) {
             for append in &mut journal.appends {
-                append.first = self.inner.last_position(&append.stream).await.unwrap_or_default() + 1;
+                append.first = self.inner.tip(&append.stream).await.unwrap_or_default().position + 1;
             }
         }
         for write in &mut journal.documents {
@@ -332,10 +332,6 @@ impl Records for LyingStore {
 
     async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
         self.inner.entries(stream, after, limit).await
-    }
-
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.inner.last_position(stream).await
     }
 
     async fn tip(&self, stream: &str) -> Result<StreamTip, StoreError> {

@@ -183,12 +183,7 @@ impl Protocol {
         Ok(snapshot)
     }
 
-    async fn read_once(
-        &self,
-        caller: &Caller,
-        id: &TaskId,
-        history: Option<usize>,
-    ) -> Result<Snapshot, RpcError> {
+    async fn read_once(&self, caller: &Caller, id: &TaskId, history: Option<usize>) -> Result<Snapshot, RpcError> {
         let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{id}"), "")).await;
         let task = task.map_err(|error| task_error(&error))?;
         let mut events: Vec<Event> = Vec::new();
