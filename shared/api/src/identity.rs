@@ -10,6 +10,7 @@
 //! - A key signs by the algorithms of its own type alone; what the token says does not count.
 //! - The keys of an issuer are asked for over the `Fetch` port at most once in [`PATIENCE`], however many tokens come,
 //!   with a bound on time and size. A token whose issuer answers is checked without any request.
+//! - Of those who wait for an issuer to answer there are at most [`MOST_WAITING`] in a process.
 //! - Actors of an issuer are called `name@issuer`, which no other issuer's are.
 
 mod claims;
@@ -24,10 +25,10 @@ use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
 use crate::Actor;
-use claims::Claims;
+use claims::{Claims, has_demands};
 pub use issuer::{ConsoleSignIn, IssuerConfig, IssuersError};
-use jwks::KeySource;
-pub use jwks::PATIENCE;
+use jwks::{KeySource, WaitingRoom};
+pub use jwks::{MOST_WAITING, PATIENCE, discovery_url};
 
 /// The longest token that is looked at, in bytes.
 const LONGEST: usize = 16 * 1024;
@@ -63,8 +64,9 @@ impl fmt::Debug for Issuers {
 impl Issuers {
     /// The issuers that `configs` describe; `fetch` asks for their keys.
     pub fn new(configs: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Self {
+        let waiting = WaitingRoom::default();
         let trusted = |config: IssuerConfig| {
-            let keys = KeySource::new(&config, fetch.clone());
+            let keys = KeySource::new(&config, fetch.clone(), waiting.clone());
             TrustedIssuer { config, keys }
         };
         Self(Arc::new(configs.into_iter().map(trusted).collect()))
@@ -116,6 +118,9 @@ impl Issuers {
             return Err(Objection::Bad("it is too long"));
         }
         let header = jsonwebtoken::decode_header(token).map_err(|_| Objection::Bad("its header cannot be read"))?;
+        if has_demands(token) {
+            return Err(Objection::Bad("its header asks for what is not done here"));
+        }
         let claimed = Claims::unchecked(token).ok_or(Objection::Bad("its claims cannot be read"))?;
         let issuer = self.0.iter().find(|one| claimed.issuer() == Some(one.config.issuer.as_str()));
         let issuer = issuer.ok_or(Objection::Bad("its issuer is not trusted"))?;

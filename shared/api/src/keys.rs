@@ -35,7 +35,7 @@ use subtle::ConstantTimeEq;
 use crate::Actor;
 use crate::audit::{AuditLog, BegunEntry, Deed};
 use crate::documents::Stored;
-use crate::identity::Issuers;
+use crate::identity::{IssuerAway, Issuers};
 use crate::rates::{RateLimits, Rates, Taken};
 pub use token::{CHANCE, KeyToken};
 
@@ -128,6 +128,35 @@ pub struct AccessPolicy {
     pub rates: RateLimits,
     /// For how long it is kept who did what; nothing is kept without it.
     pub audit: Option<SignedDuration>,
+}
+
+/// Reason for which it is not known who a caller is.
+#[derive(Debug, thiserror::Error)]
+pub enum HolderError {
+    /// The store did not answer.
+    #[error("an API key could not be looked up: {0}")]
+    Store(#[from] StoreError),
+    /// The issuer of a token did not say by which keys it signs, or too many wait for that.
+    #[error(transparent)]
+    Issuer(#[from] IssuerAway),
+}
+
+impl HolderError {
+    /// A sentence for the caller.
+    pub fn told(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "the store did not answer when the key was looked up",
+            Self::Issuer(_) => "the issuer of the token does not say by which keys it signs; send it again later",
+        }
+    }
+
+    /// Number of seconds after which the caller may come again.
+    pub fn retry_after(&self) -> u32 {
+        match self {
+            Self::Store(_) => 1,
+            Self::Issuer(_) => 5,
+        }
+    }
 }
 
 /// Number of callers that are remembered as refused.
@@ -288,11 +317,11 @@ impl Keys {
     /// good token of an issuer.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer, or an issuer did not say by which keys it signs.
-    pub async fn holder(&self, header: Option<&str>, now: Timestamp) -> Result<Option<Actor>, StoreError> {
+    /// [`HolderError`] when the store did not answer, or an issuer did not say by which keys it signs.
+    pub async fn holder(&self, header: Option<&str>, now: Timestamp) -> Result<Option<Actor>, HolderError> {
         let Some(given) = header.and_then(bearer) else { return Ok(None) };
         if let Some(issuers) = self.issuers.as_ref().filter(|_| Issuers::may_be_token(given)) {
-            return issuers.actor(given, now).await.map_err(|away| StoreError::Unavailable(away.to_string()));
+            return Ok(issuers.actor(given, now).await?);
         }
         let Some(token) = KeyToken::parse(given) else { return Ok(None) };
         let found = self.records.document(&DocumentKey::new(KIND, token.id()), now).await?;

@@ -79,7 +79,7 @@ pub use call::{Actor, Call, CallAnswer};
 pub use connectors::Delivery;
 pub use erasure::{Erasure, Forgotten};
 pub use events::first_event_since;
-pub use keys::{AccessPolicy, Keys, Writes};
+pub use keys::{AccessPolicy, HolderError, Keys, Writes};
 pub use operations::{Operations, is_offered};
 pub use personas::{PersonaSpec, Personas, catalog_of};
 pub use race::Race;

@@ -1,6 +1,6 @@
 //! Principals that begin turns: how they prove who they are, and which sessions are theirs.
 
-use dormouse_api::{Actor, Keys, Proof, Standing, Taken};
+use dormouse_api::{Actor, HolderError, Keys, Proof, Standing, Taken};
 use dormouse_harness::{Bucket, TurnError, store_failed};
 use dormouse_ports::{Category, SessionId};
 use dormouse_protocol::Scope;
@@ -149,9 +149,15 @@ impl App {
             within_rates(request, spent)?;
         }
         let holder = keys.holder(header, now).await.map_err(|error| {
-            tracing::warn!(%error, "an API key could not be looked up in the store");
-            let message = "the store did not answer when the key was looked up".to_owned();
-            TurnError { message, ..store_failed(error) }
+            tracing::warn!(%error, "it is not known who a caller is");
+            let (message, retry_after) = (error.told().to_owned(), Some(error.retry_after()));
+            match error {
+                HolderError::Store(error) => TurnError { message, ..store_failed(error) },
+                HolderError::Issuer(_) => {
+                    let away = TurnError::new(Category::Application("issuer_unavailable".into()), message);
+                    TurnError { bucket: Bucket::RetryableTransient, retry_after, ..away }
+                }
+            }
         })?;
         let actor = holder.ok_or_else(|| {
             let refusal =

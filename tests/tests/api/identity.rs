@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dormouse_api::identity::{IssuerConfig, Issuers, PATIENCE};
+use dormouse_api::identity::{IssuerConfig, Issuers, MOST_WAITING, PATIENCE};
 use dormouse_api::keys::{AccessPolicy, CHANCE, Grant, KeyToken};
-use dormouse_api::{Keys, RateLimits};
-use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError};
+use dormouse_api::{HolderError, Keys, Proof, RateLimits};
+use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError, FetchRequest, FetchResponse};
 use dormouse_protocol::Scope;
 use dormouse_testkit::{ManualClock, MemoryStore, ScriptedAnswer, ScriptedFetch};
+use futures::FutureExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
@@ -92,6 +94,28 @@ fn forged(header: &Value, claims: &Value, secret: Option<&[u8]>) -> String {
         jsonwebtoken::crypto::sign(said.as_bytes(), &EncodingKey::from_secret(secret), Algorithm::HS256).unwrap()
     });
     format!("{said}.{}", signature.unwrap_or_default())
+}
+
+/// A token with that header and those claims, signed by the key `ed`.
+fn signed_under(header: &Value, claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let said = format!("{}.{}", part(header), part(claims));
+    let (algorithm, key) = encoding("ed");
+    let signature = jsonwebtoken::crypto::sign(said.as_bytes(), &key, algorithm).unwrap();
+    format!("{said}.{signature}")
+}
+
+/// Requests to which some hosts never answer.
+struct Hanging(ScriptedFetch);
+
+#[async_trait]
+impl Fetch for Hanging {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        if request.url.contains("hangs") {
+            std::future::pending::<()>().await;
+        }
+        self.0.fetch(request).await
+    }
 }
 
 struct Desk {
@@ -191,6 +215,9 @@ async fn a_token_that_is_not_good_is_refused() {
     ] {
         let mut claims = good.clone();
         claims[field] = bad.clone();
+        ("sub", json!("ada\nroot")),
+        ("sub", json!("ada\u{7f}")),
+        ("sub", json!("\u{85}ada")),
         assert_eq!(desk.actor(&signed("rsa", &claims)).await, None, "{field} {bad}");
         claims.as_object_mut().unwrap().remove(field);
         let needed = !matches!(field, "nbf" | "iat");
@@ -234,6 +261,22 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
     // Another key of the issuer than the one that is named, and an algorithm that is not allowed.
     let (_, ed) = encoding("ed");
     let crossed = Header { kid: Some("rsa".to_owned()), ..Header::new(Algorithm::EdDSA) };
+    // Whatever a header demands beside, even nothing.
+    for demands in [
+        json!({"crit": ["x"], "x": 1}),
+        json!({"crit": ["exp"], "exp": 1}),
+        json!({"crit": []}),
+        json!({"crit": null}),
+        json!({"crit": ["b64"], "b64": false}),
+        json!({"b64": false}),
+        json!({"b64": true}),
+    ] {
+        let mut header = json!({"alg": "EdDSA", "kid": "ed"});
+        header.as_object_mut().unwrap().extend(demands.as_object().unwrap().clone());
+        assert_eq!(desk.actor(&signed_under(&header, &claims)).await, None, "{header}");
+    }
+    let bare = json!({"alg": "EdDSA", "kid": "ed", "x": 1});
+    assert!(desk.actor(&signed_under(&bare, &claims)).await.is_some(), "what is not demanded is passed over");
     let (_, rsa) = encoding("rsa");
     let larger = Header { kid: Some("rsa".to_owned()), ..Header::new(Algorithm::RS512) };
     for (header, key) in [(crossed, ed), (larger, rsa)] {
@@ -297,6 +340,42 @@ async fn an_issuer_that_is_slow_large_or_gone_is_not_asked_all_the_time() {
 #[tokio::test]
 async fn new_keys_are_found_and_old_ones_outlast_a_silence() {
     let desk = Desk::new(config());
+#[tokio::test]
+async fn few_wait_for_issuers_that_hang_and_the_tokens_of_others_are_not_touched() {
+    let scripted = ScriptedFetch::default();
+    scripted.answer(ScriptedAnswer::json(200, &key_set()));
+    let hanging = |name: &str| {
+        json!({"name": name, "issuer": format!("https://{name}.hangs.example.com"),
+        "audiences": ["dormouse"], "jwks_uri": format!("https://{name}.hangs.example.com/keys"), "tenant": "acme"})
+    };
+    let configs = json!([config(), hanging("one"), hanging("two")]);
+    let port: Arc<dyn Fetch> = Arc::new(Hanging(scripted));
+    let issuers = Issuers::new(IssuerConfig::read(&configs.to_string()).unwrap(), &port);
+    let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
+    let clock = ManualClock::default();
+    let now = clock.now();
+    let of = |issuer: &str| {
+        let claims = json!({"iss": issuer, "aud": "dormouse", "sub": "ada", "exp": now.as_second() + 300,
+            "org": "acme", "rooms": []});
+        format!("Bearer {}", signed("ed", &claims))
+    };
+    let (good, one, two) = (of(ISSUER), of("https://one.hangs.example.com"), of("https://two.hangs.example.com"));
+    assert!(keys.holder(Some(&good), now).await.unwrap().is_some());
+    let mut waiting: Vec<_> = (0..MOST_WAITING)
+        .map(|place| Box::pin(keys.holder(Some(if place % 2 == 0 { &one } else { &two }), now)))
+        .collect();
+    assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+    for token in [&one, &two] {
+        let refused = keys.holder(Some(token), now).now_or_never().expect("at once").unwrap_err();
+        assert!(matches!(refused, HolderError::Issuer(_)), "{refused}");
+        assert!(refused.retry_after() > 0 && !refused.told().contains("store"), "{}", refused.told());
+    }
+    let known = keys.holder(Some(&good), now).now_or_never().expect("at once");
+    assert!(known.unwrap().is_some(), "whose keys are known waits for nobody");
+    waiting.pop();
+    assert!(keys.holder(Some(&one), now).now_or_never().is_none(), "a place that was given back");
+}
+
     let mut first = key_set();
     first["keys"].as_array_mut().unwrap().retain(|key| key["kid"] == "ed");
     desk.fetch.answer(ScriptedAnswer::json(200, &first));

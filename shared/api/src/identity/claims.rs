@@ -18,6 +18,9 @@ use crate::keys::is_name;
 const MOST: usize = 256;
 
 /// Claims as they stand in a token.
+/// Fields of a header that ask for what is not done here.
+const DEMANDS: [&str; 2] = ["b64", "crit"];
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Claims(Map);
@@ -25,8 +28,7 @@ pub(super) struct Claims(Map);
 impl Claims {
     /// The claims of `token`, without a check of its signature.
     pub(super) fn unchecked(token: &str) -> Option<Self> {
-        let bytes = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-        dormouse_json::read(&bytes, dormouse_json::ENTRY).ok()
+        part(token, 1).map(Self)
     }
 
     pub(super) fn issuer(&self) -> Option<&str> {
@@ -80,6 +82,9 @@ impl Claims {
     pub(super) fn actor(&self, config: &IssuerConfig) -> Result<Actor, &'static str> {
         let subject = self.text(&config.actor_claim).ok_or("it names no actor")?;
         let tenant = match (&config.tenant, &config.tenant_claim) {
+        if subject.chars().any(char::is_control) {
+            return Err("its actor has control characters");
+        }
             (Some(tenant), _) => tenant.as_str(),
             (None, Some(claim)) => self.text(claim).ok_or("it names no tenant")?,
             (None, None) => return Err("its tenant is not known"),
@@ -110,6 +115,18 @@ impl Claims {
 fn name_of(subject: &str, issuer: &str) -> String {
     let plain = format!("{subject}@{issuer}");
     if is_name(&plain) && !subject.contains('@') {
+/// The object that is the part `place` of `token`, from 0.
+fn part(token: &str, place: usize) -> Option<Map> {
+    let bytes = URL_SAFE_NO_PAD.decode(token.split('.').nth(place)?).ok()?;
+    dormouse_json::read(&bytes, dormouse_json::ENTRY).ok()
+}
+
+/// True if the header of `token` says that it means nothing to who does not know some other field (RFC 7515 §4.1.11), or
+/// that its claims are signed in another form (RFC 7797).
+pub(super) fn has_demands(token: &str) -> bool {
+    part(token, 0).is_none_or(|header| DEMANDS.iter().any(|name| header.contains_key(*name)))
+}
+
         return plain;
     }
     let digest = hex::encode(Sha256::digest(subject));

@@ -3,8 +3,12 @@
 //! They are asked for when the first token comes, again when they are older than [`FRESH`], and when a token names one
 //! that is not known, for it may be new; but never sooner than [`PATIENCE`] after the last time. An issuer that does not
 //! answer is trusted by its last keys for [`STALE`].
+//!
+//! Anybody may name an issuer, so those who wait for a key that is not there are few ([`MOST_WAITING`]): the others are
+//! told to come again, and hold no place that somebody else needs.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +40,31 @@ const MOST_KEYS: usize = 100;
 /// The longest that an answer may take.
 const TIME: Duration = Duration::from_secs(5);
 
+/// The most requests that wait at a time for keys that are not known, of all issuers together.
+pub const MOST_WAITING: usize = 32;
+
+/// Counts the requests that wait for keys. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WaitingRoom(Arc<AtomicUsize>);
+
+/// A place in a [`WaitingRoom`], which is free again when this is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl WaitingRoom {
+    /// A place, if one is free.
+    fn enter(&self) -> Option<Place> {
+        let taken = |count: usize| (count < MOST_WAITING).then_some(count + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
+        Some(Place(self.0.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The keys of one issuer.
 pub(super) struct KeySource {
     issuer: String,
@@ -44,6 +73,7 @@ pub(super) struct KeySource {
     known: std::sync::Mutex<Known>,
     /// Held by who asks the issuer.
     asking: Mutex<()>,
+    waiting: WaitingRoom,
 }
 
 #[derive(Clone, Default)]
@@ -94,9 +124,10 @@ struct PublishedKeys {
 }
 
 impl KeySource {
-    pub(super) fn new(config: &IssuerConfig, fetch: Arc<dyn Fetch>) -> Self {
+    /// The keys of the issuer of `config`; who waits for them does so in `waiting`.
+    pub(super) fn new(config: &IssuerConfig, fetch: Arc<dyn Fetch>, waiting: WaitingRoom) -> Self {
         let (issuer, jwks_uri) = (config.issuer.clone(), config.jwks_uri.clone());
-        Self { issuer, jwks_uri, fetch, known: std::sync::Mutex::default(), asking: Mutex::default() }
+        Self { issuer, jwks_uri, fetch, known: std::sync::Mutex::default(), asking: Mutex::default(), waiting }
     }
 
     /// The key called `kid` that signs by `algorithm`; without a name the only one that does. `None` if the issuer has
@@ -120,6 +151,7 @@ impl KeySource {
                 None => return Ok(Some(key)),
             },
             None => {
+                let _place = self.waiting.enter().ok_or_else(|| "too many wait for keys already".to_owned())?;
                 let _asking = self.asking.lock().await;
                 self.refresh(now).await;
             }
@@ -164,10 +196,9 @@ impl KeySource {
         Ok(readable.filter_map(|key| IssuerKey::of(&key)).collect())
     }
 
-    /// Address of the keys, as the issuer publishes it (OpenID Connect Discovery 1.0 §4).
+    /// Address of the keys, as the issuer publishes it.
     async fn discover(&self) -> Result<String, String> {
-        let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
-        let found: Discovered = self.get(&url).await?;
+        let found: Discovered = self.get(&discovery_url(&self.issuer)).await?;
         if found.issuer != self.issuer {
             return Err("its configuration is that of another issuer".to_owned());
         }
@@ -185,6 +216,11 @@ impl KeySource {
         let bytes = answer.whole(MOST_BYTES).await.map_err(|error| error.to_string())?;
         dormouse_json::read(&bytes, dormouse_json::ENTRY).map_err(|error| error.to_string())
     }
+}
+
+/// Address at which `issuer` publishes its configuration (OpenID Connect Discovery 1.0 §4).
+pub fn discovery_url(issuer: &str) -> String {
+    format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'))
 }
 
 fn pick(keys: &[IssuerKey], kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {

@@ -119,8 +119,8 @@ impl ProtocolAdmission {
 
     async fn identify(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
-            tracing::warn!(%error, "an API key could not be looked up in the store");
-            ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
+            tracing::warn!(%error, "it is not known who a caller is");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, error.told()).retry_after(error.retry_after())
         })?;
         holder.ok_or_else(|| match self.keys.issuers() {
             // The metadata names the issuers of accepted tokens (RFC 9728 §5.1).
