@@ -191,10 +191,29 @@ fn an_approval_of_other_arguments_is_none() {
     let tools = mailer();
     let mut bed = bed(APPROVED, &model, &tools);
     let run = bed.start("helper", message("write"));
-    bed.answer(&run, json!({ "decision": "approve", "digest": "0".repeat(64) })).unwrap();
-    let state = bed.status(&run).completed();
-    assert_eq!(contents(&state, "tool"), ["the call was not made: what was approved are other arguments"]);
+    for decision in ["approve", "deny"] {
+        for digest in ["0".repeat(64), String::new()] {
+            let refused = bed.answer(&run, json!({ "decision": decision, "digest": digest })).unwrap_err().to_string();
+            assert!(refused.contains("field `digest` must be"), "{refused}");
+        }
+    }
+    assert!(bed.status(&run).is_asleep(), "it waits for an answer to what it asked");
     assert_eq!(tools.made(), []);
+    let two = ScriptedModel::new(|request| {
+        Ok(match results(request).is_empty() {
+            true => calls(&[("c1", "send", json!({ "to": "ada" })), ("c2", "send", json!({ "to": "grace" }))]),
+            false => says("sent"),
+        })
+    });
+    let mut bed = self::bed(APPROVED, &two, &tools);
+    let run = bed.start("helper", message("write to both"));
+    let (_, wait) = asleep(&bed, &run);
+    let of_first = &wait["calls"]["call-1"]["digest"];
+    bed.answer_as(&run, "call-1", json!({ "decision": "approve", "digest": of_first })).unwrap();
+    bed.answer_as(&run, "call-2", json!({ "decision": "approve", "digest": of_first })).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(contents(&state, "tool")[1], "the call was not made: what was approved are other arguments");
+    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "ada" }))]);
 }
 
 #[test]

@@ -28,7 +28,8 @@ use dormouse_ports::{
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
-    AppendTaskMessageRequest, MessageInput, Part, PermissionResponseRequest, Session, Task, TaskMessageKind, TaskStatus,
+    AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Session, Task,
+    TaskMessageKind, TaskStatus,
 };
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{is_confidential, payload_of};
 use crate::documents::Stored;
 use crate::messages::unplaced;
-use crate::receipts::{AnsweredApproval, note_approval};
+use crate::receipts::{AnsweredApproval, ApprovalDecision, decision, is_of_another, note_approval};
 use crate::refusal::{conflict, internal, refused, store, transition};
 
 /// Kinds of waits that ask for a permission.
@@ -61,6 +62,11 @@ const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 /// Words that mean yes, and those that mean no.
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
 const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
+
+/// Field in which an answer says what was decided, and a word there that is a no beside the others: what was asked for is
+/// not done, and the run ends.
+const DECISION: &str = "decision";
+const STOP: &str = "stop";
 
 /// Kinds of waits that no person ends.
 const OF_MACHINES: [&str; 8] = ["agents", "event", "job", "model", "reminder", "rest", "timer", "webhook"];
@@ -109,6 +115,14 @@ fn text<'a>(descriptor: &'a SignalDescriptor, name: &str) -> Option<&'a str> {
     descriptor.metadata.as_ref()?.get(name)?.as_str()
 }
 
+/// An answer to a task that was waited for.
+pub(crate) struct TakenAnswer {
+    /// What is written for it.
+    pub(crate) change: Change,
+    /// True for what the question calls a yes, false for anything else; `None` where it does not say what a yes is.
+    pub(crate) is_yes: Option<bool>,
+}
+
 impl Api {
     /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given
     /// to the agent with the next task; a task that is queued comes first by it.
@@ -123,7 +137,7 @@ impl Api {
         let task = task.known_to(&session).ok_or_else(|| transition("the task has ended"))?;
         match kind {
             TaskMessageKind::Input | TaskMessageKind::ToolConfirmation => {
-                self.answer(call, session, task, (kind, message)).await
+                Ok(self.answer(call, session, task, (kind, message)).await?.change)
             }
             TaskMessageKind::Interrupt => {
                 let mut change = SessionChange::open(session, by(call), call.now);
@@ -145,7 +159,7 @@ impl Api {
         session: Stored<Session>,
         mut task: Stored<Task>,
         (kind, message): (TaskMessageKind, MessageInput),
-    ) -> Result<Change, ProtocolError> {
+    ) -> Result<TakenAnswer, ProtocolError> {
         if !task.kept.resource.status.is_suspended() {
             return Err(conflict("the task does not wait for an answer"));
         }
@@ -162,6 +176,13 @@ impl Api {
         }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
         let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
+        if is_of_another(&paused.descriptor, part, &payload) {
+            let message =
+                "`digest` is that of another call than the one that is asked about: look at the question again";
+            return Err(ProtocolError::invalid("message.parts", message));
+        }
+        let is_yes =
+            decision(&paused.descriptor, part, &payload).map(|decision| decision == ApprovalDecision::Approved);
         let harness = &self.parts().harness;
         let given = payload.clone();
         let write = match part {
@@ -193,7 +214,8 @@ impl Api {
         }
         change.sign_receipts().await?;
         let change = Change::new(change.close()?.1, 201, &message)?;
-        Ok(Change { invocation: Some(write), work: decides.then_some(id), ..change })
+        let change = Change { invocation: Some(write), work: decides.then_some(id), ..change };
+        Ok(TakenAnswer { change, is_yes })
     }
 }
 
@@ -232,7 +254,7 @@ pub fn answer_payload(
     let waits_for_none = !rule.accepts_everything() && rule.admit(Map::new()).is_ok();
     let says_enough = !given.is_empty() || (waits_for_none && message.parts.iter().any(is_object));
     let said = message.parts.iter().filter_map(words).collect::<Vec<_>>().join("\n");
-    let verdict = verdict(&given, &said);
+    let verdict = verdict(&given, &said, &message.parts)?;
     if kind == TaskMessageKind::ToolConfirmation && verdict.is_none() {
         return Err(ProtocolError::invalid("message.parts", "say yes or no: a JSON part with a boolean `approved`"));
     }
@@ -306,14 +328,66 @@ fn words(part: &Part) -> Option<&str> {
     }
 }
 
-/// Yes, no, or neither.
-fn verdict(given: &Map, said: &str) -> Option<bool> {
-    let answer = serde_json::from_value::<PermissionResponseRequest>(Value::Object(given.clone()));
-    answer.ok().and_then(|answer| answer.is_approval()).or_else(|| yes_or_no(said))
+/// Yes, no, or neither, of an answer with these fields and words, which were `parts`.
+///
+/// # Errors
+/// `invalid_request` where one part of the message says yes and another no, also one that does not count beside others.
+fn verdict(given: &Map, said: &str, parts: &[Part]) -> Result<Option<bool>, ProtocolError> {
+    let response = |fields: &Map| {
+        serde_json::from_value::<PermissionResponseRequest>(Value::Object(fields.clone())).unwrap_or_default()
+    };
+    let objects = parts.iter().filter_map(|part| match part {
+        Part::Json { value, .. } => value.as_object(),
+        Part::Text { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::ArtifactRef { .. }
+        | Part::FileRef { .. }
+        | Part::ImageRef { .. } => None,
+    });
+    let in_objects = objects.flat_map(|fields| {
+        let decision = fields.get(DECISION).and_then(Value::as_str).and_then(decided);
+        said_by(&response(fields)).into_iter().chain([decision])
+    });
+    let word = yes_or_no(said);
+    agreed("message.parts", in_objects.chain([word]))?;
+    Ok(response(given).is_approval().or(word))
+}
+
+/// What the parts of `response` mean, each by itself.
+pub(crate) fn said_by(response: &PermissionResponseRequest) -> [Option<bool>; 6] {
+    let answer = &response.answer;
+    let word = |name: &str| answer.get(name).and_then(Value::as_str).and_then(decided);
+    [
+        response.approved,
+        response.outcome.map(PermissionAnswer::is_yes),
+        answer.as_bool().or_else(|| answer.as_str().and_then(decided)),
+        answer.get("approved").and_then(Value::as_bool),
+        word("outcome"),
+        word(DECISION),
+    ]
+}
+
+/// What all that was `said` in `param` means: yes, no, or neither.
+///
+/// # Errors
+/// `invalid_request` where one says yes and another no: whoever meant no must not be taken for the other.
+pub(crate) fn agreed(param: &str, said: impl IntoIterator<Item = Option<bool>>) -> Result<Option<bool>, ProtocolError> {
+    let mut said = said.into_iter().flatten();
+    let first = said.next();
+    match said.all(|other| Some(other) == first) {
+        true => Ok(first),
+        false => Err(ProtocolError::invalid(param, "one part of the answer says yes and another no: say one of them")),
+    }
+}
+
+/// What a decision means, where its word is one for yes or for no.
+fn decided(word: &str) -> Option<bool> {
+    if word.eq_ignore_ascii_case(STOP) { Some(false) } else { yes_or_no(word) }
 }
 
 /// What `said` means, where it is a word for yes or for no.
-pub(crate) fn yes_or_no(said: &str) -> Option<bool> {
+fn yes_or_no(said: &str) -> Option<bool> {
     let word = plain(said);
     YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false))
 }
@@ -363,13 +437,36 @@ mod tests {
     #[test]
     fn the_verdict_is_not_turned_round_and_comments_are_no_mistake() {
         let accepted = json!({ "properties": { "decision": {}, "decided_by": {} } });
-        let answer = json!({ "approved": true, "reason": "fine", "decision": "no", "amount": 1 });
+        let answer = json!({ "approved": true, "reason": "fine", "decision": "later", "amount": 1 });
         let answer = said(vec![Part::json(answer)]);
         let of = |descriptor: &SignalDescriptor| {
             Value::Object(answer_payload(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
         };
         let everything = json!({ "reason": "fine", "decision": "yes", "amount": 1, "decided_by": "ada" });
         assert_eq!(of(&approval()), everything, "where everything is accepted, the graph is given everything");
+    #[test]
+    fn a_yes_and_a_no_in_one_message_are_refused() {
+        for kind in [TaskMessageKind::ToolConfirmation, TaskMessageKind::Input] {
+            for parts in [
+                vec![Part::json(json!({"approved": true, "outcome": "denied"}))],
+                vec![Part::json(json!({"approved": true, "decision": "deny"}))],
+                vec![Part::json(json!({"approved": true, "decision": "stop"}))],
+                vec![Part::json(json!({"approved": true, "answer": {"decision": "no"}}))],
+                vec![Part::json(json!({"approved": true, "answer": "no"}))],
+                vec![Part::json(json!({"outcome": "approved", "answer": {"approved": false}}))],
+                vec![Part::json(json!({"approved": true})), Part::text("No!")],
+                vec![Part::json(json!({"approved": false})), Part::text("yes")],
+                vec![Part::json(json!({"approved": false})), Part::json(json!({"approved": true}))],
+            ] {
+                let refusal = answer_payload(&approval(), kind, &said(parts.clone()), "ada").unwrap_err();
+                assert_eq!(refusal.status(), 400, "{parts:?}");
+            }
+            let twice = vec![Part::json(json!({"approved": false, "decision": "stop"})), Part::text("no")];
+            let payload = answer_payload(&approval(), kind, &said(twice), "ada").unwrap();
+            assert_eq!(payload["decision"], "no", "what is said twice is said");
+        }
+    }
+
         let named = of(&approval().with("accepts", accepted));
         assert_eq!(named, json!({ "decision": "yes", "amount": 1, "decided_by": "ada" }), "the pause refuses the rest");
     }

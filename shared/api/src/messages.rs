@@ -108,7 +108,7 @@ impl Api {
     ) -> Result<Option<Change>, ProtocolError> {
         let kind = TaskMessageKind::Input;
         match self.answer(call, session.clone(), task, (kind, message.clone())).await {
-            Ok(change) => Ok(Some(change)),
+            Ok(taken) => Ok(Some(taken.change)),
             Err(refusal) if refusal.status() < 500 => Ok(None),
             Err(failure) => Err(failure),
         }

@@ -17,14 +17,14 @@ use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PermissionRequestId, SessionId, TaskId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
-    MessageInput, Part, PermissionAnswer, PermissionRequest, PermissionResponseRequest, PermissionSource,
-    PermissionStatus, Role, Task, TaskMessageKind, TaskStatus,
+    MessageInput, Part, PermissionRequest, PermissionResponseRequest, PermissionSource, PermissionStatus, Role, Task,
+    TaskMessageKind, TaskStatus,
 };
 use dormouse_protocol::{Envelope, ProtocolError};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::answers::{IN_REPLY_TO, request_of, yes_or_no};
+use crate::answers::{IN_REPLY_TO, TakenAnswer, agreed, request_of, said_by};
 use crate::api::{self, Api, Change};
 use crate::documents::Stored;
 use crate::lists::Lists;
@@ -51,13 +51,16 @@ impl Api {
             return Err(if self.requests.was_asked(call, own, &id).await? { gone() } else { not_found() });
         };
         let workspace = task.kept.workspace.clone();
-        let verdict = verdict(&response)?;
+        let said = agreed("answer", said_by(&response))?;
         let kind = match response.is_approval() {
             Some(_) => TaskMessageKind::ToolConfirmation,
             None => TaskMessageKind::Input,
         };
-        let mut change = self.answer(call, session, task, (kind, message_of(&response))).await?;
+        let TakenAnswer { mut change, is_yes } =
+            self.answer(call, session, task, (kind, message_of(&response))).await?;
         if change.work.is_some() {
+            // What the question calls a no counts before the words that people use for one.
+            let verdict = is_yes.or(said);
             request.status = match verdict {
                 Some(false) => PermissionStatus::Denied,
                 Some(true) | None => PermissionStatus::Approved,
@@ -186,28 +189,6 @@ fn request_for(task: &Task, paused: &PausedInvocation) -> PermissionRequest {
 }
 
 /// The answer as a message to the task.
-/// A `decision` that is a no beside the words for one: the call is not made, and the run ends.
-const STOP: &str = "stop";
-
-/// What all of `response` says: yes, no, or neither.
-///
-/// # Errors
-/// `invalid_request` where one part of it says yes and another no: whoever meant no must not be taken for the other.
-fn verdict(response: &PermissionResponseRequest) -> Result<Option<bool>, ProtocolError> {
-    let decision = response.answer["decision"].as_str();
-    let decision =
-        decision.and_then(|word| if word.eq_ignore_ascii_case(STOP) { Some(false) } else { yes_or_no(word) });
-    let outcome = response.outcome.map(PermissionAnswer::is_yes);
-    let mut said = [response.approved, outcome, response.answer["approved"].as_bool(), decision].into_iter().flatten();
-    let first = said.next();
-    match said.all(|other| Some(other) == first) {
-        true => Ok(first),
-        false => {
-            Err(ProtocolError::invalid("answer", "one part of the answer says yes and another no: say one of them"))
-        }
-    }
-}
-
 fn message_of(response: &PermissionResponseRequest) -> MessageInput {
     let mut fields = response.answer.as_object().cloned().unwrap_or_default();
     let mut parts = Vec::new();
@@ -253,14 +234,18 @@ mod tests {
             (json!({ "answer": { "decision": "deny", "reason": "no" } }), Ok(Some(false))),
             (json!({ "answer": { "decision": "Rejected" } }), Ok(Some(false))),
             (json!({ "answer": { "decision": "stop" } }), Ok(Some(false))),
+            (json!({ "answer": "No." }), Ok(Some(false))),
+            (json!({ "answer": { "outcome": "denied" } }), Ok(Some(false))),
             (json!({ "approved": true, "answer": { "decision": "approve" } }), Ok(Some(true))),
             (json!({ "answer": { "colour": "blue" } }), Ok(None)),
             (json!({ "approved": true, "answer": { "decision": "deny" } }), Err(())),
             (json!({ "approved": true, "outcome": "rejected" }), Err(())),
             (json!({ "outcome": "approved", "answer": { "approved": false } }), Err(())),
+            (json!({ "approved": true, "answer": "no" }), Err(())),
+            (json!({ "approved": true, "answer": false }), Err(())),
         ] {
             let response: PermissionResponseRequest = serde_json::from_value(body.clone()).expect("a response");
-            assert_eq!(verdict(&response).map_err(|_| ()), expected, "{body}");
+            assert_eq!(agreed("answer", said_by(&response)).map_err(|_| ()), expected, "{body}");
         }
     }
 }

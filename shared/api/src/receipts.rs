@@ -25,7 +25,7 @@ use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, KmsRing, Ring, SigningKey, U
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use approval::{AnsweredApproval, note_approval};
+pub(crate) use approval::{AnsweredApproval, decision, is_of_another, note_approval};
 pub(crate) use issue::{Ended, RECEIPT, end_receipt};
 pub(crate) use reading::IssuedReceipts;
 pub(crate) use tally::{RecentTallies, Recorded, TaskTally};

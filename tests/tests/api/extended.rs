@@ -371,6 +371,46 @@ async fn a_request_for_a_permission_is_listed_and_answered_once() {
 }
 
 #[tokio::test]
+async fn a_no_in_any_form_is_shown_as_a_no_and_never_beside_a_yes() {
+    for no in [
+        json!({"approved": false}),
+        json!({"outcome": "rejected"}),
+        json!({"answer": {"decision": "rejected"}}),
+        json!({"answer": {"outcome": "denied"}}),
+        json!({"answer": "No!"}),
+    ] {
+        let world = World::new();
+        let (_, task, request) = asking(&world).await;
+        let respond = format!("/v1/permission-requests/{}/respond", text(&request["id"]));
+        let mut both = no.clone();
+        both[if no["approved"].is_null() { "approved" } else { "answer" }] = json!(true);
+        assert_eq!(world.refusal(ada(), "POST", &respond, both.clone()).await.status(), 400, "{both}");
+        let answered = world.post(&respond, no.clone()).await;
+        assert_eq!((&answered["status"], &answered["response"]["approved"]), (&json!("denied"), &json!(false)), "{no}");
+        world.work().await.unwrap();
+        let outcome = world.get(&format!("/v1/outcomes?task_id={task}")).await;
+        assert!(outcome.to_string().contains("not paid: rejected"), "{outcome}");
+    }
+}
+
+#[tokio::test]
+async fn a_confirmation_that_says_yes_and_no_is_refused() {
+    let world = World::new();
+    let (_, task, _) = asking(&world).await;
+    let path = format!("/v1/tasks/{task}/messages");
+    for both in [
+        json!({"approved": true, "outcome": "denied"}),
+        json!({"approved": true, "decision": "deny"}),
+        json!({"approved": true, "answer": {"decision": "rejected"}}),
+    ] {
+        let parts = json!([{"type": "json", "value": both, "visibility": "public"}]);
+        let message = json!({"kind": "tool_confirmation", "message": {"role": "user", "parts": parts}});
+        let refusal = world.refusal(ada(), "POST", &path, message).await;
+        assert!(refusal.status() == 400 && refusal.to_string().contains("yes and another no"), "{refusal}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_was_answered_elsewhere_is_not_answered_again() {
     let world = World::new();
     let (_, task, request) = asking(&world).await;

@@ -243,13 +243,40 @@ async fn what_a_person_allowed_is_in_the_receipt_and_nothing_else_runs() {
     assert_eq!(sent(&clerk), [("send".to_owned(), json!({"to": "a"}))]);
 
     let clerk = Clerk::new();
-    let other = "0".repeat(64);
-    let [approval, end] = answered(&clerk, json!({"approved": true, "digest": other})).await;
-    assert_eq!(approval["approvals"][0]["evidence_hash"], format!("sha256:{other}"), "what it was given for");
-    assert_eq!(sent(&clerk), [], "it is no approval of this call");
+    let [approval, end] = answered(&clerk, json!({"approved": false})).await;
+    let told = &approval["approvals"][0];
+    assert_eq!((&told["decision"], &told["evidence_hash"]), (&json!("denied"), &json!(shown)), "what was not allowed");
+    assert_eq!(sent(&clerk), []);
     let effects = &end["side_effects"];
     let listed = ["tool_calls", "fs_writes", "network_egress"].map(|kind| effects[kind].as_array().unwrap().len());
     assert_eq!(listed, [2, 0, 1], "what was found, and the host of the model");
+}
+
+#[tokio::test]
+async fn an_answer_about_another_call_than_was_shown_changes_nothing() {
+    let clerk = Clerk::new();
+    let (world, session) = world(&[clerk.agent()]).await;
+    let path = path_of(&world.post(&format!("{session}/tasks"), ask("Hello")).await);
+    world.work().await;
+    let list = world.get(&format!("{path}/permission-requests")).await;
+    let request = &list["data"][0];
+    let respond = format!("/v1/permission-requests/{}/respond", text(&request["id"]));
+    let other = "0".repeat(64);
+    for decision in ["approve", "deny"] {
+        let answer = json!({"decision": decision, "digest": other});
+        let refusal = world.refusal(ada(), "POST", &respond, json!({"answer": answer})).await;
+        assert_eq!(refusal.status(), 400, "{decision}");
+        let parts = json!([{"type": "json", "value": answer, "visibility": "public"}]);
+        let message = json!({"kind": "input", "message": {"role": "user", "parts": parts}});
+        assert_eq!(world.refusal(ada(), "POST", &format!("{path}/messages"), message).await.status(), 400);
+    }
+    let [shown] = request["request"]["calls"].as_object().unwrap().values().collect::<Vec<_>>()[..] else {
+        panic!("{request}")
+    };
+    let yes = json!({"answer": {"decision": "approve", "digest": shown["digest"]}});
+    assert_eq!(world.post(&respond, yes).await["status"], "approved");
+    world.work().await;
+    assert_eq!(world.get(&path).await["status"], "COMPLETED");
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .required(Reply::decision, Rule::one_of([Choice::Approve, Choice::Deny, Choice::Stop]))
         .optional(Reply::reason, Rule::text().at_most(LONGEST))
         .optional(Reply::arguments, Rule::<Map>::schema(object()))
-        .optional(Reply::digest, Rule::text().at_most(64))
+        // What a person says of other arguments is no answer to this question.
+        .optional(Reply::digest, Rule::one_of(calls.iter().map(|call| call.digest.clone())))
         .optional(Reply::by, Rule::text().at_most(200));
     let policy = parts.agent.policy.approval.or(&parts.approval);
     let question = match calls.as_slice() {

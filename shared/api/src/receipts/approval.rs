@@ -47,7 +47,7 @@ pub(crate) fn note_approval(
     if status_of(descriptor) != TaskStatus::AuthRequired {
         return Ok(false);
     }
-    let Some(decision) = decision(descriptor, answered.payload) else { return Ok(false) };
+    let Some(decision) = decision(descriptor, answered.part, answered.payload) else { return Ok(false) };
     let actor = match (decision, answered.actor) {
         (ApprovalDecision::Timeout, _) => NOBODY,
         (ApprovalDecision::Approved | ApprovalDecision::Denied, Some(actor)) => actor,
@@ -84,8 +84,9 @@ pub(crate) fn note_approval(
     Ok(issued.is_some())
 }
 
-/// The decision that `payload` is, by what the descriptor says that yes and no are. An answer that is not its yes is a no.
-fn decision(descriptor: &SignalDescriptor, payload: &Map) -> Option<ApprovalDecision> {
+/// The decision that `payload` is, by what the descriptor says that yes and no are. An answer that is not its yes is a no,
+/// and so is the yes to something else than what was asked.
+pub(crate) fn decision(descriptor: &SignalDescriptor, part: Option<&str>, payload: &Map) -> Option<ApprovalDecision> {
     match Resolution::of(payload) {
         Resolution::TimedOut => return Some(ApprovalDecision::Timeout),
         Resolution::Woken => return None,
@@ -93,7 +94,18 @@ fn decision(descriptor: &SignalDescriptor, payload: &Map) -> Option<ApprovalDeci
     }
     let yes = descriptor.metadata.as_ref()?.get("answers")?.get("approved")?.as_object()?;
     let is_yes = !yes.is_empty() && yes.iter().all(|(name, value)| payload.get(name) == Some(value));
-    Some(if is_yes { ApprovalDecision::Approved } else { ApprovalDecision::Denied })
+    Some(if is_yes && !is_of_another(descriptor, part, payload) {
+        ApprovalDecision::Approved
+    } else {
+        ApprovalDecision::Denied
+    })
+}
+
+/// True if `payload` names by its digest another call than `part` of the question is about, or all of it.
+pub(crate) fn is_of_another(descriptor: &SignalDescriptor, part: Option<&str>, payload: &Map) -> bool {
+    let given = payload.get("digest").and_then(Value::as_str).filter(|digest| !digest.is_empty());
+    let shown = shown(descriptor, part).digest;
+    given.zip(shown).is_some_and(|(given, shown)| shown != format!("sha256:{given}"))
 }
 
 /// Action that a person was asked for.
@@ -118,13 +130,10 @@ fn shown(descriptor: &SignalDescriptor, part: Option<&str>) -> Shown {
     }
 }
 
-/// The hash of what was allowed: what the answer says that it was given for, if that is something else than `shown`, the
-/// digest of the call, else the arguments in the place of those that were shown, else what was shown.
+/// The hash of what was allowed: the arguments in the place of those that were shown, else `shown`, the digest of the call,
+/// else all of what was shown.
 fn evidence(answered: AnsweredApproval<'_>, shown: Option<String>) -> String {
-    let given = answered.payload.get("digest").and_then(Value::as_str).map(|digest| format!("sha256:{digest}"));
-    let other = given.filter(|given| shown.is_some() && canonical::is_hash(given) && Some(given) != shown.as_ref());
-    let allowed = || allowed(answered.payload);
-    other.or_else(allowed).or(shown).unwrap_or_else(|| digest_of(answered.paused))
+    allowed(answered.payload).or(shown).unwrap_or_else(|| digest_of(answered.paused))
 }
 
 /// The hash of the arguments that were allowed in the place of those that were shown.

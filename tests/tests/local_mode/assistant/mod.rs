@@ -102,17 +102,20 @@ async fn calls_are_decided_one_by_one_over_the_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_of_other_arguments_than_those_that_were_shown_runs_nothing() {
+async fn an_approval_of_other_arguments_than_those_that_were_shown_is_refused() {
     let assistant = Assistant::hired().await;
     let dormouse = assistant.serve();
     let task = assistant.send(&dormouse, "book blue");
     let wire = Wire::of(&dormouse);
     wire.task(&task, &WAITING).await;
     let other = json!({ "decision": "approve", "digest": "0".repeat(64) });
-    assert_eq!(wire.answer(&task, None, other).await.0, 201);
-    wire.task(&task, &DONE).await;
+    let (status, refused) = wire.answer(&task, None, other).await;
+    assert!(status == 400 && refused.to_string().contains("digest"), "{refused}");
+    wire.task(&task, &WAITING).await;
     assert_eq!(rooms(&assistant), Vec::<String>::new());
-    assert!(last_words(&dormouse, &task).contains("other arguments"));
+    assert_eq!(wire.answer(&task, None, json!({ "decision": "approve" })).await.0, 201);
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), ["blue"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
