@@ -215,7 +215,8 @@ async fn a_signal_that_lies_beside_its_wait_is_handed_over() {
     let scene = asleep().await;
     let now = scene.harness.engine().ports().clock.now();
     let payload = map(json!({ "answer": 7 }));
-    let signal = BufferedSignal { payload, received_at: now, expires_at: now + Duration::from_secs(3600) };
+    let signal =
+        BufferedSignal { payload, sender: None, received_at: now, expires_at: now + Duration::from_secs(3600) };
     scene.stage.store.plant_signal(&"s".into(), Some(SignalState::Buffered(signal)));
     assert_eq!(scene.findings().await, [Finding::SignalParked]);
     assert_eq!(scene.repaired().await, "it went on and completed");

@@ -72,7 +72,7 @@ async fn what_has_expired_is_swept() {
     let store = store(&embedded).await;
     let hour = SignedDuration::from_hours(1);
     for (id, expires_at) in [("old", Timestamp::now() - hour), ("young", Timestamp::now() + hour)] {
-        let signal = BufferedSignal { payload: Map::new(), received_at: expires_at - hour, expires_at };
+        let signal = BufferedSignal { payload: Map::new(), sender: None, received_at: expires_at - hour, expires_at };
         store.buffer_signal(&id.into(), &signal).await.expect("an answer");
     }
     assert_eq!(embedded.sweep().await.expect("it sweeps"), 2, "the signal, and the row that counts it");

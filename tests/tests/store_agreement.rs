@@ -121,7 +121,7 @@ impl History {
 
     async fn park(&mut self) {
         let expires_at = self.now + SignedDuration::from_secs(40);
-        let signal = BufferedSignal { payload: self.payload(), received_at: self.now, expires_at };
+        let signal = BufferedSignal { payload: self.payload(), sender: None, received_at: self.now, expires_at };
         let id = self.signal().into();
         let memory = self.memory.buffer_signal(&id, &signal).await;
         let durable = self.durable.buffer_signal(&id, &signal).await;

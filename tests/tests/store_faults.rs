@@ -230,7 +230,7 @@ async fn a_lease_whose_answer_was_lost_is_granted() {
 async fn a_signal_whose_answer_was_lost_is_buffered() {
     let bench = bench(8).await;
     bench.faults.script("PutItem", [Fault::lost()]);
-    let signal = BufferedSignal { payload: Map::new(), received_at: at(0), expires_at: at(60) };
+    let signal = BufferedSignal { payload: Map::new(), sender: None, received_at: at(0), expires_at: at(60) };
     let outcome = bench.store.buffer_signal(&"s1".into(), &signal).await.expect("an answer");
     assert_eq!(outcome, BufferOutcome::Buffered { expires_at: at(60) });
     assert_eq!(bench.faults.left(), 0);

@@ -262,7 +262,7 @@ pub fn answer_payload(
         let answers = answers?.get(if yes { "approved" } else { "denied" })?;
         answers.as_object().cloned()
     });
-    let mut payload = match (mapped, field("text")) {
+    let payload = match (mapped, field("text")) {
         (Some(mapped), _) => {
             // What yes or no means comes last: no other field of the same answer may turn it round.
             given.retain(|name, _| is_for_the_graph(&rule, name));
@@ -281,11 +281,7 @@ pub fn answer_payload(
             ProtocolError::invalid("message.parts", message)
         })?,
     };
-    if let Some(by) = field("by") {
-        // No actor answers in the name of another, even if the message names one.
-        payload.insert(by.to_owned(), actor.into());
-    }
-    Ok(payload)
+    Ok(descriptor.signed(payload, actor))
 }
 
 /// The fields that `descriptor` accepts, where it names them.
@@ -444,6 +440,10 @@ mod tests {
         };
         let everything = json!({ "reason": "fine", "decision": "yes", "amount": 1, "decided_by": "ada" });
         assert_eq!(of(&approval()), everything, "where everything is accepted, the graph is given everything");
+        let named = of(&approval().with("accepts", accepted));
+        assert_eq!(named, json!({ "decision": "yes", "amount": 1, "decided_by": "ada" }), "the pause refuses the rest");
+    }
+
     #[test]
     fn a_yes_and_a_no_in_one_message_are_refused() {
         for kind in [TaskMessageKind::ToolConfirmation, TaskMessageKind::Input] {
@@ -465,10 +465,6 @@ mod tests {
             let payload = answer_payload(&approval(), kind, &said(twice), "ada").unwrap();
             assert_eq!(payload["decision"], "no", "what is said twice is said");
         }
-    }
-
-        let named = of(&approval().with("accepts", accepted));
-        assert_eq!(named, json!({ "decision": "yes", "amount": 1, "decided_by": "ada" }), "the pause refuses the rest");
     }
 
     #[test]

@@ -32,8 +32,14 @@ pub enum SignalOrigin {
     /// A sender that may send it by that token: with the key for signals, or as an event of our own.
     #[default]
     Sent,
-    /// A key of this tenant: only invocations of the tenant are found.
-    Tenant(String),
+    /// A key of a tenant: only invocations of the tenant are found, and what they are answered bears the name of the key's
+    /// actor.
+    Tenant {
+        /// The tenant.
+        tenant: String,
+        /// The actor.
+        actor: String,
+    },
     /// A rule found it in an event of another source.
     Event(EventOrigin),
 }

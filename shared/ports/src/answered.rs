@@ -64,6 +64,9 @@ pub struct PauseEnd {
     /// [Digest](Answered::digest) of the answer, where the pause waited for one and got it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// Field of an answer that received the [name](crate::SignalDescriptor::signed) of who gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
     /// Of a pause that expected several signals: each part that it expected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartEnd>,
@@ -96,6 +99,7 @@ impl PauseEnd {
             generation: paused.generation,
             resolution,
             answer: answered.filter(|_| paused.fan_in.is_none()).map(|answered| answered.digest.clone()),
+            answered_by: paused.descriptor.answered_by().map(str::to_owned),
             parts: paused.fan_in.as_ref().map(part_end).unwrap_or_default(),
         })
     }

@@ -344,7 +344,7 @@ pub enum CommitError {
     /// taken, or was canceled.
     InvocationConflict,
     /// An awaited signal has already arrived: one of those that are expected.
-    SignalBuffered(BufferedSignal),
+    SignalBuffered(Box<BufferedSignal>),
     /// Another invocation waits for the same signal id.
     SignalTaken {
         /// The signal.

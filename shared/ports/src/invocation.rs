@@ -115,6 +115,21 @@ impl SignalDescriptor {
         Self { signal_id: signal_id.into(), metadata: None }
     }
 
+    /// `answer` with the name of the `actor` that gives it, where the descriptor has a field for that: `by` of its
+    /// `answers`. No actor answers in the name of another, even if the answer names one.
+    #[must_use]
+    pub fn signed(&self, mut answer: Map, actor: &str) -> Map {
+        if let Some(by) = self.answered_by() {
+            answer.insert(by.to_owned(), actor.into());
+        }
+        answer
+    }
+
+    /// The field of an answer that receives the name of who gives it.
+    pub fn answered_by(&self) -> Option<&str> {
+        self.metadata.as_ref()?.get("answers")?.get("by")?.as_str()
+    }
+
     /// Sets the metadata key `name` to `value`.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {

@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::{InvocationId, Map, SignalId, StoreError};
+use crate::{InvocationId, Map, SignalDescriptor, SignalId, StoreError};
 
 /// Signals by their ids, and those that arrived before any invocation waited for them.
 #[async_trait]
@@ -55,10 +55,22 @@ pub enum SignalState {
 pub struct BufferedSignal {
     /// Its payload.
     pub payload: Map,
+    /// Actor that sent it, where one proved who it is: the pause that takes it up [names](SignalDescriptor::signed) it.
+    pub sender: Option<String>,
     /// Instant at which it arrived.
     pub received_at: Timestamp,
     /// Instant at which it stops counting; a reader ignores it from then on.
     pub expires_at: Timestamp,
+}
+
+impl BufferedSignal {
+    /// The answer that it is to a pause for `descriptor`.
+    pub fn answer_to(&self, descriptor: &SignalDescriptor) -> Map {
+        match &self.sender {
+            Some(sender) => descriptor.signed(self.payload.clone(), sender),
+            None => self.payload.clone(),
+        }
+    }
 }
 
 /// A parked signal that a pause takes up at its beginning.

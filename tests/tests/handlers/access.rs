@@ -325,6 +325,35 @@ async fn an_early_signal_with_a_tenants_key_is_kept_for_that_tenant() {
 }
 
 #[tokio::test]
+async fn a_signal_with_a_tenants_key_answers_in_the_name_of_its_actor() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let expense = |id: &str| {
+        let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
+        json!({ "state": state, "invocation_id": id })
+    };
+    let turns = "/graphs/expense-approval/turns";
+    let answers = [json!({ "decision": "approved", "decided_by": "claims-ceo" }), json!({ "decision": "approved" })];
+    for (place, answer) in answers.iter().enumerate() {
+        let (early, late) = (format!("early{place}"), format!("late{place}"));
+        let parked = post(&world, &format!("/signals/expense-{early}"), &acme, answer).await;
+        assert_eq!(parked.status, 202, "{}", parked.body);
+        assert_eq!(post(&world, turns, &acme, &expense(&early)).await.status, 200, "it takes up what was there");
+        assert_eq!(post(&world, turns, &acme, &expense(&late)).await.status, 202);
+        assert_eq!(post(&world, &format!("/signals/expense-{late}"), &acme, answer).await.status, 200);
+        for id in [&early, &late] {
+            let state = world.record(id).await.status.into_final_state().expect("it has ended");
+            assert_eq!(state["decided_by"], "ada", "{id}: {answer}");
+        }
+        let again = post(&world, &format!("/signals/expense-{late}"), &acme, answer).await;
+        assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
+    }
+    // Who has the key of the deployment speaks for others.
+    assert_eq!(post(&world, turns, &acme, &expense("o1")).await.status, 202);
+    assert_eq!(world.signal("expense-o1", &answers[0]).await.body["state"]["decided_by"], "claims-ceo");
+}
+
+#[tokio::test]
 async fn a_key_sends_signals_with_the_scope_for_it_only_and_under_no_borrowed_name() {
     let world = World::asking_for(Authorization::Keys);
     let acme = sender(&world, 1, "acme").await;

@@ -46,6 +46,7 @@ pub(super) const INVOCATION_ID: &str = "invocation_id";
 pub(super) const PAYLOAD: &str = "payload";
 pub(super) const PAYLOAD_DIGEST: &str = "payload_digest";
 pub(super) const RECEIVED_AT: &str = "received_at";
+pub(super) const SENDER: &str = "sender";
 pub(super) const EXPIRES_AT: &str = "expires_at";
 pub(super) const DUE_AT: &str = "due_at";
 pub(super) const SINCE: &str = "since_at";

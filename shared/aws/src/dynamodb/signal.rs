@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use super::blobs::{BlobOrigin, Bodies};
 use super::codec::payload_digest;
 use super::encode::Encoder;
-use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::item::{Item, number, number_value, optional_text, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, SIGNAL_ID, TTL,
+    self, EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, PK, RECEIVED_AT, SENDER,
+    SIGNAL_ID, TTL,
 };
 use super::requests::Table;
 use super::write::{ItemWrite, Written};
@@ -67,6 +68,7 @@ impl SignalItems {
     async fn buffered(&self, item: &Item) -> Result<BufferedSignal, StoreError> {
         Ok(BufferedSignal {
             payload: self.bodies.body(item, PAYLOAD).await?,
+            sender: optional_text(item, SENDER).map(str::to_owned),
             received_at: time(item, RECEIVED_AT)?,
             expires_at: time(item, EXPIRES_AT)?,
         })
@@ -109,7 +111,7 @@ impl SignalItems {
             return CommitError::Store(StoreError::Unavailable("the signal changed meanwhile".to_owned()));
         };
         match self.state(item).await {
-            Ok(SignalState::Buffered(signal)) => CommitError::SignalBuffered(signal),
+            Ok(SignalState::Buffered(signal)) => CommitError::SignalBuffered(Box::new(signal)),
             Ok(SignalState::Waiting { invocation_id, .. } | SignalState::Delivered { invocation_id, .. }) => {
                 match signal_id(item) {
                     Ok(signal_id) => CommitError::SignalTaken { signal_id, holder: invocation_id },
@@ -139,7 +141,7 @@ fn occupied(item: &Item, signal: &BufferedSignal) -> Result<BufferOutcome, Store
 }
 
 fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal) -> Result<ItemWrite, StoreError> {
-    let item = Item::from([
+    let mut item = Item::from([
         (PHASE.to_owned(), text_value(BUFFERED)),
         (PAYLOAD.to_owned(), encoder.body("the payload", &signal.payload)?),
         (PAYLOAD_DIGEST.to_owned(), text_value(payload_digest(&signal.payload))),
@@ -147,6 +149,7 @@ fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal)
         (EXPIRES_AT.to_owned(), time_value(signal.expires_at)),
         (TTL.to_owned(), ttl_value(signal.expires_at)),
     ]);
+    item.extend(signal.sender.iter().map(|sender| (SENDER.to_owned(), text_value(sender.as_str()))));
     let park = ItemWrite::put(&Key::signal(id), item).when(UNHEARD);
     Ok(park.with(":buffered", text_value(BUFFERED)).with(":now", time_value(signal.received_at)))
 }

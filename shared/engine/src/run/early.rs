@@ -28,17 +28,19 @@ pub(super) async fn take_up(
 ) -> Result<TakenUp, StoreError> {
     let parked = parked(engine, paused).await?;
     let Some(fan_in) = paused.fan_in.clone() else {
-        let fits = |(_, signal): &&(SignalId, BufferedSignal)| graph.takes(paused, &signal.payload).is_ok();
-        let chosen = parked.iter().find(fits).or(parked.first()).map(|(_, signal)| signal.payload.clone());
+        let answer = |(_, signal): &(SignalId, BufferedSignal)| signal.answer_to(&paused.descriptor);
+        let fits = |parked: &&(SignalId, BufferedSignal)| graph.takes(paused, &answer(parked)).is_ok();
+        let chosen = parked.iter().find(fits).or(parked.first()).map(answer);
         return Ok(TakenUp { payload: chosen, early: consumed(parked) });
     };
     let mut fan_in = FanIn { answers: Vec::new(), ..fan_in };
     for (signal_id, signal) in &parked {
         let Some(part) = fan_in.part_of(&signal_id.origin().1).map(str::to_owned) else { continue };
-        let answer = PartAnswer { part, payload: signal.payload.clone(), at: signal.received_at };
+        let payload = signal.answer_to(&paused.descriptor);
+        let answer = PartAnswer { part, payload: payload.clone(), at: signal.received_at };
         let with_it = fan_in.clone().with(answer);
         // What does not fit is consumed all the same: its sender was promised that it is kept, and may send another.
-        let fits = admit_answer(paused, signal.payload.clone()).and_then(|_| graph.takes(paused, &with_it.payload()));
+        let fits = admit_answer(paused, payload).and_then(|_| graph.takes(paused, &with_it.payload()));
         match fits {
             Ok(()) => fan_in = with_it,
             Err(error) => {

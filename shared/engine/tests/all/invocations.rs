@@ -363,6 +363,7 @@ async fn a_signal_that_was_there_first_is_claimed_with_the_pause() {
     let now = jiff::Timestamp::UNIX_EPOCH;
     let signal = dormouse_ports::BufferedSignal {
         payload: map(json!({ "answer": 9 })),
+        sender: None,
         received_at: now,
         expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
     };

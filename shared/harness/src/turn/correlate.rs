@@ -4,9 +4,11 @@
 //! signal came. A signal of a sender that may send it is for the invocation that waits for the token. A signal in an
 //! event is for an invocation that waits for an event of that shape, and for no other: it is looked up, and parked, as
 //! [a signal of its own](SignalId::of_event). So is one that comes with a key of a tenant: it is for an invocation of that
-//! tenant ([`SignalId::of_tenant`]).
+//! tenant ([`SignalId::of_tenant`]), and bears the name of the key's actor wherever the pause has a field for that.
 
-use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, ShapeId, SignalId, SignalState};
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, PausedInvocation, ShapeId, SignalId, SignalState,
+};
 
 use super::answers::answer_to;
 use super::deliver::deliver;
@@ -19,6 +21,13 @@ use crate::outcome::TurnOutcome;
 use crate::transmission::{EventOrigin, Trigger};
 use crate::worker::Worker;
 
+/// Who sends a signal with a key of a tenant.
+#[derive(Clone, Copy)]
+pub(super) struct Sender<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) actor: &'a str,
+}
+
 /// State of a signal.
 enum SignalStanding {
     /// An invocation waits for it, or has waited: that is the outcome.
@@ -27,11 +36,12 @@ enum SignalStanding {
     Unclaimed,
 }
 
-/// Finds the invocation that waits for `signal_id`, or keeps the signal until one does: any, or one of `tenant` only.
+/// Finds the invocation that waits for `signal_id`, or keeps the signal until one does: any, or one of the tenant of
+/// `sender` only.
 pub(super) async fn correlate(
     worker: &Worker,
     signal_id: SignalId,
-    tenant: Option<&str>,
+    sender: Option<Sender<'_>>,
     payload: Map,
     budget: Budget<'_>,
 ) -> Result<TurnOutcome, TurnError> {
@@ -39,13 +49,14 @@ pub(super) async fn correlate(
         let message = format!("signal `{signal_id}` is one that is not sent by that name");
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
-    let stored = tenant.map_or_else(|| signal_id.clone(), |tenant| signal_id.of_tenant(tenant));
+    let stored = sender.map_or_else(|| signal_id.clone(), |sender| signal_id.of_tenant(sender.tenant));
+    let said = Said { payload: &payload, actor: sender.map(|sender| sender.actor) };
     loop {
-        match deliver_known(worker, &stored, &payload, budget).await? {
+        match deliver_known(worker, &stored, said, budget).await? {
             SignalStanding::Told(outcome) => return Ok(outcome),
             SignalStanding::Unclaimed => {}
         }
-        if let Some(kept) = keep(worker, &stored, &signal_id, &payload, budget).await? {
+        if let Some(kept) = keep(worker, &stored, &signal_id, said, budget).await? {
             return Ok(kept);
         }
     }
@@ -63,19 +74,20 @@ pub(super) async fn correlate_event(
         return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
     };
     let stored = signal_id.of_event(&shape);
+    let said = Said { payload: &payload, actor: None };
     loop {
         if let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, &stored).await? {
             let record = worker.records.load(&invocation_id).await?;
             check_event(record.as_deref(), &signal_id, &event, &payload)?;
         }
-        match deliver_known(worker, &stored, &payload, budget).await? {
+        match deliver_known(worker, &stored, said, budget).await? {
             SignalStanding::Told(outcome) => return Ok(outcome),
             SignalStanding::Unclaimed => {}
         }
         if waits_in_the_old_way(worker, &signal_id, &shape).await? {
             return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
         }
-        if let Some(kept) = keep(worker, &stored, &signal_id, &payload, budget).await? {
+        if let Some(kept) = keep(worker, &stored, &signal_id, said, budget).await? {
             return Ok(kept);
         }
     }
@@ -102,18 +114,48 @@ async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option<SignalStat
     Ok(known.map(|record| record.state))
 }
 
+/// What a signal carries, and the actor who says it where that is known.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    payload: &'a Map,
+    actor: Option<&'a str>,
+}
+
+impl Said<'_> {
+    /// The answer that it is to the pause of `generation`; `paused` is the last one.
+    fn answer_to(self, paused: &PausedInvocation, generation: u64) -> Map {
+        let mut answer = self.payload.clone();
+        let by = match &paused.before {
+            Some(before) if before.generation == generation => before.answered_by.as_deref(),
+            Some(_) | None => paused.descriptor.answered_by(),
+        };
+        if let Some((actor, by)) = self.actor.zip(by) {
+            answer.insert(by.to_owned(), actor.into());
+        }
+        answer
+    }
+}
+
 async fn deliver_known(
     worker: &Worker,
     stored: &SignalId,
-    payload: &Map,
+    said: Said<'_>,
     budget: Budget<'_>,
 ) -> Result<SignalStanding, TurnError> {
     match known_state(worker, stored).await? {
         Some(SignalState::Waiting { invocation_id, generation }) => {
-            let generation = Some(generation);
             let trigger = Trigger::Signal;
             let part = SignalTarget::Signal(stored.origin().1);
-            let payload = payload.clone();
+            // Who does not say their name needs no look at what is asked.
+            let record = match said.actor {
+                Some(_) => worker.records.load(&invocation_id).await?,
+                None => None,
+            };
+            let payload = match record {
+                Some(record) => said.answer_to(&record.paused, generation),
+                None => said.payload.clone(),
+            };
+            let generation = Some(generation);
             let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
             deliver(worker, delivery).await.map(SignalStanding::Told)
         }
@@ -121,9 +163,10 @@ async fn deliver_known(
             let record = worker.records.load(&invocation_id).await?;
             let stale = TurnOutcome::Stale { invocation_id };
             let addressee = SignalTarget::Signal(stored.origin().1);
-            Ok(SignalStanding::Told(
-                record.map_or(stale, |record| answer_to(*record, Some(generation), &addressee, payload)),
-            ))
+            Ok(SignalStanding::Told(record.map_or(stale, |record| {
+                let payload = said.answer_to(&record.paused, generation);
+                answer_to(*record, Some(generation), &addressee, &payload)
+            })))
         }
         Some(SignalState::Buffered(_)) | None => Ok(SignalStanding::Unclaimed),
     }
@@ -134,7 +177,7 @@ async fn keep(
     worker: &Worker,
     stored: &SignalId,
     signal_id: &SignalId,
-    payload: &Map,
+    said: Said<'_>,
     budget: Budget<'_>,
 ) -> Result<Option<TurnOutcome>, TurnError> {
     let Some(kept_for) = worker.config.early_signals else {
@@ -143,7 +186,8 @@ async fn keep(
     };
     let received_at = worker.now();
     let expires_at = worker.now() + kept_for;
-    let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
+    let sender = said.actor.map(str::to_owned);
+    let signal = BufferedSignal { payload: said.payload.clone(), sender, received_at, expires_at };
     let store = worker.store();
     match store.signals.buffer_signal(stored, &signal).await.map_err(store_failed)? {
         BufferOutcome::Buffered { expires_at } => {
@@ -183,7 +227,7 @@ async fn deliver_unshaped(
         let record = worker.records.load(&invocation_id).await?;
         check_event(record.as_deref(), &signal_id, event, payload)?;
     }
-    match deliver_known(worker, &signal_id, payload, budget).await? {
+    match deliver_known(worker, &signal_id, Said { payload, actor: None }, budget).await? {
         SignalStanding::Told(outcome) => Ok(outcome),
         SignalStanding::Unclaimed => {
             let message = format!("no paused invocation waits for an event that carries signal `{signal_id}`");

@@ -2,7 +2,7 @@
 
 use dormouse_ports::{Category, Map, RESOLUTION};
 
-use super::correlate::{correlate, correlate_event, unfit_event};
+use super::correlate::{Sender, correlate, correlate_event, unfit_event};
 use super::deliver::deliver;
 use super::delivery::{FoundDelivery, SignalTarget};
 use super::due::fall_due;
@@ -36,8 +36,9 @@ async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Resul
     let Signal { signal_id, origin, payload } = signal;
     match origin {
         SignalOrigin::Sent => correlate(worker, signal_id, None, checked(worker, payload)?, budget).await,
-        SignalOrigin::Tenant(tenant) => {
-            correlate(worker, signal_id, Some(&tenant), checked(worker, payload)?, budget).await
+        SignalOrigin::Tenant { tenant, actor } => {
+            let sender = Sender { tenant: &tenant, actor: &actor };
+            correlate(worker, signal_id, Some(sender), checked(worker, payload)?, budget).await
         }
         SignalOrigin::Event(event) => {
             let payload = match checked(worker, payload) {

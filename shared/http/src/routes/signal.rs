@@ -1,6 +1,6 @@
 //! `POST /signals/{signal_id}`
 
-use dormouse_api::Proof;
+use dormouse_api::{Actor, Proof};
 use dormouse_harness::{Signal, SignalOrigin, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Category, SignalId};
 use dormouse_protocol::Scope;
@@ -25,8 +25,8 @@ enum SignalSender {
     Operator,
     /// Who has the address of the signal.
     AddressHolder,
-    /// Who has a key of this tenant.
-    Tenant(String),
+    /// Who has a key of a tenant.
+    Tenant(Box<Actor>),
 }
 
 impl App {
@@ -37,7 +37,10 @@ impl App {
         let (origin, is_operator) = match origin {
             SignalSender::Operator => (SignalOrigin::Sent, true),
             SignalSender::AddressHolder => (SignalOrigin::Sent, false),
-            SignalSender::Tenant(tenant) => (SignalOrigin::Tenant(tenant), false),
+            SignalSender::Tenant(holder) => {
+                let Actor { tenant, name, .. } = *holder;
+                (SignalOrigin::Tenant { tenant, actor: name }, false)
+            }
         };
         let signal = Signal { origin, ..Signal::new(signal_id, payload) };
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal.into() }).await;
@@ -61,7 +64,7 @@ impl App {
             if !self.limits().signals_of_tenants {
                 return Err(RequestRefusal::new(Category::Unauthorized, NOT_OFFERED).status(403));
             }
-            return Ok(SignalSender::Tenant(holder.tenant));
+            return Ok(SignalSender::Tenant(Box::new(holder)));
         };
         let now = self.engine().ports().clock.now();
         match self.callbacks().verify_signal(&SignalId::from(signal_id), &token, now) {

@@ -233,7 +233,8 @@ pub(super) async fn what_was_parked_for_parts_is_consumed_together(store: Store)
     let paused = several("i1", 1, &["a", "b", "c"]);
     let early = |part: &str| EarlySignal { signal_id: format!("i1-{part}").into(), payload: answer(part).payload };
     for part in ["a", "c"] {
-        let signal = BufferedSignal { payload: answer(part).payload, received_at: at(7), expires_at: at(99) };
+        let signal =
+            BufferedSignal { payload: answer(part).payload, sender: None, received_at: at(7), expires_at: at(99) };
         store.buffer_signal(&format!("i1-{part}").into(), &signal).await.expect("the store answers");
     }
     let known = answered(&paused, &["a", "c"]);

@@ -59,11 +59,11 @@ pub(super) async fn a_large_payload_survives(store: Store) {
 }
 
 pub(super) async fn a_large_early_signal_survives(store: Store) {
-    let early = BufferedSignal { payload: noise(6), received_at: at(0), expires_at: at(60) };
+    let early = BufferedSignal { payload: noise(6), sender: None, received_at: at(0), expires_at: at(60) };
     let outcome = store.buffer_signal(&"s1".into(), &early).await.expect("the store answers");
     assert_eq!(outcome, BufferOutcome::Buffered { expires_at: at(60) });
     assert!(signal(&store, "s1").await == Some(SignalState::Buffered(early.clone())));
     let refused = store.commit(&commit("sleep", None, Some(fresh(&pause("i1", 1, "s1"))))).await;
     let Err(CommitError::SignalBuffered(found)) = refused else { panic!("not refused as buffered") };
-    assert!(found == early);
+    assert!(*found == early);
 }

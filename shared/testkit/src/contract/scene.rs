@@ -170,7 +170,12 @@ pub(super) async fn signal(store: &Store, id: &str) -> Option<SignalState> {
 
 /// A signal that arrives at `received` seconds and counts for a minute.
 pub(super) fn parked(payload: Value, received: i64) -> BufferedSignal {
-    BufferedSignal { payload: map(payload), received_at: at(received), expires_at: at(received + 60) }
+    BufferedSignal {
+        payload: map(payload),
+        sender: Some("ada".to_owned()),
+        received_at: at(received),
+        expires_at: at(received + 60),
+    }
 }
 
 /// A save of `state` as session `id`.

@@ -51,7 +51,7 @@ pub(super) async fn an_early_signal_fails_the_commit(store: Store) {
     park(&store, &early).await;
     let outcome = store.commit(&commit("sleep", None, Some(fresh(&pause("i1", 1, "s1"))))).await;
     let Err(CommitError::SignalBuffered(found)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(found, early);
+    assert_eq!(*found, early);
     assert_eq!(invocation(&store, "i1").await, None, "nothing of a refused commit is written");
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn a_claimed_pause_consumes_only_its_own_payload(store: Store) 
     let write = born_claimed(&pause("i1", 1, "s1"), map(json!({"approved": false})));
     let outcome = store.commit(&commit("sleep", None, Some(write))).await;
     let Err(CommitError::SignalBuffered(found)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(found, early);
+    assert_eq!(*found, early);
 }
 
 pub(super) async fn a_second_waiter_is_refused(store: Store) {

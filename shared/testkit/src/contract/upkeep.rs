@@ -134,7 +134,7 @@ pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
 }
 
 fn parked(second: i64) -> BufferedSignal {
-    BufferedSignal { payload: Map::new(), received_at: at(second), expires_at: at(second + 1000) }
+    BufferedSignal { payload: Map::new(), sender: None, received_at: at(second), expires_at: at(second + 1000) }
 }
 
 async fn all_parked(store: &Store) -> Vec<ParkedRow> {

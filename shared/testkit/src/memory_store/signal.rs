@@ -50,7 +50,7 @@ pub(super) fn check_wait(
         }
         Some(SignalState::Buffered(parked)) => {
             let consumed = early.iter().any(|early| early.signal_id == *id && early.payload == parked.payload);
-            if consumed { Ok(()) } else { Err(CommitError::SignalBuffered(parked.clone())) }
+            if consumed { Ok(()) } else { Err(CommitError::SignalBuffered(Box::new(parked.clone()))) }
         }
     }
 }

@@ -515,7 +515,7 @@ impl Commits for LyingStore {
                 Ok(())
             }
             Err(CommitError::SignalBuffered(signal)) if self.has(PlantedBug::OverlookSignal) => {
-                self.overlook(&commit, signal).await
+                self.overlook(&commit, *signal).await
             }
             result => result,
         }
