@@ -15,7 +15,8 @@
 //! | `active_ms` | milliseconds that models and tools worked, as they are recorded | with the next period |
 //!
 //! A task counts against the quota of its persona, those of its workspace and tenant, and that of the key or issuer of who
-//! submitted it. Those of workspace and tenant are the ones that they had when the session was made. Each quota makes a
+//! submitted it. A key that is bound to workspaces sees those of these workspaces and its own: what others use is not told.
+//! The quotas of workspace and tenant are the ones that they had when the session was made. Each quota makes a
 //! transaction larger by one item, 2 write units, and no request more.
 
 mod counting;
@@ -23,6 +24,7 @@ mod counting;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{CommitError, CounterChange, CounterWrite, Document, DocumentKey, DocumentWrite, Journal};
+use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{PersonaId, QuotaId, WorkspaceId};
 use dormouse_protocol::request::ListQuery;
@@ -61,7 +63,9 @@ impl Lists {
     pub(crate) async fn list_quotas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         // The usage is read beside: pages are read whole first.
         ListQuery::read(&call.query)?;
-        let answer = self.page::<Quota>(call, Narrowed::Nothing, |_| true).await?;
+        let shown = self.reads.quotas_shown(call).await?;
+        let is_shown = |quota: &Quota| shown.as_ref().is_none_or(|shown| shown.contains(&quota.envelope.id));
+        let answer = self.page::<Quota>(call, Narrowed::Nothing, is_shown).await?;
         let CallAnswer::Json(status, mut page) = answer else { return Ok(answer) };
         let quotas: Vec<Quota> = serde_json::from_value(page["data"].take()).map_err(|error| internal(&error))?;
         let quotas = try_join_all(quotas.into_iter().map(|quota| self.reads.with_usage(quota))).await?;
@@ -72,8 +76,22 @@ impl Lists {
 
 impl Reads {
     pub(crate) async fn get_quota(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let quota = self.named::<Quota>(call, "quota_id").await?.kept.resource;
+        let (quota, shown) = try_join(self.named::<Quota>(call, "quota_id"), self.quotas_shown(call)).await?;
+        let quota = quota.kept.resource;
+        if shown.is_some_and(|shown| !shown.contains(&quota.envelope.id)) {
+            return Err(ProtocolError::not_found(QuotaId::OBJECT));
+        }
         found(&self.with_usage(quota).await?)
+    }
+
+    /// The quotas that the caller sees, where it does not see all of its tenant: the usage of the others tells of work in
+    /// workspaces that it does not reach.
+    async fn quotas_shown(&self, call: &Call) -> Result<Option<BTreeSet<QuotaId>>, ProtocolError> {
+        let Some(workspaces) = &call.actor.workspaces else { return Ok(None) };
+        let workspaces = try_join_all(workspaces.iter().map(|id| self.find::<Workspace>(id, call.now))).await?;
+        let seen = workspaces.into_iter().flatten().filter(|workspace| workspace.is_seen_by(&call.actor));
+        let of_workspaces = seen.filter_map(|workspace| workspace.kept.resource.quota_id);
+        Ok(Some(of_workspaces.chain(call.actor.quota_id.clone()).collect()))
     }
 
     /// `quota` with what of it is used.
@@ -269,8 +287,12 @@ fn unknown_quota(id: &QuotaId) -> ProtocolError {
     ProtocolError::new(ErrorCode::PolicyViolation, message).with_detail("quota_id", id.as_str())
 }
 
-fn refusal(id: &QuotaId, limit: &str, seconds: u32) -> ProtocolError {
+fn refusal(id: &QuotaId, limit: &str, seconds: Option<u32>) -> ProtocolError {
     let message = format!("nothing is left of {limit} in the quota {id}");
-    let refusal = ProtocolError::new(ErrorCode::RateLimited, message).retry_after(seconds);
+    let refusal = ProtocolError::new(ErrorCode::RateLimited, message);
+    let refusal = match seconds {
+        Some(seconds) => refusal.retry_after(seconds),
+        None => refusal,
+    };
     refusal.with_detail("quota_id", id.as_str()).with_detail("limit", limit)
 }

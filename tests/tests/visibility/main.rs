@@ -288,8 +288,8 @@ const TABLE: &[(Operation, Row)] = &[
     (GetSkill, OfTheServer("/v1/skills/skill_quiet")),
     (ListOutcomes, Lists(&["/v1/outcomes", "/v1/outcomes?limit=1", "/v1/outcomes?task_id={T}"])),
     (GetOutcome, Reads(&["/v1/outcomes/{O}"])),
-    (ListQuotas, OfTheServer("/v1/quotas")),
-    (GetQuota, OfTheServer("/v1/quotas/quota_none")),
+    (ListQuotas, Lists(&["/v1/quotas"])),
+    (GetQuota, Reads(&["/v1/quotas/{Q}"])),
     (GetRuntime, OfTheServer("/v1/runtime")),
     (ListCapabilities, OfTheServer("/v1/capabilities")),
     (ListTools, OfTheServer("/v1/tools")),
@@ -591,6 +591,9 @@ async fn furnished() -> (World, [String; 3]) {
     let connector = json!({ "provider": "marker-provider", "workspace_id": "{W}", "target_session_id": "{S}",
         "mapping": { "kind": "message" }, "auth": { "scheme": "github", "vault_id": "{VAULT}", "secrets": ["HOOK"] } });
     world.made("CONN", &ada, "/v1/connectors", connector).await;
+    let quota = json!({ "scope": "workspace", "owner_id": "{W}", "limits": { "tasks": 1000 },
+        "metadata": { "note": "marker-quota" } });
+    world.made("Q", &ada, "/v1/quotas", quota).await;
     let hook = json!({ "url": "https://marker-hook.example.com", "events": ["task.failed"] });
     world.made("HOOK", &ada, "/v1/sessions/{S}/webhooks", hook).await;
     let file = r#"{"content": "marker-file"}"#;

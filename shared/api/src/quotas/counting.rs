@@ -40,8 +40,8 @@ const LATEST: i64 = 24 * 3600;
 pub(crate) enum Verdict {
     /// What was in its way is gone: it may be tried again.
     TryAgain,
-    /// Nothing is left of `limit`; it may work in `seconds`.
-    UsedUp { id: QuotaId, limit: &'static str, seconds: u32 },
+    /// Nothing is left of `limit`; it may work in `seconds`, where time brings something back.
+    UsedUp { id: QuotaId, limit: &'static str, seconds: Option<u32> },
     /// There is no such quota.
     Unknown { id: QuotaId },
 }
@@ -110,14 +110,13 @@ fn begin_period(quota: &Stored<Quota>, counters: &Counters, now: Timestamp) -> R
     Ok(Journal { counters, ..Journal::new(vec![quota.write()?], Vec::new()) })
 }
 
-fn wait(limit: &str, counters: &Counters, now: Timestamp) -> u32 {
-    match (limit, counters.ends_at) {
-        (OPEN, _) | (_, None) => SOON,
-        (_, Some(end)) => {
-            let left = end.duration_since(now).as_secs().clamp(0, LATEST) + 1;
-            u32::try_from(left).unwrap_or(SOON)
-        }
+/// Seconds after which something of `limit` comes back; without a period nothing does but tasks that end.
+fn wait(limit: &str, counters: &Counters, now: Timestamp) -> Option<u32> {
+    if limit == OPEN {
+        return Some(SOON);
     }
+    let left = counters.ends_at?.duration_since(now).as_secs().clamp(0, LATEST) + 1;
+    Some(u32::try_from(left).unwrap_or(SOON))
 }
 
 pub(super) fn key(id: &QuotaId) -> DocumentKey {
