@@ -59,6 +59,12 @@ const MOST_BYTES: usize = 256 * 1024;
 const PROOF_FORM: &str = "expected scheme (standard_webhooks, github, slack or hmac), vault_id and secrets";
 const MAPPING_FORM: &str = "expected kind (task, message, answer or model), and JSON pointers into the body";
 
+/// The longest name of a header, in bytes, and the headers that have a meaning of their own.
+const LONGEST_HEADER: usize = 64;
+const OTHER_HEADERS: [&str; 9] =
+    ["authorization", "connection", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"];
+const OTHER_FAMILIES: [&str; 3] = ["content-", "proxy-", "sec-"];
+
 /// The kinds of events that tell of a model call, and where they have its id: as OpenAI's Responses has them.
 const OF_RESPONSES: &str = "response.";
 const RESPONSE: &str = "/data/id";
@@ -110,6 +116,13 @@ enum Mapping {
 
 fn usual_job() -> String {
     RESPONSE.to_owned()
+}
+
+/// True if the header `name` can hold a signature: a name of one in small letters that says nothing else.
+fn is_for_signatures(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_name = (1..=LONGEST_HEADER).contains(&name.len()) && name.bytes().all(is_token);
+    is_name && !OTHER_HEADERS.contains(&name) && !OTHER_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 fn usual_header() -> String {
@@ -343,7 +356,13 @@ pub(crate) struct Proofs {
 impl Proofs {
     /// The proof that `auth` describes, once its vault may give it.
     async fn chosen(&self, call: &Call, auth: &Map, workspace: &WorkspaceId) -> Result<DeliveryProof, ProtocolError> {
-        let proof: DeliveryProof = read("auth", auth, PROOF_FORM)?;
+        let mut proof: DeliveryProof = read("auth", auth, PROOF_FORM)?;
+        proof.header.make_ascii_lowercase();
+        if proof.scheme == SignatureScheme::Hmac && !is_for_signatures(&proof.header) {
+            let message =
+                "expected the name of the header with the signature, of 1 to 64 characters; `x-signature` without it";
+            return Err(ProtocolError::invalid("auth.header", message));
+        }
         let is_name = |name: &String| {
             (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };

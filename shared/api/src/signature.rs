@@ -88,9 +88,11 @@ impl SignatureScheme {
         now: Timestamp,
     ) -> Result<String, Distrust> {
         let needed = |name: &'static str| sent.header(name).ok_or(Distrust::Header(name));
+        // By an id without a character all deliveries would be one.
+        let id_in = |name: &'static str| needed(name).and_then(|id| named(id).ok_or(Distrust::Header(name)));
         match self {
             Self::StandardWebhooks => {
-                let (id, time) = (needed("webhook-id")?, needed("webhook-timestamp")?);
+                let (id, time) = (id_in("webhook-id")?, needed("webhook-timestamp")?);
                 check_time(time, "webhook-timestamp", now)?;
                 let given = needed("webhook-signature")?.split_ascii_whitespace();
                 let given: Vec<Vec<u8>> =
@@ -104,7 +106,7 @@ impl SignatureScheme {
                 let given = given.strip_prefix("sha256=").and_then(|digits| hex::decode(digits).ok());
                 let given = given.ok_or(Distrust::Header("x-hub-signature-256"))?;
                 signed_by(secrets, &[&sent.body], &[given], plain_key)?;
-                Ok(short(needed("x-github-delivery")?))
+                Ok(short(id_in("x-github-delivery")?))
             }
             Self::Slack => {
                 let time = needed("x-slack-request-timestamp")?;
@@ -117,7 +119,7 @@ impl SignatureScheme {
                 signed_by(secrets, &[before.as_bytes(), &sent.body], &[bytes], plain_key)?;
                 // Slack sends the same event again with another time: its own id is in the body.
                 let body: serde_json::Value = dormouse_json::read(&sent.body, dormouse_json::ENTRY).unwrap_or_default();
-                Ok(body["event_id"].as_str().map_or_else(|| given.to_owned(), short))
+                Ok(body["event_id"].as_str().and_then(named).map_or_else(|| given.to_owned(), short))
             }
             Self::Hmac => {
                 let given = sent.header(header).ok_or(Distrust::Header("that the connector names"))?;
@@ -129,6 +131,11 @@ impl SignatureScheme {
             }
         }
     }
+}
+
+/// `id`, if it says anything.
+fn named(id: &str) -> Option<&str> {
+    Some(id).filter(|id| !id.trim().is_empty())
 }
 
 fn short(id: &str) -> String {
@@ -218,6 +225,11 @@ mod tests {
         assert_eq!(verify(secret, "Hello, World!"), Ok("d1".to_owned()));
         assert_eq!(verify(secret, "Hello, World! "), Err(Distrust::Signature));
         assert_eq!(verify("wrong", "Hello, World!"), Err(Distrust::Signature));
+        for id in ["", " "] {
+            let nameless = [headers[0], ("x-github-delivery", id)];
+            let verified = SignatureScheme::Github.verify(&sent(&nameless, "Hello, World!"), &by(secret), "", now());
+            assert_eq!(verified, Err(Distrust::Header("x-github-delivery")));
+        }
         let twice = [headers[0], headers[0], headers[1]];
         let verified = SignatureScheme::Github.verify(&sent(&twice, "Hello, World!"), &by(secret), "", now());
         assert_eq!(verified, Err(Distrust::Header("x-hub-signature-256")));
@@ -247,6 +259,8 @@ mod tests {
         ] {
             assert_eq!(verify(id, time, code, body), Err(Distrust::Signature), "{id} {time} {code} {body}");
         }
+        let nameless = standard_signature(&[Secret::new(secret)], "", NOW, body.as_bytes());
+        assert_eq!(verify("", &time, &nameless, body), Err(Distrust::Header("webhook-id")));
         for time in ["1614265029", "1614265631"] {
             assert_eq!(verify(id, time, code, body), Err(Distrust::Time), "{time}");
         }

@@ -260,6 +260,49 @@ async fn a_body_that_was_written_anew_on_the_way_is_not_believed_however_alike()
 }
 
 #[tokio::test]
+async fn a_plain_signature_is_in_a_header_that_can_hold_one() {
+    let world = World::new();
+    let (id, _) = connector(&world, json!({"kind": "message", "text": "/words"}), Value::Null).await;
+    let target = format!("/v1/connectors/{id}");
+    let made = world.get(&target).await;
+    let auth = |header: Value| {
+        let mut auth = json!({"scheme": "hmac", "vault_id": made["auth"]["vault_id"], "secrets": ["HOOK"]});
+        if header != Value::Null {
+            auth["header"] = header;
+        }
+        auth
+    };
+    let bad = [
+        json!(""),
+        json!("a b"),
+        json!("x:y"),
+        json!("\u{e9}"),
+        json!("x".repeat(65)),
+        json!("Authorization"),
+        json!("cookie"),
+        json!("host"),
+        json!("Content-Type"),
+        json!(7),
+    ];
+    for header in bad {
+        let change = json!({"auth": auth(header.clone())});
+        assert_eq!(world.refusal(ada(), "PATCH", &target, change).await.status(), 400, "{header}");
+        let mut again = json!({"provider": "x", "workspace_id": made["workspace_id"],
+            "target_session_id": made["target_session_id"], "mapping": {"kind": "message"}});
+        again["auth"] = auth(header.clone());
+        assert_eq!(world.refusal(ada(), "POST", "/v1/connectors", again).await.status(), 400, "{header}");
+    }
+    let body = r#"{"words": "hi"}"#;
+    for (header, known_as) in [(Value::Null, "x-signature"), (json!("X-Their-Signature"), "x-their-signature")] {
+        let changed = world.patch(&target, json!({"auth": auth(header)})).await;
+        assert_eq!(changed["auth"]["header"], known_as);
+        let body = format!("{body}{}", " ".repeat(known_as.len()));
+        let headers = vec![(known_as, signature(SECRET, &body))];
+        assert_eq!(sent(&world, &id, &headers, body.as_bytes()).await.unwrap()["status"], "accepted");
+    }
+}
+
+#[tokio::test]
 async fn a_vault_has_the_secrets_of_its_own_tenant_and_of_no_other() {
     let world = World::new();
     let eve = || actor("eve", "evil", None);
