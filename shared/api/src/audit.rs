@@ -30,8 +30,10 @@ const LONGEST: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
-    /// By an API key, or a token of an issuer.
+    /// By an API key.
     Key,
+    /// By a token of an issuer. Entries of earlier versions call that a key.
+    Token,
     /// By a signature that the gateway checked.
     Signature,
     /// By an address that was given out.

@@ -7,6 +7,8 @@ use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::audit::Proof;
+
 /// Caller: the actor that an API key is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
@@ -20,8 +22,12 @@ pub struct Actor {
     pub scopes: BTreeSet<Scope>,
     /// Quota that its tasks count against.
     pub quota_id: Option<QuotaId>,
-    /// By what it proved who it is: the id of its key, or the name of its token's subject.
+    /// By what it proved who it is.
+    pub proof: Proof,
+    /// The id of its key, or the name of its token's subject.
     pub credential: String,
+    /// Instant from which on that is refused: its streams end then.
+    pub until: Option<Timestamp>,
 }
 
 /// A request that is in order: its operation is known, its version spoken, its actor proved and allowed, its

@@ -38,7 +38,7 @@ use crate::page::Narrowed;
 use crate::reads::Reads;
 use crate::refusal::{busy, conflict, internal, store};
 use crate::signature::{SignatureScheme, SignedBody};
-use crate::{Actor, Call, CallAnswer};
+use crate::{Actor, Call, CallAnswer, Proof};
 
 /// Right of a vault that its secrets prove deliveries.
 const VERIFY: &str = "webhooks:verify";
@@ -484,7 +484,9 @@ fn delivered(
             workspaces: Some([resource.workspace_id.clone()].into()),
             scopes: [].into(),
             quota_id: None,
+            proof: Proof::Signature,
             credential: resource.envelope.id.to_string(),
+            until: None,
         },
         idempotency_key: None,
         target: found.target,

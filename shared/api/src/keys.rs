@@ -33,7 +33,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::Actor;
-use crate::audit::{AuditLog, BegunEntry, Deed};
+use crate::audit::{AuditLog, BegunEntry, Deed, Proof};
 use crate::documents::Stored;
 use crate::identity::{IssuerAway, Issuers};
 use crate::rates::{RateLimits, Rates, Taken};
@@ -337,7 +337,9 @@ impl Keys {
         }
         Ok(good.map(|StoredKey { grant, quota_id, .. }| Actor {
             quota_id,
+            proof: Proof::Key,
             credential: token.id().to_owned(),
+            until: grant.expires_at,
             name: grant.actor,
             tenant: grant.tenant,
             workspaces: grant.workspaces,

@@ -212,7 +212,9 @@ mod tests {
             workspaces: None,
             scopes: BTreeSet::new(),
             quota_id: None,
+            proof: crate::Proof::Key,
             credential: credential.to_owned(),
+            until: None,
         }
     }
 

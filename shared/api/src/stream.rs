@@ -13,7 +13,8 @@
 //! A client that asks for it (`deltas=true`) is also shown the text of answers while it comes from a model ([`LiveText`]),
 //! where the run and the stream are in one process.
 //!
-//! A key that is revoked while a stream runs ends it with the stream's life at the latest.
+//! A key or token that has an end ends its streams then. A key that is revoked while a stream runs ends it with the
+//! stream's life at the latest.
 
 mod limiter;
 mod live;
@@ -34,12 +35,13 @@ use dormouse_protocol::{Event, ProtocolError};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
 
 pub use live::{LiveText, TextDelta};
 pub use notifier::{AppendNotifier, AppendSignal};
 pub use seated::StreamSeats;
 
-use crate::{Call, Operations};
+use crate::{Actor, Call, Operations};
 use limiter::StreamLimiter;
 use reading::{StreamReading, StreamRequest};
 use source::EventSource;
@@ -116,9 +118,11 @@ impl Default for StreamLimits {
 }
 
 impl StreamLimits {
-    /// How long a stream lasts at most in a worker that has `time_left`.
-    fn lasts(&self, time_left: Option<Duration>) -> Duration {
-        time_left.map_or(self.life, |left| left.saturating_sub(TO_END).min(self.life))
+    /// How long a stream of `actor` that is opened at `now` lasts at most in a worker that has `time_left`.
+    fn lasts(&self, actor: &Actor, now: Timestamp, time_left: Option<Duration>) -> Duration {
+        let worker = time_left.map(|left| left.saturating_sub(TO_END));
+        let credential = actor.until.map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+        worker.into_iter().chain(credential).fold(self.life, Duration::min)
     }
 }
 
@@ -180,7 +184,7 @@ impl Streams {
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let request_id = resume.request_id.to_owned();
-        let time_left = resume.time_left;
+        let life = self.0.limits.lasts(&actor, call.now, resume.time_left);
         let deltas = call.query.get(DELTAS) == Some("true");
         let opened = match after {
             Ok(after) => EventSource::open((&self.0.records, self.0.tails.as_ref()), operations, call, after).await?,
@@ -189,11 +193,11 @@ impl Streams {
         match opened {
             Ok(source) => {
                 let seat = match &self.0.seats {
-                    Some(seats) => Some(seats.take(&actor, self.0.limits.lasts(time_left)).await?),
+                    Some(seats) => Some(seats.take(&actor, life).await?),
                     None => None,
                 };
                 let permit = (permit, seat);
-                let asked = StreamRequest { cursor, request_id, time_left, deltas };
+                let asked = StreamRequest { cursor, request_id, life, deltas };
                 Ok(stream::unfold(StreamReading::new(self.0.clone(), source, permit, asked), StreamReading::next)
                     .boxed())
             }

@@ -60,7 +60,7 @@ impl Findings {
     pub fn caller(&self) -> Option<Caller> {
         let found = self.found();
         let principal = found.principal.as_ref()?;
-        let proved = matches!(principal.proof, Proof::Key | Proof::SignalKey);
+        let proved = matches!(principal.proof, Proof::Key | Proof::Token | Proof::SignalKey);
         proved.then(|| Caller { tenant: principal.tenant.clone() })
     }
 
@@ -130,7 +130,7 @@ pub(crate) fn holder(actor: &Actor) -> Principal {
     Principal {
         name: Some(actor.name.clone()),
         tenant: Some(actor.tenant.clone()),
-        proof: Proof::Key,
+        proof: actor.proof,
         credential: Some(actor.credential.clone()),
     }
 }

@@ -265,7 +265,9 @@ mod tests {
             workspaces: None,
             scopes: [].into(),
             quota_id: None,
+            proof: Proof::Key,
             credential: name.to_owned(),
+            until: None,
         };
         let all = [
             CallerName::nobody(),

@@ -164,6 +164,9 @@ async fn a_good_token_names_its_actor_and_asks_for_keys_once() {
         assert_eq!((actor.name.as_str(), actor.tenant.as_str()), ("ada@corp", "acme"));
         assert_eq!(actor.scopes, [Scope::TasksRead, Scope::TasksWrite].into());
         assert_eq!(actor.workspaces, Some(["workspace_1".into()].into()));
+        assert_eq!((actor.proof, actor.credential.as_str()), (Proof::Token, "ada@corp"));
+        let end = desk.clock.now() + Duration::from_secs(300 + 60);
+        assert_eq!(actor.until, Some(end), "when it is refused, clocks that differ a little considered");
     }
     assert_eq!(desk.fetch.requests().len(), 1);
 }
@@ -212,12 +215,12 @@ async fn a_token_that_is_not_good_is_refused() {
         ("org", json!("a/b")),
         ("org", json!(7)),
         ("org", Value::Null),
-    ] {
-        let mut claims = good.clone();
-        claims[field] = bad.clone();
         ("sub", json!("ada\nroot")),
         ("sub", json!("ada\u{7f}")),
         ("sub", json!("\u{85}ada")),
+    ] {
+        let mut claims = good.clone();
+        claims[field] = bad.clone();
         assert_eq!(desk.actor(&signed("rsa", &claims)).await, None, "{field} {bad}");
         claims.as_object_mut().unwrap().remove(field);
         let needed = !matches!(field, "nbf" | "iat");
@@ -258,9 +261,6 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
     for kid in ["sealing", "unknown"] {
         assert_eq!(desk.actor(&signed(kid, &claims)).await, None, "{kid}");
     }
-    // Another key of the issuer than the one that is named, and an algorithm that is not allowed.
-    let (_, ed) = encoding("ed");
-    let crossed = Header { kid: Some("rsa".to_owned()), ..Header::new(Algorithm::EdDSA) };
     // Whatever a header demands beside, even nothing.
     for demands in [
         json!({"crit": ["x"], "x": 1}),
@@ -277,6 +277,9 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
     }
     let bare = json!({"alg": "EdDSA", "kid": "ed", "x": 1});
     assert!(desk.actor(&signed_under(&bare, &claims)).await.is_some(), "what is not demanded is passed over");
+    // Another key of the issuer than the one that is named, and an algorithm that is not allowed.
+    let (_, ed) = encoding("ed");
+    let crossed = Header { kid: Some("rsa".to_owned()), ..Header::new(Algorithm::EdDSA) };
     let (_, rsa) = encoding("rsa");
     let larger = Header { kid: Some("rsa".to_owned()), ..Header::new(Algorithm::RS512) };
     for (header, key) in [(crossed, ed), (larger, rsa)] {
@@ -338,9 +341,6 @@ async fn an_issuer_that_is_slow_large_or_gone_is_not_asked_all_the_time() {
 }
 
 #[tokio::test]
-async fn new_keys_are_found_and_old_ones_outlast_a_silence() {
-    let desk = Desk::new(config());
-#[tokio::test]
 async fn few_wait_for_issuers_that_hang_and_the_tokens_of_others_are_not_touched() {
     let scripted = ScriptedFetch::default();
     scripted.answer(ScriptedAnswer::json(200, &key_set()));
@@ -376,6 +376,9 @@ async fn few_wait_for_issuers_that_hang_and_the_tokens_of_others_are_not_touched
     assert!(keys.holder(Some(&one), now).now_or_never().is_none(), "a place that was given back");
 }
 
+#[tokio::test]
+async fn new_keys_are_found_and_old_ones_outlast_a_silence() {
+    let desk = Desk::new(config());
     let mut first = key_set();
     first["keys"].as_array_mut().unwrap().retain(|key| key["kid"] == "ed");
     desk.fetch.answer(ScriptedAnswer::json(200, &first));

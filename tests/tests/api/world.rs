@@ -369,7 +369,9 @@ pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Ac
         scopes,
         quota_id: None,
         credential: name.to_owned(),
+        proof: dormouse_api::Proof::Key,
     }
+        until: None,
 }
 
 /// What was answered.

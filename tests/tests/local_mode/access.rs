@@ -162,6 +162,12 @@ async fn it_is_kept_who_did_what() {
     let page: Value = get(&dormouse, "/v1/x-audit", text(&eve, "key")).await.json().await.expect("JSON");
     let data = page["data"].as_array().expect("a list");
     assert!(data.len() == 1 && data[0]["actor"] == "eve", "of her own tenant alone: {page}");
+    let own: Value = get(&dormouse, "/v1/x-audit?tenant=evil", text(&eve, "key")).await.json().await.expect("JSON");
+    assert_eq!(own["data"], page["data"]);
+    for other in ["default", "nobodys"] {
+        let target = format!("/v1/x-audit?tenant={other}");
+        assert_eq!(get(&dormouse, &target, text(&eve, "key")).await.status(), 404, "{other}");
+    }
     assert_eq!(get(&dormouse, "/v1/x-audit", text(&few, "key")).await.status(), 403);
     let all: Value = get(&dormouse, "/v1/x-audit?limit=1000", &owner).await.json().await.expect("JSON");
     assert!(all["data"].as_array().is_some_and(|all| all.len() >= expected.len()), "{all}");

@@ -12,15 +12,16 @@ use sha2::{Digest, Sha256};
 
 use super::{IssuerConfig, LEEWAY};
 use crate::Actor;
+use crate::audit::Proof;
 use crate::keys::is_name;
 
 /// The most workspaces and the most scopes that a token may name.
 const MOST: usize = 256;
 
-/// Claims as they stand in a token.
 /// Fields of a header that ask for what is not done here.
 const DEMANDS: [&str; 2] = ["b64", "crit"];
 
+/// Claims as they stand in a token.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Claims(Map);
@@ -81,10 +82,10 @@ impl Claims {
     /// The actor that they name.
     pub(super) fn actor(&self, config: &IssuerConfig) -> Result<Actor, &'static str> {
         let subject = self.text(&config.actor_claim).ok_or("it names no actor")?;
-        let tenant = match (&config.tenant, &config.tenant_claim) {
         if subject.chars().any(char::is_control) {
             return Err("its actor has control characters");
         }
+        let tenant = match (&config.tenant, &config.tenant_claim) {
             (Some(tenant), _) => tenant.as_str(),
             (None, Some(claim)) => self.text(claim).ok_or("it names no tenant")?,
             (None, None) => return Err("its tenant is not known"),
@@ -100,8 +101,11 @@ impl Claims {
         }
         let name = name_of(subject, &config.name);
         let may_give = |scope: Scope| config.operations || !scope.as_str().starts_with("operations:");
+        let end = self.seconds("exp").flatten().and_then(|end| Timestamp::from_second(end.saturating_add(LEEWAY)).ok());
         Ok(Actor {
+            proof: Proof::Token,
             credential: name.clone(),
+            until: end,
             name,
             tenant: tenant.to_owned(),
             workspaces: workspaces.map(|all| all.into_iter().map(WorkspaceId::from).collect()),
@@ -111,10 +115,6 @@ impl Claims {
     }
 }
 
-/// The name of `subject` among actors. One that cannot stand in a name goes by its hash.
-fn name_of(subject: &str, issuer: &str) -> String {
-    let plain = format!("{subject}@{issuer}");
-    if is_name(&plain) && !subject.contains('@') {
 /// The object that is the part `place` of `token`, from 0.
 fn part(token: &str, place: usize) -> Option<Map> {
     let bytes = URL_SAFE_NO_PAD.decode(token.split('.').nth(place)?).ok()?;
@@ -127,6 +127,10 @@ pub(super) fn has_demands(token: &str) -> bool {
     part(token, 0).is_none_or(|header| DEMANDS.iter().any(|name| header.contains_key(*name)))
 }
 
+/// The name of `subject` among actors. One that cannot stand in a name goes by its hash.
+fn name_of(subject: &str, issuer: &str) -> String {
+    let plain = format!("{subject}@{issuer}");
+    if is_name(&plain) && !subject.contains('@') {
         return plain;
     }
     let digest = hex::encode(Sha256::digest(subject));

@@ -75,7 +75,9 @@ mod tests {
             workspaces: None,
             scopes: BTreeSet::new(),
             quota_id: None,
+            proof: crate::Proof::Key,
             credential: name.to_owned(),
+            until: None,
         }
     }
 

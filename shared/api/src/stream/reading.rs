@@ -19,8 +19,8 @@ pub(super) struct StreamRequest {
     pub(super) cursor: String,
     /// By which id it goes in the log.
     pub(super) request_id: String,
-    /// Time that the worker has left.
-    pub(super) time_left: Option<Duration>,
+    /// Time that it lasts at most.
+    pub(super) life: Duration,
     /// True if the client asks for the text of answers while it comes.
     pub(super) deltas: bool,
 }
@@ -64,9 +64,8 @@ impl StreamReading {
     ) -> Self {
         let now = shared.clock.monotonic();
         let limits = &shared.limits;
-        let left = limits.lasts(asked.time_left);
         let pause = limits.poll_soonest;
-        let StreamRequest { cursor, request_id, deltas, .. } = asked;
+        let StreamRequest { cursor, request_id, life, deltas } = asked;
         let place = source.place().filter(|_| deltas);
         let live = place.map(|(session, task)| shared.live.listen(session, task));
         Self {
@@ -82,7 +81,7 @@ impl StreamReading {
             begun: false,
             bytes: 0,
             told_at: now,
-            ends_at: now + left,
+            ends_at: now + life,
             pause,
             over: false,
             shared,

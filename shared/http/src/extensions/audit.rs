@@ -31,7 +31,7 @@ pub(crate) struct AuditLine {
     actor: Option<String>,
     /// Its tenant. Null where it has none.
     tenant: Option<String>,
-    /// By what it proved that: `key`, `signature`, `address`, `signal_key` or `nothing`.
+    /// By what it proved that: `key`, `token`, `signature`, `address`, `signal_key` or `nothing`.
     proof: &'static str,
     /// The id of the key, or the subject of the token.
     credential: Option<String>,
@@ -60,6 +60,7 @@ impl AuditLine {
         let AuditEntry { at, principal, action, thing, request_id, outcome, status } = entry;
         let proof = match principal.proof {
             Proof::Key => "key",
+            Proof::Token => "token",
             Proof::Signature => "signature",
             Proof::Address => "address",
             Proof::SignalKey => "signal_key",
@@ -85,7 +86,8 @@ impl Extensions {
     /// A page of the log of the caller's tenant, oldest first; with `operations:read` of all.
     ///
     /// # Errors
-    /// For a bad limit, instant or cursor, a key that is for some workspaces only, and when the store does not answer.
+    /// For a bad limit, instant or cursor, a key that is for some workspaces only, a tenant that the caller does not see,
+    /// and when the store does not answer.
     pub(super) async fn audit(&self, admitted: &AdmittedRequest<'_>) -> Result<Response, ProtocolError> {
         let (query, actor) = (&admitted.query, &admitted.actor);
         if actor.workspaces.is_some() {
@@ -93,8 +95,11 @@ impl Extensions {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
         let sees_all = actor.scopes.contains(&Scope::OperationsRead);
-        let own = (!sees_all).then(|| actor.tenant.clone());
-        let tenant = own.or_else(|| query.get("tenant").map(str::to_owned));
+        let tenant = match query.get("tenant") {
+            Some(other) if !sees_all && other != actor.tenant => return Err(ProtocolError::not_found("tenant")),
+            Some(named) => Some(named.to_owned()),
+            None => (!sees_all).then(|| actor.tenant.clone()),
+        };
         let scope = format!("x-audit/{}/{}", actor.tenant, tenant.as_deref().unwrap_or_default());
         let after = match query.get("cursor") {
             Some(cursor) => self.cursors.open(&scope, cursor, admitted.now)?.into_iter().next(),

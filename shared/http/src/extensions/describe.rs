@@ -108,7 +108,7 @@ const LISTED: [Listed; 9] = [
             ("since", "Only what was let in at this instant or later."),
             ("until", "Only what was let in before this instant."),
             ("actor", "Only of this actor."),
-            ("tenant", "Only of this tenant, for who sees all."),
+            ("tenant", "Only of this tenant; another than one's own is there for who sees all."),
             ("limit", "Number of entries that are looked at, from 1 to 1000."),
             ("cursor", "The `next_cursor` of the page before."),
         ],

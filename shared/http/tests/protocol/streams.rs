@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use dormouse_api::StreamLimits;
+use dormouse_api::keys::Grant;
 use dormouse_http::{Content, Response};
 use dormouse_protocol::EventKind;
 use dormouse_protocol::id::EventId;
@@ -9,7 +10,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use crate::world::{OVER, SESSION, TASK, World, header, json_of, to_end};
+use crate::world::{OVER, SESSION, TASK, World, grant, header, json_of, to_end};
 
 const SESSION_STREAM: &str = "/v1/sessions/session_1/events/stream";
 const TASK_STREAM: &str = "/v1/tasks/task_1/stream";
@@ -200,6 +201,23 @@ async fn a_stream_ends_before_its_worker_does_and_with_its_task() {
         }
         assert_eq!(lived, Duration::from_secs(lives), "{target}");
     }
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_key_does() {
+    let world = World::new();
+    world.append(TASK, EventKind::AgentMessage);
+    let ends = Grant { expires_at: Some(world.now() + Duration::from_secs(90)), ..grant("ada") };
+    let request = world.request_by(ends, ("GET", SESSION_STREAM, ""));
+    let mut pieces = pieces(world.server.http(request.clone()).await);
+    assert_eq!(positions(&pieces.next().await.unwrap()), [1]);
+    world.clock.advance(Duration::from_secs(89));
+    world.append(TASK, EventKind::AgentMessage);
+    assert_eq!(positions(&pieces.next().await.unwrap()), [2], "it is good until then");
+    world.clock.advance(Duration::from_secs(1));
+    world.append(TASK, EventKind::AgentMessage);
+    assert_eq!(pieces.next().await, None);
+    assert_eq!(world.server.http(request).await.status, 401);
 }
 
 /// A client that lost its stream behind the last event asks once more, and must not wait for what cannot come.

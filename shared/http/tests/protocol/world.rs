@@ -291,6 +291,16 @@ impl World {
         }
     }
 
+    /// The same request by another key, with this grant.
+    pub(crate) fn request_by(&self, grant: Grant, (method, target, body): (&str, &str, &str)) -> Request {
+        let key = KeyToken::generate(std::array::from_fn(|place| 100 + place as u8));
+        self.shelf.apply(Keys::creation(&key, grant, self.clock.now()));
+        let mut request = self.request(method, target, body);
+        request.headers.retain(|(name, _)| name != "authorization");
+        request.headers.push(("authorization".to_owned(), format!("Bearer {}", key.reveal())));
+        request
+    }
+
     pub(crate) async fn get(&self, target: &str) -> Response {
         self.server.http(self.request("GET", target, "")).await
     }
