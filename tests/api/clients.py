@@ -355,7 +355,7 @@ async def quotas_refuse_and_say_which(api):
         await told(client, message(EXPENSE, context_id=session, metadata=EXPENSES))
         raise AssertionError("A2A goes past the quota")
     except A2AClientJSONRPCError as error:
-        assert error.error.data["details"]["quota_id"] == quota["id"], error
+        assert error.error.code == -32010 and error.error.data["details"]["quota_id"] == quota["id"], error
     shown = await api.get(f"/v1/quotas/{quota['id']}")
     assert shown["usage"]["tasks"] == 2 and shown["exhaustion_reason"], shown
 

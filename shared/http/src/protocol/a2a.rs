@@ -9,6 +9,10 @@
 //! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
 //! | `agent/getAuthenticatedExtendedCard` | the card |
 //!
+//! A request without an `id` is a notification (JSON-RPC 2.0 §4.1): what it asks for is done, and it is answered 204
+//! whatever comes of it. The header `a2a-version` may be missing or name 0.3; another version is -32009. What a limit or a
+//! scope refuses is -32010, a code of ours.
+//!
 //! A message that is sent again with the same `messageId` gets the task that it made. A message without a context begins
 //! a session in the workspace that `metadata.workspace_id` names, or else in the newest that the caller reaches. Which
 //! persona works is told by `metadata.persona_id`. Content is text and JSON; files are refused (-32005). Everything is
@@ -54,6 +58,13 @@ const NOT_CANCELABLE: i64 = -32002;
 const NO_PUSH: i64 = -32003;
 const NO_STREAM: i64 = -32004;
 const CONTENT: i64 = -32005;
+const VERSION: i64 = -32009;
+/// A limit is reached, or the key does not have the scope: one of the codes that JSON-RPC leaves to servers.
+const REFUSED: i64 = -32010;
+
+/// The version that is spoken, and the header in which a client names its own.
+const SPOKEN: &str = "0.3";
+const VERSION_HEADER: &str = "a2a-version";
 
 /// The methods that answer with a stream.
 const STREAMS: [&str; 2] = ["message/stream", "tasks/resubscribe"];
@@ -82,6 +93,10 @@ impl RpcError {
         let message =
             "streams are not offered at this address: send the message, then poll, or have changes sent to you";
         Self::new(NO_STREAM, message)
+    }
+
+    fn version() -> Self {
+        Self::new(VERSION, format!("A2A {SPOKEN} is spoken here"))
     }
 
     fn object(&self) -> Value {
@@ -138,13 +153,25 @@ impl Protocol {
         let (Some(method), true, true) = (method, is_id, body["jsonrpc"] == "2.0") else {
             return Ok(answered(&Value::Null, Err(RpcError::new(REQUEST, "expected a request of JSON-RPC 2.0"))));
         };
-        if !self.about.a2a_streams && STREAMS.contains(&method) {
-            return Ok(answered(&id, Err(RpcError::no_stream())));
+        let is_notification = body.get("id").is_none();
+        let objection = if !is_spoken(request.header(VERSION_HEADER)) {
+            Some(RpcError::version())
+        } else if !self.about.a2a_streams && STREAMS.contains(&method) {
+            Some(RpcError::no_stream())
+        } else {
+            None
+        };
+        if let Some(objection) = objection {
+            return Ok(if is_notification { Response::empty() } else { answered(&id, Err(objection)) });
         }
         let params = body.get("params").cloned().unwrap_or_else(|| json!({}));
         if let Some(action) = writes(method) {
             request.findings.note_action(action);
             self.streaming.admission.begin(request, now).await?;
+        }
+        if is_notification {
+            self.notified(&caller, method, params).await;
+            return Ok(Response::empty());
         }
         match method {
             "message/stream" => {
@@ -154,6 +181,18 @@ impl Protocol {
                 Ok(self.streamed(id, self.seen(&caller, params).await, Snapshot::is_ended, &caller).await)
             }
             _ => Ok(answered(&id, self.rpc(&caller, method, params).await)),
+        }
+    }
+
+    /// Does what a request asks for whose sender wants no answer.
+    async fn notified(&self, caller: &Caller, method: &str, params: Value) {
+        let done = match method {
+            "message/send" | "message/stream" => self.begun(caller, params).await.map(|_| ()),
+            "tasks/resubscribe" => Ok(()),
+            _ => self.rpc(caller, method, params).await.map(|_| ()),
+        };
+        if let Err(error) = done {
+            tracing::info!(method, code = error.code, "what a notification of A2A asked for was not done");
         }
     }
 
@@ -226,6 +265,16 @@ impl Protocol {
         let whole = stream::once(ready(first)).chain(updates).map(String::into_bytes);
         Response::new(200, "text/event-stream", Content::Live(whole.boxed()))
     }
+}
+
+/// True if a client that names `version` is understood.
+fn is_spoken(version: Option<&str>) -> bool {
+    let named = version.map(str::trim).filter(|version| !version.is_empty());
+    named.is_none_or(|version| {
+        version.strip_prefix(SPOKEN).is_some_and(|patch| {
+            patch.is_empty() || patch.strip_prefix('.').is_some_and(|digits| digits.parse::<u32>().is_ok())
+        })
+    })
 }
 
 fn known_task(id: &str) -> Result<TaskId, RpcError> {

@@ -1,10 +1,12 @@
 //! A2A: what is no request of it, and what its clients are told; `tests/api/a2a.py` has the rest.
 
 use dormouse_api::StreamLimits;
-use dormouse_protocol::{EventKind, Operation};
+use dormouse_api::keys::Grant;
+use dormouse_http::Content;
+use dormouse_protocol::{EventKind, Operation, Scope};
 use serde_json::{Value, json};
 
-use crate::world::{OVER, TASK, World, header, json_of, to_end};
+use crate::world::{OVER, TASK, World, grant, header, json_of, to_end};
 
 fn world() -> World {
     World::with(StreamLimits { whole: Some(usize::MAX), ..StreamLimits::default() })
@@ -97,6 +99,74 @@ async fn a_caller_needs_a_key_with_the_scopes_of_the_protocol() {
         (&json!("https://agents.example.com/a2a"), &json!("JSONRPC"))
     );
     assert_eq!(card["supportedInterfaces"][0]["protocolBinding"], "JSONRPC");
+    assert_eq!(card["supportsAuthenticatedExtendedCard"], true);
+    assert_eq!(asked(&world, "agent/getAuthenticatedExtendedCard", json!({})).await["result"], card);
+}
+
+#[tokio::test]
+async fn a_task_is_shown_without_artifacts_to_who_may_not_read_them() {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": { "id": OVER } }).to_string();
+    for (scopes, code) in [
+        (vec![Scope::TasksRead, Scope::EventsRead], None),
+        (vec![Scope::TasksRead, Scope::ArtifactsRead], Some("events:read")),
+    ] {
+        let world = world();
+        let holder = Grant { scopes: scopes.into_iter().collect(), ..grant("ada") };
+        let request = world.request_by(holder, ("POST", "/a2a", &body));
+        let (_, answer) = json_of(&world.server.http(request).await);
+        let asked = world.desk.calls.lock().unwrap().iter().any(|call| call.operation == Operation::ListArtifacts);
+        assert!(!asked, "{answer}");
+        match code {
+            None => assert_eq!(answer["result"]["artifacts"], json!([]), "{answer}"),
+            Some(scope) => {
+                assert_eq!(answer["error"]["code"], -32010, "{answer}");
+                assert_eq!(answer["error"]["data"]["details"]["scope"], scope, "{answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_version_is_told_which_one_is_spoken() {
+    let world = world();
+    let asked = async |version: &str, id: &str| {
+        let body = format!(r#"{{"jsonrpc": "2.0", {id}"method": "tasks/get", "params": {{"id": "{OVER}"}}}}"#);
+        let mut request = world.request("POST", "/a2a", &body);
+        request.headers.push(("a2a-version".to_owned(), version.to_owned()));
+        world.server.http(request).await
+    };
+    for version in ["1.0", "0.2.6", "0.30", "0.3.x", "0.3.", "0", "v0.3"] {
+        let (status, answer) = json_of(&asked(version, r#""id": 1, "#).await);
+        assert_eq!((status, &answer["error"]["code"]), (200, &json!(-32009)), "{version}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("0.3"), "{answer}");
+        assert_eq!(asked(version, "").await.status, 204, "nobody is told of it");
+    }
+    for version in ["", "0.3", "0.3.0", "0.3.17"] {
+        assert_eq!(json_of(&asked(version, r#""id": 1, "#).await).1["result"]["id"], OVER, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn who_wants_no_answer_gets_none_and_is_served() {
+    let world = World::with(StreamLimits::default());
+    for (method, params) in [
+        ("tasks/cancel", json!({ "id": TASK })),
+        ("tasks/cancel", json!({ "id": OVER })),
+        ("tasks/get", json!([])),
+        ("tasks/sudo", json!({})),
+        ("tasks/resubscribe", json!({ "id": TASK })),
+        ("message/send", message(json!({ "taskId": TASK }))),
+        ("message/stream", message(json!({ "taskId": TASK }))),
+    ] {
+        let body = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        let response = world.server.http(world.request("POST", "/a2a", &body.to_string())).await;
+        let Content::Whole(body) = &response.content else { panic!("{method} {params}: it streams") };
+        assert_eq!((response.status, body.as_slice()), (204, [].as_slice()), "{method} {params}");
+    }
+    let calls = world.desk.calls.lock().unwrap();
+    let count = |operation: Operation| calls.iter().filter(|call| call.operation == operation).count();
+    assert_eq!((count(Operation::CancelTask), count(Operation::AppendTaskMessage)), (1, 2), "{calls:?}");
+    assert_eq!(count(Operation::StreamTaskEvents), 0);
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@ use dormouse_api::{Call, CallAnswer, StreamItem, StreamOptions};
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
-use dormouse_protocol::{ErrorCode, Event, Identifier, Map, ProtocolError};
+use dormouse_protocol::{ErrorCode, Event, Identifier, Map, ProtocolError, Scope};
 use futures::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shown::{self, Snapshot};
-use super::{CONTENT, Caller, INTERNAL, NOT_CANCELABLE, PARAMS, Protocol, REQUEST, RpcError, known_task};
+use super::{CONTENT, Caller, INTERNAL, NOT_CANCELABLE, PARAMS, Protocol, REFUSED, REQUEST, RpcError, known_task};
 use crate::protocol::admit::check_scope;
 
 /// Number of events of a task that are read for its history, at once and in all: the first 2,000.
@@ -205,8 +205,11 @@ impl Protocol {
         Ok(snapshot)
     }
 
-    /// The artifacts of a task, with their content as far as it is JSON.
+    /// The artifacts of a task, with their content as far as it is JSON; none for who may not read them.
     async fn artifacts(&self, caller: &Caller, task: &TaskId) -> Result<Vec<Value>, ProtocolError> {
+        if !caller.actor.scopes.contains(&Scope::ArtifactsRead) {
+            return Ok(Vec::new());
+        }
         let list = self.ask(caller, Ask::get("/v1/artifacts", &format!("task_id={task}"))).await?;
         let mut shown = Vec::new();
         for artifact in list["data"].as_array().into_iter().flatten() {
@@ -270,6 +273,7 @@ pub(super) fn refused(error: &ProtocolError) -> RpcError {
     let code = match error.status() {
         500.. => INTERNAL,
         400 | 404 | 409 | 422 => PARAMS,
+        403 | 429 => REFUSED,
         _ => REQUEST,
     };
     let told = json!(error.clone().into_response(""));
