@@ -26,6 +26,7 @@ use crate::reads::Reads;
 use crate::receipts::IssuedReceipts;
 use crate::refusal::{busy, internal, store, unknown};
 use crate::replay::Replays;
+use crate::runtime::Abilities;
 use crate::{Call, CallAnswer, Personas, Receipts, WebhookKeys, WorkspaceTemplates};
 
 /// Number of attempts at a change that others were faster than.
@@ -61,6 +62,8 @@ pub struct ApiParts {
     pub secrets: BTreeMap<String, Arc<dyn Secrets>>,
     /// What new workspaces may begin with; without it there are no templates.
     pub templates: Option<Arc<dyn WorkspaceTemplates>>,
+    /// What the server around it can do, to tell who asks.
+    pub abilities: Abilities,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.

@@ -88,7 +88,7 @@ pub use reads::Reads;
 pub use receipts::Receipts;
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
-pub use runtime::ToolInfo;
+pub use runtime::{Abilities, ToolInfo};
 pub use seats::{SeatLimits, Seats};
 pub use signature::{SignatureScheme, SignedBody, standard_signature};
 pub use stored_files::{FilesOf, WorkspaceFiles};

@@ -45,6 +45,35 @@ pub(crate) fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-._~:".contains(c) { c } else { '_' }).collect()
 }
 
+/// Abilities that not every server has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Sockets can be opened.
+    pub sockets: bool,
+    /// Receipts are issued, and tasks replayed.
+    pub receipts: bool,
+    /// Webhooks are sent.
+    pub webhooks: bool,
+    /// A2A is spoken.
+    pub a2a: bool,
+}
+
+impl Abilities {
+    /// What a server with these can do, by name, and what each means: its cards and its operations say the same.
+    pub fn described(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let more = [
+            (self.sockets, "websocket", "Streams and commands over one socket."),
+            (self.receipts, "receipts", "What tasks did, signed and chained."),
+            (self.receipts, "replay", "Tasks run again on what they recorded."),
+            (true, "connectors", "Webhooks of other services begin tasks and answer them."),
+            (self.webhooks, "webhooks", "Events of a session are sent to addresses that its clients name."),
+            (self.a2a, "a2a", "A2A 0.3 over JSON-RPC, over the same tasks."),
+        ];
+        let more = more.into_iter().filter_map(|(is_there, id, description)| is_there.then_some((id, description)));
+        CAPABILITIES.iter().copied().chain(more)
+    }
+}
+
 /// Abilities that every server has, and what each means.
 const CAPABILITIES: &[(&str, &str)] = &[
     ("rest", "Requests and answers over HTTP."),
@@ -69,12 +98,12 @@ impl Api {
             workspace_root: None,
             session_count: None,
             task_count: None,
-            capabilities: capabilities(),
+            capabilities: self.capabilities(),
         })
     }
 
     pub(crate) fn list_capabilities(&self) -> Result<CallAnswer, ProtocolError> {
-        found(&CapabilitySummary { object: Object::new(), capabilities: capabilities() })
+        found(&CapabilitySummary { object: Object::new(), capabilities: self.capabilities() })
     }
 
     pub(crate) async fn list_tools(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -91,6 +120,12 @@ impl Api {
         found(&tool.ok_or_else(|| ProtocolError::not_found("tool"))?.tool())
     }
 
+    fn capabilities(&self) -> Vec<Capability> {
+        let capability =
+            |(id, description): (&str, &str)| Capability { id: id.to_owned(), description: description.to_owned() };
+        self.parts().abilities.described().map(capability).collect()
+    }
+
     /// The tools of all agents, each once, by their names.
     async fn tools(&self) -> Result<Vec<ToolInfo>, ProtocolError> {
         let specs = self.all_personas().await?;
@@ -102,10 +137,4 @@ impl Api {
         tools.dedup_by(|one, other| one.tool_id() == other.tool_id());
         Ok(tools)
     }
-}
-
-fn capabilities() -> Vec<Capability> {
-    let capability =
-        |(id, description): &(&str, &str)| Capability { id: (*id).to_owned(), description: (*description).to_owned() };
-    CAPABILITIES.iter().map(capability).collect()
 }

@@ -58,7 +58,7 @@ impl Protocol {
         if let Some(response) = self.public(request).await? {
             return Ok(response);
         }
-        if request.path == a2a::PATH && self.about.a2a {
+        if request.path == a2a::PATH && self.about.abilities.a2a {
             return self.a2a(request, request_id).await;
         }
         let Streaming { admission, operations, .. } = &self.streaming;

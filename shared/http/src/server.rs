@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
+use dormouse_api::identity::Issuers;
 use dormouse_api::{
-    Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits, StreamSeats, Streams,
-    WebhookKeys, WorkspaceTemplates,
+    Abilities, Actor, Api, AppendNotifier, Call, CallAnswer, LiveText, Operations, StreamItem, StreamLimits,
+    StreamSeats, Streams, WebhookKeys, WorkspaceTemplates,
 };
 use dormouse_ports::{Records, Secrets, Timers};
 use dormouse_protocol::ProtocolError;
@@ -96,6 +97,18 @@ impl ProtocolConfig {
     }
 }
 
+impl ProtocolConfig {
+    /// What a server of `app` over this can do.
+    fn abilities(&self, app: &App) -> Abilities {
+        Abilities {
+            sockets: self.sockets || self.socket_url.is_some(),
+            receipts: app.receipts().is_some(),
+            webhooks: self.webhooks.is_some(),
+            a2a: self.a2a,
+        }
+    }
+}
+
 impl fmt::Debug for ProtocolConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProtocolConfig").field("base_url", &self.base_url).finish_non_exhaustive()
@@ -124,6 +137,7 @@ impl fmt::Debug for ServerShared {
 impl Server {
     /// Serves turns by `app`, and the protocol over `wire`.
     pub fn new(app: App, wire: ProtocolConfig) -> Self {
+        let abilities = wire.abilities(&app);
         let api = Api::new(dormouse_api::ApiParts {
             harness: app.harness().clone(),
             records: wire.records.clone(),
@@ -134,6 +148,7 @@ impl Server {
             secrets: wire.secrets.clone(),
             webhooks: wire.webhooks.clone(),
             templates: wire.templates.clone(),
+            abilities,
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         Self::over(app, wire, operations)
@@ -143,6 +158,7 @@ impl Server {
     pub fn over(app: App, wire: ProtocolConfig, operations: Arc<dyn Operations>) -> Self {
         let clock = app.engine().ports().clock.clone();
         let keys = app.doorkeeper().keys.clone();
+        let abilities = wire.abilities(&app);
         let origins = wire.origins.and_those_at(wire.base_url.as_deref());
         let about = ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -150,12 +166,11 @@ impl Server {
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
             personas: app.personas().linked().to_vec(),
             since: clock.now(),
-            issues: app.receipts().is_some(),
+            abilities,
             sockets: wire.sockets,
             socket_url: wire.socket_url,
-            a2a: wire.a2a,
             a2a_streams: wire.streams.whole.is_none(),
-            webhooks: wire.webhooks.is_some(),
+            issuers: keys.issuers().into_iter().flat_map(Issuers::names).map(str::to_owned).collect(),
         };
         let describe: Describe = {
             let about = about.clone();

@@ -24,7 +24,14 @@ use support::{RoundTrip, TYPES, lost, merged, resolve, samples, validator};
 
 /// Additions of ours to the contract, on purpose: the fields of A2A 0.3, the second spelling of the interfaces, and the
 /// cursor of a stream as a parameter of its address.
-const MORE: &[&str] = &["protocolVersion", "url", "preferredTransport", "additionalInterfaces", "interfaces"];
+const MORE: &[&str] = &[
+    "protocolVersion",
+    "url",
+    "preferredTransport",
+    "additionalInterfaces",
+    "supportsAuthenticatedExtendedCard",
+    "interfaces",
+];
 
 /// Optional fields of ours in requests of the contract, each of which says that it is one.
 const EXTENDED: &[&str] = &["files", "template"];

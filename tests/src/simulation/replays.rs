@@ -128,6 +128,7 @@ fn api(outside: &Outside, now: Timestamp) -> Result<Api, String> {
         webhooks: None,
         secrets: BTreeMap::new(),
         templates: None,
+        abilities: dormouse_api::Abilities::default(),
     }))
 }
 

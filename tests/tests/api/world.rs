@@ -182,6 +182,7 @@ impl World {
         let api = Api::new(ApiParts {
             secrets: secrets(),
             templates: Some(Arc::new(ServedTemplates::shipped())),
+            abilities: dormouse_api::Abilities::default(),
             webhooks: Some(webhooks),
             harness: harness.clone(),
             records: records.clone(),
@@ -368,10 +369,10 @@ pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Ac
         workspaces,
         scopes,
         quota_id: None,
-        credential: name.to_owned(),
         proof: dormouse_api::Proof::Key,
-    }
+        credential: name.to_owned(),
         until: None,
+    }
 }
 
 /// What was answered.

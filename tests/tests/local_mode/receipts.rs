@@ -61,6 +61,18 @@ async fn receipts_are_proved_without_the_server_and_through_kills_and_the_next_k
         (&discovery["capabilities"]["receipts"], &discovery["capabilities"]["replay"]),
         (&json!(true), &json!(true))
     );
+    let said = async |path: &str| {
+        let (_, body) = read(&dormouse, path, "application/json").await;
+        serde_json::from_slice::<Value>(&body).expect("JSON")["capabilities"].as_array().cloned().expect("a list")
+    };
+    let card = said("/v1/agent-card").await;
+    for id in ["receipts", "replay", "websocket", "connectors", "webhooks", "a2a"] {
+        assert!(card.contains(&json!(id)), "{id}: {card:?}");
+    }
+    for path in ["/v1/capabilities", "/v1/runtime"] {
+        let ids: Vec<Value> = said(path).await.iter().map(|one| one["id"].clone()).collect();
+        assert_eq!(ids, card, "{path}");
+    }
 
     let first = done(&dormouse, &format!("Hello, my key is {SECRET}"));
     let session = text(&first, "session_id").to_owned();

@@ -12,6 +12,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
 use super::ServerInfo;
+use dormouse_api::identity::discovery_url;
 use dormouse_api::{PersonaSpec, Receipts};
 use dormouse_ports::SignerError;
 
@@ -43,21 +44,14 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
         harn_interfaces: interfaces.clone(),
         interfaces,
         persona_ids: about.personas.iter().map(PersonaSpec::persona_id).collect(),
-        capabilities: capabilities(about),
+        capabilities: about.abilities.described().map(|(id, _)| id.to_owned()).collect(),
         auth_schemes: vec!["bearer".to_owned()],
-        receipt_policy: Some(if about.issues { "optional" } else { "disabled" }.to_owned()),
+        receipt_policy: Some(if about.abilities.receipts { "optional" } else { "disabled" }.to_owned()),
         quotas: Vec::new(),
         provider: Map::from_iter([("organization".to_owned(), NAME.into())]),
         public_url: Some(about.base_url.clone()),
         signature: None,
     }
-}
-
-/// Capabilities of this server.
-fn capabilities(about: &ServerInfo) -> Vec<String> {
-    let sockets = (about.sockets || about.socket_url.is_some()).then_some("websocket");
-    let with_receipts = if about.issues { &["receipts", "replay"][..] } else { &[] };
-    ["rest", "sse"].into_iter().chain(sockets).chain(with_receipts.iter().copied()).map(str::to_owned).collect()
 }
 
 /// The last card that was signed, and its signature. Anybody may read the card, and it is nearly always the same one: a key
@@ -87,12 +81,12 @@ impl CardSignatures {
 
 /// The card for clients of A2A, with the names of both generations.
 pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
-    let (url, binding) = match about.a2a {
+    let (url, binding) = match about.abilities.a2a {
         true => (format!("{}{}", about.base_url, super::a2a::PATH), JSON_RPC),
         false => (format!("{}/v1", about.base_url), BINDING),
     };
     let modes = || vec!["application/json".to_owned(), "text/plain".to_owned()];
-    let scheme = [("type", "http"), ("scheme", "bearer")].map(|(name, value)| (name.to_owned(), value.into()));
+    let schemes = security_schemes(about);
     A2aAgentCard {
         name: NAME.to_owned(),
         description: DESCRIPTION.to_owned(),
@@ -110,18 +104,32 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         version: about.version.clone(),
         documentation_url: Some(format!("{}/docs", about.base_url)),
         capabilities: A2aAgentCapabilities {
-            streaming: !about.a2a || about.a2a_streams,
-            push_notifications: about.a2a && about.webhooks,
+            streaming: !about.abilities.a2a || about.a2a_streams,
+            push_notifications: about.abilities.a2a && about.abilities.webhooks,
             ..A2aAgentCapabilities::default()
         },
-        security_schemes: BTreeMap::from([("bearerAuth".to_owned(), Map::from_iter(scheme))]),
-        security: vec![BTreeMap::from([("bearerAuth".to_owned(), Vec::new())])],
+        // Any of them is enough: a key, or a token of one of the issuers.
+        security: schemes.keys().map(|name| BTreeMap::from([(name.clone(), Vec::new())])).collect(),
+        security_schemes: schemes,
+        supports_authenticated_extended_card: Some(about.abilities.a2a),
         default_input_modes: modes(),
         default_output_modes: modes(),
         skills: about.personas.iter().map(a2a_skill).collect(),
         signatures: Vec::new(),
         icon_url: None,
     }
+}
+
+/// How callers may prove who they are: by a key, or by a token of an issuer that is trusted. Both are sent as bearers.
+fn security_schemes(about: &ServerInfo) -> BTreeMap<String, Map> {
+    let scheme = |fields: [(&str, &str); 2]| fields.map(|(name, value)| (name.to_owned(), value.into()));
+    let bearer = ("bearerAuth".to_owned(), Map::from_iter(scheme([("type", "http"), ("scheme", "bearer")])));
+    let of_issuer = |(place, issuer): (usize, &String)| {
+        let url = discovery_url(issuer);
+        let fields = scheme([("type", "openIdConnect"), ("openIdConnectUrl", &url)]);
+        (format!("openId{}", place + 1), Map::from_iter(fields))
+    };
+    about.issuers.iter().enumerate().map(of_issuer).chain([bearer]).collect()
 }
 
 fn skill(spec: &PersonaSpec, about: &ServerInfo) -> Skill {
@@ -150,5 +158,46 @@ fn a2a_skill(spec: &PersonaSpec) -> A2aAgentSkill {
         output_modes: Vec::new(),
         security: Vec::new(),
         input_schema: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_api::Abilities;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn about(issuers: &[&str]) -> ServerInfo {
+        ServerInfo {
+            version: "1".to_owned(),
+            base_url: "https://agents.example.com".to_owned(),
+            stream_url: None,
+            personas: Vec::new(),
+            since: Timestamp::UNIX_EPOCH,
+            abilities: Abilities { a2a: true, ..Abilities::default() },
+            sockets: false,
+            socket_url: None,
+            a2a_streams: true,
+            issuers: issuers.iter().map(|issuer| (*issuer).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn callers_are_told_whose_tokens_are_taken() {
+        let bearer = json!({ "type": "http", "scheme": "bearer" });
+        let card = json!(a2a(&about(&[])));
+        assert_eq!(card["securitySchemes"], json!({ "bearerAuth": bearer }));
+        let card = json!(a2a(&about(&["https://id.example.com/", "https://login.example.com/realm"])));
+        let issuer = |url: &str| json!({ "type": "openIdConnect", "openIdConnectUrl": url });
+        let expected = json!({
+            "bearerAuth": bearer,
+            "openId1": issuer("https://id.example.com/.well-known/openid-configuration"),
+            "openId2": issuer("https://login.example.com/realm/.well-known/openid-configuration"),
+        });
+        assert_eq!(card["securitySchemes"], expected);
+        let named: Vec<Value> = ["bearerAuth", "openId1", "openId2"].map(|name| json!({ name: [] })).to_vec();
+        assert_eq!(card["security"], json!(named), "any of them is enough");
     }
 }

@@ -9,8 +9,7 @@ use dormouse_receipts::canonical;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use dormouse_api::identity::Issuers;
-use dormouse_api::{PersonaSpec, is_offered};
+use dormouse_api::{Abilities, PersonaSpec, is_offered};
 
 use super::{Protocol, a2a, card, page};
 use crate::{Content, Request, Response};
@@ -44,14 +43,14 @@ fn document(about: &ServerInfo, beside: &[Beside]) -> Value {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
     });
-    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation, about.issues));
+    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation, about.abilities.receipts));
     for spec in missing.map(|operation| operation.spec()) {
         let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
         described[NOT_OFFERED] = true.into();
         described["description"] = "Not offered by this server: it answers 501.".into();
         described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
     }
-    if about.issues {
+    if about.abilities.receipts {
         document["paths"][KEYS] = described_keys();
     }
     for Beside { tag, description, paths, components } in beside {
@@ -118,18 +117,16 @@ pub(crate) struct ServerInfo {
     pub(crate) personas: Vec<PersonaSpec>,
     /// Instant since which it is as it is.
     pub(crate) since: Timestamp,
-    /// True if it issues receipts.
-    pub(crate) issues: bool,
+    /// What it can do, where not every server can.
+    pub(crate) abilities: Abilities,
     /// True if sockets can be opened at the paths of its streams.
     pub(crate) sockets: bool,
     /// The address at which they are opened instead.
     pub(crate) socket_url: Option<String>,
-    /// True if it speaks A2A.
-    pub(crate) a2a: bool,
     /// True if A2A's streams come as they are written.
     pub(crate) a2a_streams: bool,
-    /// True if it sends webhooks.
-    pub(crate) webhooks: bool,
+    /// The names of the issuers of tokens that it takes.
+    pub(crate) issuers: Vec<String>,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
@@ -184,8 +181,8 @@ impl Protocol {
             (KEYS, "OPTIONS") if self.receipts.is_some() => return Ok(Some(options(&READ_ONLY))),
             (KEYS, _) if self.receipts.is_some() => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
             (DOCS | A2A_CARD | RESOURCE, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
-            (a2a::PATH, "OPTIONS") if self.about.a2a => return Ok(Some(options(&a2a::METHODS))),
-            (a2a::PATH, _) if self.about.a2a => return Ok(None),
+            (a2a::PATH, "OPTIONS") if self.about.abilities.a2a => return Ok(Some(options(&a2a::METHODS))),
+            (a2a::PATH, _) if self.about.abilities.a2a => return Ok(None),
             (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
         }
@@ -199,10 +196,9 @@ impl Protocol {
 
     /// Issuers of accepted tokens, and how tokens are sent (RFC 9728 §2).
     fn protected_resource(&self) -> Value {
-        let issuers: Vec<&str> = self.streaming.admission.keys.issuers().into_iter().flat_map(Issuers::names).collect();
         json!({
             "resource": self.about.base_url,
-            "authorization_servers": issuers,
+            "authorization_servers": self.about.issuers,
             "scopes_supported": Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
             "bearer_methods_supported": ["header"],
             "resource_name": "Dormouse",
@@ -256,9 +252,9 @@ impl Protocol {
             Operation::GetProtocolDiscovery => Ok(json!(Discovery::new(TransportCapabilities {
                 rest: true,
                 sse: true,
-                receipts: about.issues,
-                replay: about.issues,
-                websocket: about.sockets || about.socket_url.is_some(),
+                receipts: about.abilities.receipts,
+                replay: about.abilities.receipts,
+                websocket: about.abilities.sockets,
             }))),
             Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).await.map(|card| json!(card)),
             other => Err(ProtocolError::not_implemented(other)),

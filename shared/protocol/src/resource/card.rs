@@ -139,6 +139,9 @@ pub struct A2aAgentCard {
     /// Schemes that are needed.
     #[serde(default)]
     pub security: Vec<BTreeMap<String, Vec<String>>>,
+    /// True if callers who proved themselves are given a card when they ask for one, for clients of 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supports_authenticated_extended_card: Option<bool>,
     /// Media types that it takes.
     pub default_input_modes: Vec<String>,
     /// Media types that it gives.
