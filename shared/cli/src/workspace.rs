@@ -91,14 +91,18 @@ fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let actions = workspace.actions.values();
     let actions = actions.map(|action| (&action.file, action.entry.folder.as_str(), &action.entry.command));
     let complaint = |(file, place, command): (&String, &str, &String)| {
-        let script = command.split_whitespace().next().filter(|word| word.contains('/') && !word.starts_with('/'))?;
-        let path = folder.join(place).join(script);
-        let what = match path.metadata() {
-            Err(_) => "and there is no such file",
-            Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",
-            Ok(_) => return None,
+        let message = if folder.join(place).is_dir() {
+            let script =
+                command.split_whitespace().next().filter(|word| word.contains('/') && !word.starts_with('/'))?;
+            let what = match folder.join(place).join(script).metadata() {
+                Err(_) => "and there is no such file",
+                Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",
+                Ok(_) => return None,
+            };
+            format!("`command` runs `{script}` in `{}`, {what}", if place.is_empty() { "." } else { place })
+        } else {
+            format!("there is no folder `{place}`, in which its command is run")
         };
-        let message = format!("`command` runs `{script}` in `{}`, {what}", if place.is_empty() { "." } else { place });
         Some(Problem { file: file.clone(), line: None, severity: Severity::Error, message, disables: None })
     };
     hooks.chain(actions).filter_map(complaint).collect()
