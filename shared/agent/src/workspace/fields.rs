@@ -38,7 +38,7 @@ impl<'n> Fields<'n> {
 
     /// The field `name`, unless it is absent or null.
     pub(crate) fn get(&mut self, name: &'static str) -> Option<&'n YamlNode> {
-        self.known.push(name);
+        self.know(name);
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         (entry.value.value != NodeValue::Null).then_some(&entry.value)
     }
@@ -136,6 +136,12 @@ impl<'n> Fields<'n> {
         found
     }
 
+    fn know(&mut self, name: &'static str) {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+    }
+
     /// Any value, as JSON.
     pub(crate) fn json(&mut self, name: &'static str) -> Option<Value> {
         self.get(name).map(YamlNode::to_json)
@@ -143,7 +149,7 @@ impl<'n> Fields<'n> {
 
     /// A field that this version does not act on; it is named so that its author knows.
     pub(crate) fn without_effect(&mut self, name: &'static str, why: &str, problems: &mut FileProblems<'_>) {
-        self.known.push(name);
+        self.know(name);
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
             problems.warning(entry.line, format!("`{name}` of {} has no effect: {why}", self.what));
         }

@@ -41,8 +41,13 @@ fn beside_yes_and_no(metadata: Option<&Map>) -> Option<String> {
         is_set("approved") || is_set("denied") || answers.get("by").and_then(Value::as_str) == Some(name)
     };
     let properties = metadata.get("accepts")?.get("properties")?.as_object()?;
-    let more: Map =
-        properties.iter().filter(|(name, _)| !is_meant(name)).map(|(name, one)| (name.clone(), any_of(one))).collect();
+    // A text or an object may be said as well; a number is what a yes is often about.
+    let is_short = |schema: &Value| {
+        let kind = schema.get("type").and_then(Value::as_str);
+        matches!(kind, Some("integer" | "number" | "boolean")) || schema.get("enum").is_some()
+    };
+    let more = properties.iter().filter(|(name, schema)| !is_meant(name) && is_short(schema));
+    let more: Map = more.map(|(name, schema)| (name.clone(), any_of(schema))).collect();
     (!more.is_empty()).then(|| Value::Object(more).to_string())
 }
 
