@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_engine::{
-    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Update, suspend,
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Target, Update,
+    suspend,
 };
 use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, Invocations, Map, Sessions, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, called_for, map};
 use serde_json::{Value, json};
 
 /// Waits for signal `s`, for an hour at most, then asks `allowed` whether it may go on.
@@ -264,4 +265,42 @@ async fn an_id_of_another_graph_is_refused_and_tells_nothing() {
         other => panic!("{other:?}"),
     }
     assert_eq!(stage.store.load_invocation(&"i".into()).await.unwrap().unwrap().paused.graph, "waiting");
+}
+
+/// Waits for the signals `s0`, `s1` and so on, as many as `most`; each answer says how many there were.
+fn counting(most: i64) -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Int, 0));
+    let count = |state: &State| state.get("answer").and_then(Value::as_i64).unwrap_or_default();
+    let graph = GraphBuilder::new("counting", schema)
+        .entry("wait")
+        .function("wait", move |state: State| async move {
+            Err(suspend(SignalDescriptor::new(format!("s{}", count(&state)))).await)
+        })
+        .function("look", |_: State| async { Ok(Update::none()) })
+        .edge("wait", "look")
+        .route("look", move |state: &State| Ok(if count(state) < most { Target::from("wait") } else { END }));
+    Arc::new(graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn what_pauses_and_goes_on_very_often_is_handed_over_at_once() {
+    const MOST: i64 = 600;
+    let stage = Stage::default();
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [counting(MOST)]);
+    for n in 0..MOST {
+        let early = Transmission::signal(format!("s{n}"), map(json!({ "answer": n + 1 })));
+        assert!(matches!(harness.turn(early).await.outcome, TurnOutcome::Buffered { .. }));
+    }
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("counting", Map::new()) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)), "the rest is another worker's");
+    let mut calls = 0;
+    while let Some(call) = stage.bus.events().into_iter().filter_map(called_for).nth(calls) {
+        calls += 1;
+        harness.answer_call(&call, None).await;
+    }
+    assert_eq!(calls, 2, "each worker goes on where the one before it was, and no time passes");
+    match harness.look_up(&"i".into()).await.unwrap() {
+        TurnOutcome::Completed(turn) => assert_eq!(turn.state["answer"], MOST),
+        other => panic!("it did not complete: {other:?}"),
+    }
 }

@@ -332,7 +332,10 @@ impl History {
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
             13 => InvocationWrite::AssertClaimed { invocation_id: paused.invocation_id, generation, owner },
-            14 => InvocationWrite::Keep { invocation_id: paused.invocation_id, generation, owner },
+            14 => {
+                let at_once = self.dice.one_in(2);
+                InvocationWrite::Keep { invocation_id: paused.invocation_id, generation, owner, at_once }
+            }
             15 => {
                 let failure = FailureRecord { category: Category::AttemptsExhausted, message: "they died".to_owned() };
                 InvocationWrite::PutAside { paused, owner, failure }

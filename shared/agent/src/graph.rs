@@ -80,7 +80,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
     let admitting = parts.clone();
     Graph::<AgentRun>::new(name)
         .version("1")
-        .inputs((AgentRun::messages, AgentRun::compact, AgentRun::action))
+        .inputs((AgentRun::messages, AgentRun::confided, AgentRun::compact, AgentRun::action))
         .admits(move |state| action::admit(&admitting, state))
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
-use dormouse::testing::TestBed;
+use dormouse::testing::{Status, TestBed};
 use dormouse::{Agents, Value, json};
 use dormouse_agent::graph::{self, HookPart};
-use dormouse_agent::workspace::{HookDefinition, HookEvent, OnHookError};
+use dormouse_agent::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition};
-use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
+use dormouse_ports::model::{
+    CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response, RuntimeConfig,
+};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 
 /// True for the request of a summary.
@@ -149,6 +151,21 @@ impl HookHandler for Listening {
     }
 }
 
+/// A hook at `events` that `handler` handles.
+fn hook(name: &str, events: &[HookEvent], handler: Arc<dyn HookHandler>) -> HookPart {
+    let definition = HookDefinition {
+        name: name.to_owned(),
+        file: format!("{name}.yaml"),
+        events: events.to_vec(),
+        matcher: None,
+        handler: HookHandlerDefinition::Command { command: "hear".to_owned(), environment: Vec::new() },
+        capabilities: BTreeSet::new(),
+        on_error: OnHookError::Open,
+        timeout_seconds: 10,
+    };
+    HookPart { definition, handler: Some(handler) }
+}
+
 /// What a hook at `events` is told of one run, whose model answers `answer`.
 fn heard(events: &[HookEvent], answer: Response) -> Vec<Value> {
     let heard = Arc::new(Listening::default());
@@ -157,17 +174,7 @@ fn heard(events: &[HookEvent], answer: Response) -> Vec<Value> {
     let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
         let model = ScriptedModel::playing(vec![Ok(answer.clone())]);
         let mut parts = parts("description: helps", model, looker(), outside.clock.clone());
-        let definition = HookDefinition {
-            name: "hears".to_owned(),
-            file: "hears.yaml".to_owned(),
-            events: events.clone(),
-            matcher: None,
-            handler: HookHandlerDefinition::Command { command: "hear".to_owned(), environment: Vec::new() },
-            capabilities: BTreeSet::new(),
-            on_error: OnHookError::Open,
-            timeout_seconds: 10,
-        };
-        parts.hooks = vec![HookPart { definition, handler: Some(handler.clone()) }];
+        parts.hooks = vec![hook("hears", &events, handler.clone())];
         graph::graph(parts)
     }));
     let run = bed.start("helper", message("hello"));
@@ -201,5 +208,163 @@ fn a_run_whose_answer_was_cut_has_failed_for_its_hooks_as_well() {
         let heard = heard(&[HookEvent::RunCompleted, HookEvent::RunFailed], answer);
         let told: Vec<_> = heard.iter().filter_map(|told| told["hook_event_name"].as_str()).collect();
         assert_eq!(told, [event], "{finish:?}");
+    }
+}
+
+/// Gives the same answer each time.
+#[derive(Debug)]
+struct Saying(Value);
+
+#[async_trait]
+impl HookHandler for Saying {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        Ok(HookAnswer { text: self.0.to_string(), blocks: false })
+    }
+}
+
+const ALL: [HookCapability; 6] = [
+    HookCapability::RewriteContext,
+    HookCapability::RewriteModelRequest,
+    HookCapability::RewriteModelResponse,
+    HookCapability::RewriteToolRequest,
+    HookCapability::RewriteToolResponse,
+    HookCapability::SuppressOutput,
+];
+
+/// A run that looks once, with a hook at `event` that may change everything and answers `answer`: its end, and what its
+/// model was asked.
+fn hooked(event: HookEvent, on_error: OnHookError, answer: Value) -> (Status, Vec<CompletionRequest>) {
+    let model = ScriptedModel::playing(vec![Ok(calls(&[("c1", "look", json!({ "to": "x" }))])), Ok(says("done"))]);
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+        let mut hook = hook("changes", &[event], Arc::new(Saying(answer.clone())));
+        hook.definition.capabilities = ALL.into_iter().collect();
+        hook.definition.on_error = on_error;
+        parts.hooks = vec![hook];
+        graph::graph(parts)
+    }));
+    let run = bed.start("helper", message("look"));
+    let requests = model.requests.lock().expect("not poisoned").clone();
+    (bed.status(&run), requests)
+}
+
+#[test]
+fn what_hooks_say_around_a_step_is_told_in_the_next_request() {
+    let said = json!({ "systemMessage": "mind the gap", "hookSpecificOutput": { "additionalContext": "it rains" } });
+    for event in [HookEvent::BeforeToolDispatch, HookEvent::AfterModelCall] {
+        let (status, requests) = hooked(event, OnHookError::Open, said.clone());
+        status.completed();
+        let told: Vec<_> =
+            requests.iter().map(|request| serde_json::to_string(&request.messages[0]).expect("JSON")).collect();
+        assert_eq!(told.len(), 2);
+        for text in ["mind the gap", "it rains"] {
+            let places: Vec<_> = told.iter().map(|told| told.matches(text).count()).collect();
+            assert_eq!(places, [0, 1], "{event:?}: {told:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open() {
+    let patch = |patch: Value| json!({ "hookSpecificOutput": { "patch": patch } });
+    for (event, wrong) in [
+        (HookEvent::BeforeModelCall, json!({ "config": { "model": "other", "temperature": 0.5 } })),
+        (HookEvent::BeforeModelCall, json!({ "config": { "temperature": 99 } })),
+        (HookEvent::BeforeModelCall, json!({ "messages": [] })),
+        (HookEvent::BeforeContextBuild, json!({ "messages": [{ "role": "narrator" }] })),
+        (HookEvent::BeforeToolDispatch, json!({ "tool_output": "x" })),
+        (HookEvent::AfterToolDispatch, json!({ "tool_output": 42 })),
+        (HookEvent::AfterModelCall, json!({ "content": 42 })),
+    ] {
+        let (status, requests) = hooked(event, OnHookError::Open, patch(wrong.clone()));
+        let state = status.completed();
+        assert_eq!((&state["reason"], requests.len()), (&json!("completed"), 2), "{wrong}");
+        assert!(
+            requests.iter().all(|request| request.config == RuntimeConfig::default()),
+            "{wrong}: nothing of it counts"
+        );
+        assert_eq!(results(&requests[1])[0].len(), 1000, "{wrong}");
+        let (status, requests) = hooked(event, OnHookError::Closed, patch(wrong.clone()));
+        let state = status.completed();
+        let is_refused = state["reason"] == "hook" || results(&requests[1])[0].starts_with("error: ");
+        assert!(is_refused, "{wrong}: {state:?}");
+    }
+    let set = patch(json!({ "config": { "temperature": 0.5 } }));
+    let (status, requests) = hooked(HookEvent::BeforeModelCall, OnHookError::Open, set);
+    status.completed();
+    assert_eq!(requests[0].config.temperature, Some(0.5));
+}
+
+#[test]
+fn nothing_is_made_shorter_where_next_to_nothing_can_be_taken_away() {
+    let (mut bed, model) = bed(2000, 1, Ok("never"));
+    let arguments = json!({ "to": "x".repeat(8000) });
+    let call = json!({ "id": "c0", "name": "look", "arguments": arguments });
+    let messages = json!([
+        { "role": "user", "content": "do the task" },
+        { "role": "assistant", "content": "", "tool_calls": [call] },
+        { "role": "tool", "content": "seen", "tool_call_id": "c0" },
+    ]);
+    let run = bed.start("helper", json!({ "messages": messages }));
+    assert_eq!(bed.status(&run).completed()["compaction"], json!(null));
+    let requests = model.requests.lock().expect("not poisoned").clone();
+    assert!(!requests.iter().any(asks_for_summary), "no summary is paid for");
+    assert!(requests.iter().all(|request| json!(request.messages).to_string().contains("do the task")));
+}
+
+#[test]
+fn what_the_user_asked_for_last_is_never_only_in_a_summary() {
+    let (mut bed, model) = bed(2000, 8, Ok("LOOKED LOOKED LOOKED LOOKED at x"));
+    let run = bed.start("helper", message("do the task"));
+    bed.status(&run).completed();
+    let requests = model.requests.lock().expect("not poisoned").clone();
+    assert!(requests.iter().any(asks_for_summary), "it was made shorter");
+    for request in requests.iter().filter(|request| !asks_for_summary(request)) {
+        assert!(json!(request.messages).to_string().contains("do the task"), "{request:?}");
+    }
+}
+
+#[test]
+fn what_the_user_confides_is_told_to_one_run_and_kept_by_no_conversation() {
+    let model = ScriptedModel::new(|_| Ok(says("done")));
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        graph::graph(parts("description: helps", used.clone(), looker(), outside.clock.clone()))
+    }));
+    let run =
+        bed.start("helper", json!({ "messages": message("look at this")["messages"], "confided": "the code is 7" }));
+    let state = bed.status(&run).completed();
+    let told = json!(model.last().messages).to_string();
+    assert!(told.contains("look at this\\nthe code is 7"), "{told}");
+    assert_eq!(contents(&state, "user"), ["look at this"]);
+}
+
+#[test]
+fn a_step_of_many_calls_with_many_talkative_hooks_is_recorded_all_the_same() {
+    let said = json!({ "systemMessage": "m".repeat(100), "reason": "r".repeat(3000) });
+    for (events, hooks) in [
+        (vec![HookEvent::BeforeToolDispatch, HookEvent::AfterToolDispatch], 10),
+        (vec![HookEvent::AfterToolDispatch], 40),
+        (vec![HookEvent::BeforeToolDispatch], 40),
+    ] {
+        let model = ScriptedModel::new(|request| {
+            let asked: Vec<_> = (0..25).map(|n| format!("c{n}")).collect();
+            let asked: Vec<_> =
+                asked.iter().map(|id| (id.as_str(), "look", json!({ "to": "x".repeat(7000) }))).collect();
+            Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+        });
+        let (used, said, tools) = (model.clone(), said.clone(), looker());
+        let toolbox = tools.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let mut parts = parts("description: helps", used.clone(), toolbox.clone(), outside.clock.clone());
+            let saying = Arc::new(Saying(said.clone()));
+            parts.hooks = (0..hooks).map(|n| hook(&format!("h{n}"), &events, saying.clone())).collect();
+            graph::graph(parts)
+        }));
+        let run = bed.start("helper", message("look"));
+        assert_eq!(bed.status(&run).completed()["reason"], "completed");
+        assert_eq!(results(&model.last()).len(), 25, "each call has a result");
+        assert!(tools.made().len() > 5, "{}", tools.made().len());
     }
 }

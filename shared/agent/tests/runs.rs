@@ -599,3 +599,21 @@ fn a_command_has_the_whole_time_that_the_agent_sets_and_a_moment_to_tell_what_ca
         assert_eq!(Duration::try_from(deadline.duration_since(now)).unwrap(), Duration::from_secs(5) + told);
     }
 }
+
+#[test]
+fn calls_that_are_made_one_after_the_other_are_made_in_their_order_and_none_is_in_doubt() {
+    let model = ScriptedModel::new(|request| {
+        let asked = [
+            ("c1", "look", json!({ "to": "a" })),
+            ("c2", "send", json!({ "to": "b" })),
+            ("c3", "look", json!({ "to": "c" })),
+        ];
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+    });
+    let tools = mailer();
+    let mut bed = bed("policy: {parallel_tool_calls: false}", &model, &tools);
+    let run = bed.start("helper", message("write to ada"));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let made: Vec<String> = tools.made().into_iter().map(|(name, to)| format!("{name} {}", to["to"])).collect();
+    assert_eq!(made, ["look \"a\"", "send \"b\"", "look \"c\""]);
+}

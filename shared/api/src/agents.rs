@@ -1,6 +1,6 @@
 //! Agents that a server runs: the graphs of its authors, with the descriptions that clients are given of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -173,7 +173,8 @@ pub struct Agents {
 /// Something that is declared: an agent, a model, a source of tools, what cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogLine {
-    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work.
+    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work;
+    /// `problem` for a mistake in a file, whose name is the place.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -348,6 +349,14 @@ pub trait AgentSource: GraphSource {
         Ok(Vec::new())
     }
 
+    /// Why the agent called `name`, which is declared, cannot be addressed; `None` where there is none that cannot.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    async fn refusal_of(&self, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     /// True if all of those agents only talk: the files of workspaces are not theirs to have written then.
     ///
     /// # Errors
@@ -364,11 +373,23 @@ pub trait AgentSource: GraphSource {
 /// have work done in the workspace is given the version with which it begins.
 #[async_trait]
 pub trait WorkspaceAgents: GraphSource {
-    /// The agents of `workspace`, which is one of `tenant`, as its files are now.
+    /// The agents of `workspace`, which is one of `tenant`, as its files are now. Nothing is written for who looks.
     ///
     /// # Errors
     /// A sentence where they cannot be had.
     async fn of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String>;
+
+    /// The tools that those agents may call. Servers of tools are asked for theirs; one that does not answer has none.
+    ///
+    /// # Errors
+    /// A sentence where the agents cannot be had.
+    async fn tools(&self, tenant: &str, workspace: &WorkspaceId) -> Result<Vec<ToolInfo>, String>;
+
+    /// Keeps the definitions of `version`, which [`of`](Self::of) gave, for the run that is about to begin with them.
+    ///
+    /// # Errors
+    /// [`NotKept`].
+    async fn keep(&self, tenant: &str, workspace: &WorkspaceId, version: &str) -> Result<(), NotKept>;
 
     /// True if `workspace`, which is one of `tenant`, is a `chat` workspace. Its agents are not made for that.
     ///
@@ -380,6 +401,17 @@ pub trait WorkspaceAgents: GraphSource {
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
 }
 
+/// Reason for which definitions are not kept, and no run begins with them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotKept {
+    /// The workspace does not take them.
+    #[error("{0}")]
+    Refused(String),
+    /// They cannot be kept now.
+    #[error("{0}")]
+    Away(String),
+}
+
 /// The agents of a workspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnAgents {
@@ -388,6 +420,10 @@ pub struct OwnAgents {
     pub personas: Vec<PersonaSpec>,
     /// What else is declared, and what is refused with its reasons.
     pub catalog: Vec<CatalogLine>,
+    /// Why agents that are declared cannot be addressed, by their names.
+    pub refused: BTreeMap<String, String>,
+    /// Why none can, where the files are refused as a whole: it is not known what they declare.
+    pub refused_whole: Option<String>,
     /// The agent that its settings name for requests that name none.
     pub default_agent: Option<String>,
     /// True for a `chat` workspace: nothing acts in it, and nobody writes its files.
@@ -395,14 +431,9 @@ pub struct OwnAgents {
 }
 
 impl OwnAgents {
-    /// Why the agent called `name` cannot run; `None` where there is none of that name that cannot.
-    pub(crate) fn refusal_of(&self, name: &str) -> Option<String> {
-        self.refused().find(|line| line.name == name).map(|line| line.reasons.join("; "))
-    }
-
-    /// The agents that cannot run.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = &CatalogLine> {
-        self.catalog.iter().filter(|line| line.kind == "agent" && !line.enabled)
+    /// Why the agent called `name` cannot be addressed; `None` where there is none of that name that cannot.
+    pub(crate) fn refusal_of(&self, name: &str) -> Option<&String> {
+        self.refused.get(name).or(self.refused_whole.as_ref())
     }
 }
 

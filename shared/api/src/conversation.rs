@@ -5,6 +5,7 @@ use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::{ChatMessage, MESSAGES};
 use dormouse_ports::Map;
 use dormouse_protocol::ProtocolError;
+use dormouse_protocol::request::{nearest, read_message};
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
 use serde_json::{Value, json};
 
@@ -14,6 +15,12 @@ const COMPACT: &str = "compact";
 /// Field of a payload that asks an agent to run one action, and to do nothing else.
 const ACTION: &str = "action";
 
+/// Field of a graph with what the user says to one run alone: its session does not keep it.
+const CONFIDED: &str = "confided";
+
+/// Text that stands in a conversation for a message of which nothing is public.
+const NOT_PUBLIC: &str = "(a message that is not public)";
+
 /// True if `graph` leads a conversation.
 pub(crate) fn converses(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
@@ -22,7 +29,8 @@ pub(crate) fn converses(graph: &CompiledGraph) -> bool {
 /// The state that `graph` is given for `input`, behind what its agent has not heard yet.
 ///
 /// A message goes to the conversation of the graph. A structured payload is the state itself; where the graph leads a
-/// conversation and the payload names none of its fields, it is the user's message; `{"compact": true}` and
+/// conversation and the payload names none of its fields, it is the user's message. What of a message is not public is
+/// given to a graph that takes it apart for this one run; `{"compact": true}` and
 /// `{"action": {"name": …}}` say nothing to it. A graph without a conversation
 /// takes a message whose parts are JSON objects as a payload.
 ///
@@ -33,11 +41,31 @@ pub(crate) fn first_state(
     input: &SubmitInput,
     undelivered_from: &[Message],
 ) -> Result<Map, ProtocolError> {
+    if let SubmitInput::Payload(payload) = input
+        && !payload.keys().any(|name| graph.schema().declares(name))
+    {
+        check_no_slip(graph, payload)?;
+    }
     Ok(match (input, converses(graph)) {
         (SubmitInput::Payload(payload), true) if payload.is_empty() => {
             return Err(ProtocolError::invalid("input", "expected a message with `role` and `parts`, or a payload"));
         }
-        (SubmitInput::Message(message), true) => said(undelivered_from, [spoken(message.role, &message.parts)?]),
+        (SubmitInput::Message(message), true) => match message.role {
+            Role::User | Role::Tool if graph.schema().declares(CONFIDED) && is_confidential(&message.parts) => {
+                let (open, confided): (Vec<&Part>, Vec<&Part>) =
+                    message.parts.iter().partition(|part| part.visibility() == PartVisibility::Public);
+                let text = |parts: &[&Part]| parts.iter().map(|part| text_of(part)).collect::<Vec<_>>().join("\n");
+                let open = Some(text(&open)).filter(|text| !text.is_empty());
+                let message = ChatMessage::text("user", open.unwrap_or_else(|| NOT_PUBLIC.to_owned()));
+                let mut state = said(undelivered_from, [message.into_value()]);
+                state.insert(CONFIDED.to_owned(), text(&confided).into());
+                state
+            }
+            Role::User | Role::Tool => said(undelivered_from, [spoken(message.role, &message.parts)?]),
+            Role::Assistant | Role::System | Role::Agent => {
+                return Err(ProtocolError::invalid("input.role", "a task begins with what somebody says: send `user`"));
+            }
+        },
         (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
             let text = Value::Object(payload.clone()).to_string();
             said(undelivered_from, [ChatMessage::text("user", text).into_value()])
@@ -65,6 +93,38 @@ pub(crate) fn first_state(
             ProtocolError::invalid("input.parts", message)
         })?,
     })
+}
+
+/// Checks that `payload`, which names no field of `graph`, was not meant as a message or as something else that an agent is
+/// asked for.
+///
+/// # Errors
+/// `invalid_request` with the field that is wrong, and what may be meant.
+fn check_no_slip(graph: &CompiledGraph, payload: &Map) -> Result<(), ProtocolError> {
+    if is_like_message(payload) {
+        return read_message("input", payload).map(drop);
+    }
+    for (name, value) in payload {
+        let meant = match nearest(name, [COMPACT, ACTION].into_iter().filter(|name| graph.schema().declares(name))) {
+            Some(meant) if (meant == ACTION && value.is_object()) || (meant == COMPACT && value.is_boolean()) => meant,
+            Some(_) | None => continue,
+        };
+        let message = format!("there is no such field; did you mean `{meant}`?");
+        return Err(ProtocolError::invalid(format!("input.{name}"), message));
+    }
+    Ok(())
+}
+
+/// True if `payload` has a field of a message, or at least half of its fields are like those of one in name and content.
+fn is_like_message(payload: &Map) -> bool {
+    const ROLES: [&str; 5] = ["user", "assistant", "system", "tool", "agent"];
+    let is_like = |(name, value): (&String, &Value)| match (nearest(name, ["role", "parts"]), value) {
+        (Some("role"), Value::String(word)) => nearest(word, ROLES).is_some(),
+        (Some(_), Value::Array(parts)) => !parts.is_empty() && parts.iter().all(Value::is_object),
+        (_, _) => false,
+    };
+    let alike = payload.iter().filter(|field| is_like(*field)).count();
+    ["role", "parts"].iter().any(|name| payload.contains_key(*name)) || (alike > 0 && 2 * alike >= payload.len())
 }
 
 /// True if `payload` asks for something else than an answer to a message.

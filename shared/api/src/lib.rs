@@ -70,7 +70,7 @@ mod webhooks;
 mod workspaces;
 
 pub use agents::{
-    Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, Outside, OwnAgents, WorkspaceAgents,
+    Agent, AgentSource, Agents, AgentsError, CatalogLine, CompiledAgents, NotKept, Outside, OwnAgents, WorkspaceAgents,
 };
 pub use answers::{answer_payload, asks_person};
 pub use api::{Api, ApiParts};

@@ -17,7 +17,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Envelope, ErrorCode, Map, ProtocolError};
 use jiff::Timestamp;
 
-use crate::agents::{AgentSource, CatalogLine, OwnAgents, WorkspaceAgents};
+use crate::agents::{AgentSource, CatalogLine, NotKept, OwnAgents, WorkspaceAgents};
 use crate::api::{Api, Change, found, json};
 use crate::documents::Stored;
 use crate::refusal::{agents_away, internal, store};
@@ -246,7 +246,7 @@ impl Api {
     ///
     /// # Errors
     /// `resource_not_found` for one that the caller does not see.
-    async fn place_of(&self, call: &Call) -> Result<Option<WorkspaceId>, ProtocolError> {
+    pub(crate) async fn place_of(&self, call: &Call) -> Result<Option<WorkspaceId>, ProtocolError> {
         let Some(id) = call.query.get("workspace_id").map(|id| WorkspaceId::from(id.to_owned())) else {
             return Ok(None);
         };
@@ -336,21 +336,28 @@ impl Api {
 
     /// The persona that works where a request names none, in a workspace with `own` agents.
     async fn default_persona(&self, own: &OwnAgents) -> Result<PersonaSpec, ProtocolError> {
-        if own.personas.is_empty() && own.refused().next().is_some() {
-            let reasons = own.refused().map(|line| format!("`{}`: {}", line.name, line.reasons.join("; ")));
-            let reasons = reasons.collect::<Vec<_>>().join(". ");
-            return Err(refused_definition(format!("no agent of the workspace can run: {reasons}")));
+        if own.personas.is_empty() && !(own.refused.is_empty() && own.refused_whole.is_none()) {
+            let reasons = own.refused.iter().map(|(name, reason)| format!("`{name}`: {reason}"));
+            let reasons = own.refused_whole.iter().cloned().chain(reasons).collect::<Vec<_>>().join(". ");
+            return Err(refused_definition(format!("no agent of the workspace can be addressed: {reasons}")));
+        }
+        let not_there = |name: &str, reason: &str| {
+            refused_definition(format!("the default agent `{name}` of the workspace cannot be addressed: {reason}"))
+        };
+        if let Some(name) = &own.default_agent
+            && let Some(reason) = own.refusal_of(name)
+        {
+            return Err(not_there(name, reason));
         }
         let specs = self.all_personas().await?;
         let mut all = own.personas.iter().chain(&specs);
         let found = match &own.default_agent {
-            None => all.next().ok_or_else(|| ProtocolError::not_found("persona")),
-            Some(name) => all.find(|spec| spec.graph == *name).ok_or_else(|| {
-                let reason = own.refusal_of(name).unwrap_or_else(|| "there is no agent of that name".to_owned());
-                refused_definition(format!("the default agent `{name}` of the workspace cannot run: {reason}"))
-            }),
+            None => all.next().ok_or_else(|| ProtocolError::not_found("persona"))?,
+            Some(name) => {
+                all.find(|spec| spec.graph == *name).ok_or_else(|| not_there(name, "there is no agent of that name"))?
+            }
         };
-        found.cloned()
+        Ok(found.clone())
     }
 
     /// The persona `id`, in a workspace with `own` agents.
@@ -365,7 +372,9 @@ impl Api {
         }
         let name = id.as_str().strip_prefix("persona_").unwrap_or_default();
         if let Some(reason) = own.refusal_of(name) {
-            return Err(refused_definition(format!("the agent `{name}` of the workspace cannot run: {reason}")));
+            return Err(refused_definition(format!(
+                "the agent `{name}` of the workspace cannot be addressed: {reason}"
+            )));
         }
         let specs = self.all_personas().await?;
         if let Some(spec) = specs.iter().find(|spec| spec.persona_id() == *id) {
@@ -373,7 +382,9 @@ impl Api {
         }
         let stored = match self.reads.see::<Persona>(call, id).await {
             Ok(stored) => stored.kept.resource,
-            Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => return Err(self.none_so_called()),
+            Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
+                return Err(self.refused_of_server(name).await?.unwrap_or_else(|| self.none_so_called()));
+            }
             Err(refusal) => return Err(refusal),
         };
         let spec = specs.into_iter().find(|spec| spec.graph == stored.entry_workflow).ok_or_else(|| {
@@ -387,6 +398,35 @@ impl Api {
         }
         let spec = PersonaSpec { autonomy_tier: stored.autonomy_tier, receipts: stored.receipt_policy, ..spec };
         Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
+    }
+
+    /// Why the agent `name` of the server, which is declared, cannot be addressed.
+    async fn refused_of_server(&self, name: &str) -> Result<Option<ProtocolError>, ProtocolError> {
+        let Some(source) = self.parts().personas.source() else { return Ok(None) };
+        let reason = source.refusal_of(name).await.map_err(|reason| agents_away(&reason))?;
+        Ok(reason.map(|reason| {
+            let message = format!("the agent `{name}` cannot be addressed: {reason}. `GET /v1/x-catalog` tells of all");
+            ProtocolError::new(ErrorCode::PolicyViolation, message)
+        }))
+    }
+
+    /// Keeps the definitions of `spec` for a run in `workspace` that is about to begin, where it is one of that workspace
+    /// alone.
+    ///
+    /// # Errors
+    /// `policy_violation` where they are refused meanwhile; that it is busy when they cannot be kept now.
+    pub(crate) async fn keep_definitions(
+        &self,
+        call: &Call,
+        workspace: &WorkspaceId,
+        spec: &PersonaSpec,
+    ) -> Result<(), ProtocolError> {
+        let (Some(own), Some(version)) = (self.parts().personas.own(), &spec.version) else { return Ok(()) };
+        match own.keep(&call.actor.tenant, workspace, version).await {
+            Ok(()) => Ok(()),
+            Err(NotKept::Refused(reason)) => Err(refused_definition(reason)),
+            Err(NotKept::Away(reason)) => Err(agents_away(&reason)),
+        }
     }
 
     /// Checks that `spec` may work in a workspace with `own` agents: where these only talk, no agent that is declared for

@@ -107,7 +107,7 @@ impl Api {
     }
 
     pub(crate) async fn list_tools(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let tools = self.tools().await?;
+        let tools = self.tools(call).await?;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let shown = self.lists.fixed_page(call, "tools", &names)?;
         let page = tools.get(shown.range).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Api {
 
     pub(crate) async fn get_tool(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = ToolId::from(call.params.get("tool_id"));
-        let tool = self.tools().await?.into_iter().find(|tool| tool.tool_id() == id);
+        let tool = self.tools(call).await?.into_iter().find(|tool| tool.tool_id() == id);
         found(&tool.ok_or_else(|| ProtocolError::not_found("tool"))?.tool())
     }
 
@@ -126,13 +126,24 @@ impl Api {
         self.parts().abilities.described().map(capability).collect()
     }
 
-    /// The tools of all agents, each once, by their names.
-    async fn tools(&self) -> Result<Vec<ToolInfo>, ProtocolError> {
-        let specs = self.all_personas().await?;
-        let mut tools: Vec<ToolInfo> = specs.into_iter().flat_map(|spec| spec.tools).collect();
-        if let Some(source) = self.parts().personas.source() {
-            tools.extend(source.tools().await.map_err(|reason| agents_away(&reason))?);
-        }
+    /// The tools of the agents of the server, or of those that the workspace alone has which is named, each once, by their
+    /// names.
+    async fn tools(&self, call: &Call) -> Result<Vec<ToolInfo>, ProtocolError> {
+        let personas = &self.parts().personas;
+        let mut tools: Vec<ToolInfo> = match self.place_of(call).await? {
+            Some(workspace) => match personas.own() {
+                Some(own) => own.tools(&call.actor.tenant, &workspace).await.map_err(|reason| agents_away(&reason))?,
+                None => Vec::new(),
+            },
+            None => {
+                let specs = self.all_personas().await?;
+                let of_source = match personas.source() {
+                    Some(source) => source.tools().await.map_err(|reason| agents_away(&reason))?,
+                    None => Vec::new(),
+                };
+                specs.into_iter().flat_map(|spec| spec.tools).chain(of_source).collect()
+            }
+        };
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.tool_id() == other.tool_id());
         Ok(tools)

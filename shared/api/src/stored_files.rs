@@ -11,6 +11,7 @@ use dormouse_ports::{
     TextFilesError,
 };
 use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::request::MAX_FILE_BYTES;
 use dormouse_protocol::resource::Workspace;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -23,8 +24,6 @@ use crate::files::{FilePath, FilesOfWorkspace, content_of, path_of};
 const DEFINITIONS: &str = "definitions";
 /// Separates the parts that a name of such a document is made of.
 const DOMAIN: &[u8] = b"dormouse definitions 1\0";
-/// Bytes of a file, as many as a client may write.
-const LARGEST: usize = 256 * 1024;
 /// Files that are read together.
 const TOGETHER: usize = 50;
 /// Who writes the files that tools write.
@@ -149,8 +148,8 @@ impl TextFiles for FilesOf {
     }
 
     async fn write(&self, path: &str, text: &str, expect: u64) -> Result<(), TextFilesError> {
-        if text.len() > LARGEST {
-            let message = format!("the text has {} bytes, and may have {LARGEST}", text.len());
+        if text.len() > MAX_FILE_BYTES {
+            let message = format!("the text has {} bytes, and may have {MAX_FILE_BYTES}", text.len());
             return Err(TextFilesError::Unfit(message));
         }
         let unfit = |refused: &dyn fmt::Display| TextFilesError::Unfit(refused.to_string());

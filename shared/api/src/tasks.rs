@@ -186,6 +186,7 @@ impl Api {
         }
         change.put_task(&task)?;
         let metadata = if is_queued { queue::marked() } else { Map::new() };
+        self.keep_definitions(call, &task.kept.resource.workspace_id, &spec).await?;
         let invocation = self.accept(&spec, &task, (state, metadata)).await?;
         let work = (!is_queued).then(|| InvocationId::from(id.as_str()));
         let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;

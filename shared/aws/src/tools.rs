@@ -162,6 +162,7 @@ impl ExecutionBackend for FunctionBackend {
             path: write.path.clone(),
             base64: STANDARD.encode(&write.bytes),
             condition: write.condition.clone(),
+            definitions: write.definitions.clone(),
         };
         let reply = self.ask(operation, WITHIN).await?;
         let RemoteReply::Written(version) = reply else { return Err(unexpected(&reply)) };

@@ -20,7 +20,7 @@ export function catalogView(app) {
       if (left) return;
       const usable = (kind) => found.filter((one) => one.kind === kind && one.enabled);
       put(node, h("h1", {}, "Catalog"), h("h2", {}, "Agents"), personas.length === 0 ? empty("No agent is served here", h("p", {}, "dormouse new makes a package with one, dormouse new --template assistant a folder with one.")) : h("div", { class: "cards" }, personas.map((persona) => agent(persona, graphs))),
-        listed("Agents that others ask", usable("subagent")), listed("Models", usable("model")), listed("Tools", tools), listed("Servers of tools", usable("tool").filter((one) => !tools.some((tool) => tool.name === one.name))), listed("Actions", usable("action")), listed("Skills", skills), listed("Where commands work", usable("tier")), listed("Hooks", usable("hook")), listed("Disabled", found.filter((one) => !one.enabled).map((one) => ({ ...one, description: `${one.kind}. ${one.description}` }))));
+        listed("Agents that others ask", usable("subagent")), listed("Models", usable("model")), listed("Tools", tools), listed("Servers of tools", usable("tool").filter((one) => !tools.some((tool) => tool.name === one.name))), listed("Actions", usable("action")), listed("Skills", skills), listed("Where commands work", usable("tier")), listed("Hooks", usable("hook")), listed("Mistakes in the files", found.filter((one) => one.kind === "problem")), listed("Disabled", found.filter((one) => !one.enabled && one.kind !== "problem").map((one) => ({ ...one, description: `${one.kind}. ${one.description}` }))));
     } catch (error) { if (!left) put(node, h("h1", {}, "Catalog"), trouble(error, load)); }
   };
   load();

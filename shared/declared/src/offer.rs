@@ -1,7 +1,9 @@
 //! What a workspace offers besides its agents: the tools that they may call, and the catalog.
 
+use std::collections::BTreeMap;
+
 use dormouse_agent::graph::AgentParts;
-use dormouse_agent::workspace::{AgentMode, Platform, Workspace, WorkspaceKind};
+use dormouse_agent::workspace::{AgentMode, DefinitionKind, Platform, Problem, Severity, Workspace, WorkspaceKind};
 use dormouse_agent::{CatalogEntry, catalog};
 use dormouse_api::{CatalogLine, ToolInfo};
 use dormouse_ports::execution::ExecutionTier;
@@ -15,6 +17,8 @@ use crate::Declared;
 pub(crate) struct Offer {
     /// Everything that it declares, also what cannot be used.
     pub(crate) catalog: Vec<CatalogLine>,
+    /// Why agents cannot be addressed, by their names; also those that no list shows.
+    pub(crate) refused: BTreeMap<String, String>,
     /// True if it is a `chat` workspace.
     pub(crate) only_talks: bool,
     parts: Vec<AgentParts>,
@@ -25,6 +29,7 @@ impl Offer {
     pub(crate) fn of(workspace: &Workspace, platform: &Platform, declared: &Declared) -> Self {
         Self {
             catalog: lines(workspace, platform, declared),
+            refused: refused(workspace, declared),
             only_talks: workspace.settings.kind == WorkspaceKind::Chat,
             parts: declared.parts.clone(),
         }
@@ -59,10 +64,9 @@ fn lines(workspace: &Workspace, platform: &Platform, declared: &Declared) -> Vec
     let agents = catalog.agents.iter().map(|entry| {
         let kind = if entry.mode == Some(AgentMode::Subagent) { "subagent" } else { "agent" };
         let mut line = line(kind, entry);
-        if line.enabled && declared.parts.iter().all(|parts| parts.agent.name != entry.name) {
+        if line.enabled && !runs(declared, &entry.name) {
             line.enabled = false;
-            let own = format!("agent `{}`", entry.name);
-            line.reasons = declared.left_out.iter().filter(|reason| reason.starts_with(&own)).cloned().collect();
+            line.reasons = left_out(declared, &entry.name);
         }
         line
     });
@@ -75,7 +79,50 @@ fn lines(workspace: &Workspace, platform: &Platform, declared: &Declared) -> Vec
     lines.extend(of("skill", &catalog.skills));
     lines.extend(of("hook", &catalog.hooks));
     lines.push(tier(catalog.tier));
+    lines.extend(workspace.problems.iter().map(problem));
     lines
+}
+
+/// The line that tells a mistake as a check of the workspace does.
+fn problem(problem: &Problem) -> CatalogLine {
+    CatalogLine {
+        kind: "problem",
+        name: problem.line.map_or_else(|| problem.file.clone(), |line| format!("{}:{line}", problem.file)),
+        description: String::new(),
+        enabled: problem.severity == Severity::Warning,
+        reasons: vec![problem.message.clone()],
+    }
+}
+
+fn runs(declared: &Declared, agent: &str) -> bool {
+    declared.parts.iter().any(|parts| parts.agent.name == agent)
+}
+
+/// Why `agent` was left out.
+fn left_out(declared: &Declared, agent: &str) -> Vec<String> {
+    let own = format!("agent `{agent}`");
+    declared.left_out.iter().filter(|reason| reason.starts_with(&own)).cloned().collect()
+}
+
+/// The agents that nobody can have work done by, each with the reason.
+fn refused(workspace: &Workspace, declared: &Declared) -> BTreeMap<String, String> {
+    let unread = workspace.disabled.iter().filter(|name| name.kind == DefinitionKind::Agent).map(|name| &name.name);
+    let reason = |name: &String| {
+        let is_it = |problem: &&Problem| {
+            let disabled = problem.disables.as_ref();
+            disabled.is_some_and(|disabled| disabled.kind == DefinitionKind::Agent && disabled.name == *name)
+        };
+        let mut reasons: Vec<String> = workspace.problems.iter().filter(is_it).map(|it| it.message.clone()).collect();
+        if reasons.is_empty() && !runs(declared, name) {
+            reasons = left_out(declared, name);
+        }
+        let mode = workspace.agents.get(name).map(|agent| agent.mode);
+        if reasons.is_empty() && mode == Some(AgentMode::Subagent) {
+            reasons.push("it is a `subagent`, which other agents ask and nobody else".to_owned());
+        }
+        (!reasons.is_empty()).then(|| (name.clone(), reasons.join("; ")))
+    };
+    workspace.agents.keys().chain(unread).filter_map(reason).collect()
 }
 
 /// The line that says where commands and file tools work.

@@ -5,13 +5,14 @@
 //! ([`load_guest`](dormouse_agent::workspace::load_guest)).
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, Publication};
 use dormouse_agent::workspace::{FileContent, Files, ModelDefinition, Platform, WorkspaceKind, load_guest, read};
-use dormouse_api::{CatalogLine, FilesOf, Outside, OwnAgents, PersonaSpec, WorkspaceAgents, WorkspaceFiles};
+use dormouse_api::{
+    CatalogLine, FilesOf, NotKept, Outside, OwnAgents, PersonaSpec, ToolInfo, WorkspaceAgents, WorkspaceFiles,
+};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
 use dormouse_ports::execution::ExecutionTier;
@@ -90,13 +91,25 @@ pub struct StoredAgents {
 
 type PrepareGraph = Box<dyn Fn(&CompiledGraph) + Send + Sync>;
 
+/// What files of a workspace declare.
+enum FoundAgents {
+    /// Nothing.
+    None,
+    /// What is refused as a whole.
+    Refused(OwnAgents),
+    /// Agents, of which some may be refused.
+    Made(Arc<MadeAgents>),
+}
+
 /// The agents of one version, with the models that were lent when they were made.
 struct MadeAgents {
     lent: Vec<ModelDefinition>,
     graphs: Vec<Arc<CompiledGraph>>,
     own: OwnAgents,
-    /// True once the definitions are kept for the runs that begin with them.
-    is_kept: AtomicBool,
+    /// What asks for their tools.
+    offer: Offer,
+    /// The definitions, until they are kept for the runs that begin with them.
+    unkept: Mutex<Option<Arc<Bundle>>>,
 }
 
 impl MadeAgents {
@@ -148,8 +161,8 @@ impl StoredAgents {
         }
     }
 
-    /// The agents of `bundle`; made once for each version and the models that are lent.
-    async fn made_of(&self, files: &FilesOf, bundle: &Bundle) -> Result<Arc<MadeAgents>, String> {
+    /// The agents of `bundle`, which is `kept` or not; made once for each version and the models that are lent.
+    async fn made_of(&self, files: &FilesOf, bundle: Bundle, kept: bool) -> Result<Arc<MadeAgents>, String> {
         let version = format!("{}@{}", files.workspace(), bundle.digest());
         let lent = self.lent().await?;
         if let Some(found) = self.known(&version, &lent) {
@@ -157,7 +170,8 @@ impl StoredAgents {
         }
         let workspace = load_guest(&bundle.files(), &platform(), &lent);
         let declared = agents(&workspace, &self.ports(files)).await;
-        let Offer { catalog, only_talks, .. } = Offer::of(&workspace, &platform(), &declared);
+        let mut offer = Offer::of(&workspace, &platform(), &declared);
+        let (catalog, refused) = (std::mem::take(&mut offer.catalog), std::mem::take(&mut offer.refused));
         let (mut graphs, mut personas) = (Vec::new(), Vec::new());
         if !declared.names.is_empty() {
             let compiled = declared.agents.compile(&self.from.outside).map_err(|error| error.to_string())?;
@@ -169,14 +183,50 @@ impl StoredAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         let default_agent = workspace.settings.default_agent.clone();
-        let own = OwnAgents { personas, catalog, default_agent, only_talks };
-        let made = Arc::new(MadeAgents { lent, graphs, own, is_kept: AtomicBool::new(false) });
+        let own =
+            OwnAgents { personas, catalog, refused, refused_whole: None, default_agent, only_talks: offer.only_talks };
+        let unkept = Mutex::new((!kept).then(|| Arc::new(bundle)));
+        let made = Arc::new(MadeAgents { lent, graphs, own, offer, unkept });
         let mut all = locked(&self.made);
         while all.len() >= KEPT {
             all.shift_remove_index(0);
         }
         all.insert(version, made.clone());
         Ok(made)
+    }
+
+    /// What is made of `files` as they are now.
+    async fn found(&self, files: &FilesOf) -> Result<FoundAgents, String> {
+        let refused = |reason: &dyn fmt::Display| Ok(FoundAgents::Refused(none_for(reason.to_string())));
+        let found = match definitions(files).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(FoundAgents::None),
+            Err(error @ WorkspaceError::TooLarge { .. }) => return refused(&error),
+            Err(error) => return Err(error.to_string()),
+        };
+        let bytes = found.values().map(|content| match content {
+            FileContent::Bytes(bytes) => bytes.len(),
+            FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
+        });
+        let whole: usize = bytes.sum();
+        if whole > LARGEST {
+            return refused(&format!("the definitions have {whole} bytes, and may have {LARGEST}"));
+        }
+        let bundle = match Bundle::of_readable(&found) {
+            Ok(bundle) => bundle,
+            Err(error) => return refused(&error),
+        };
+        let made = self.made_of(files, bundle, false).await?;
+        let unkept = locked(&made.unkept).clone();
+        let Some(bundle) = unkept.filter(|_| !made.own.personas.is_empty()) else { return Ok(FoundAgents::Made(made)) };
+        match store_of(files).fits(NAME, &bundle).await {
+            Ok(()) => Ok(FoundAgents::Made(made)),
+            Err(BundleStoreError::Kind { kind, found, .. }) => {
+                let none = none_for(other_kind(kind, found));
+                Ok(FoundAgents::Refused(OwnAgents { only_talks: kind == WorkspaceKind::Chat, ..none }))
+            }
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// What was made of that version and these models before; it counts as used.
@@ -221,7 +271,16 @@ fn none_for(reason: String) -> OwnAgents {
         enabled: false,
         reasons: vec![reason],
     };
-    OwnAgents { catalog: vec![line], ..OwnAgents::default() }
+    OwnAgents { refused_whole: line.reasons.first().cloned(), catalog: vec![line], ..OwnAgents::default() }
+}
+
+/// Why the definitions of a workspace of `kind` may not be of the kind `found`.
+fn other_kind(kind: WorkspaceKind, found: WorkspaceKind) -> String {
+    let (kind, found) = (kind.as_str(), found.as_str());
+    format!(
+        "the workspace is a `{kind}` workspace and stays one, and its files are of a `{found}` workspace: set \
+         `kind: {kind}` in `.openharness/settings.yaml`"
+    )
 }
 
 /// The definitions among `files`; `None` where there are neither agents nor settings.
@@ -240,45 +299,34 @@ async fn definitions(files: &FilesOf) -> Result<Option<Files>, WorkspaceError> {
 #[async_trait]
 impl WorkspaceAgents for StoredAgents {
     async fn of(&self, tenant: &str, workspace: &WorkspaceId) -> Result<OwnAgents, String> {
-        let files = self.from.files.of(tenant, workspace);
-        let found = match definitions(&files).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return Ok(OwnAgents::default()),
-            Err(error @ WorkspaceError::TooLarge { .. }) => return Ok(none_for(error.to_string())),
-            Err(error) => return Err(error.to_string()),
-        };
-        let bytes = found.values().map(|content| match content {
-            FileContent::Bytes(bytes) => bytes.len(),
-            FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
-        });
-        let whole: usize = bytes.sum();
-        if whole > LARGEST {
-            return Ok(none_for(format!("the definitions have {whole} bytes, and may have {LARGEST}")));
+        Ok(match self.found(&self.from.files.of(tenant, workspace)).await? {
+            FoundAgents::None => OwnAgents::default(),
+            FoundAgents::Refused(own) => own,
+            FoundAgents::Made(made) => made.own.clone(),
+        })
+    }
+
+    async fn tools(&self, tenant: &str, workspace: &WorkspaceId) -> Result<Vec<ToolInfo>, String> {
+        match self.found(&self.from.files.of(tenant, workspace)).await? {
+            FoundAgents::None | FoundAgents::Refused(_) => Ok(Vec::new()),
+            FoundAgents::Made(made) => Ok(made.offer.tools().await),
         }
-        let bundle = match Bundle::of_readable(&found) {
-            Ok(bundle) => bundle,
-            Err(refused) => return Ok(none_for(refused.to_string())),
+    }
+
+    async fn keep(&self, tenant: &str, workspace: &WorkspaceId, version: &str) -> Result<(), NotKept> {
+        let lent = self.lent().await.map_err(NotKept::Away)?;
+        let Some(made) = self.known(version, &lent) else {
+            return Err(NotKept::Away(format!("the agents of {version} were changed at the same instant")));
         };
-        let made = self.made_of(&files, &bundle).await?;
-        if made.own.personas.is_empty() || made.is_kept.load(Ordering::Relaxed) {
-            return Ok(made.own.clone());
-        }
-        match keep(&files, &bundle).await {
+        let unkept = locked(&made.unkept).clone();
+        let Some(bundle) = unkept else { return Ok(()) };
+        match keep(&self.from.files.of(tenant, workspace), &bundle).await {
             Ok(()) => {
-                made.is_kept.store(true, Ordering::Relaxed);
-                Ok(made.own.clone())
+                locked(&made.unkept).take();
+                Ok(())
             }
-            Err(BundleStoreError::Kind { kind, found, .. }) => {
-                let none = none_for(format!(
-                    "the workspace is a `{}` workspace and stays one, and its files are of a `{}` workspace: set `kind: {}` \
-                     in `.openharness/settings.yaml`",
-                    kind.as_str(),
-                    found.as_str(),
-                    kind.as_str()
-                ));
-                Ok(OwnAgents { only_talks: kind == WorkspaceKind::Chat, ..none })
-            }
-            Err(error) => Err(error.to_string()),
+            Err(BundleStoreError::Kind { kind, found, .. }) => Err(NotKept::Refused(other_kind(kind, found))),
+            Err(error) => Err(NotKept::Away(error.to_string())),
         }
     }
 
@@ -324,7 +372,7 @@ impl GraphSource for StoredAgents {
         let files = self.from.files.find(&WorkspaceId::from(workspace.to_owned())).await;
         let files = files.map_err(|error| away(&error))?.ok_or_else(unknown)?;
         let bundle = store_of(&files).load(NAME, digest).await.map_err(|error| away(&error))?.ok_or_else(unknown)?;
-        let made = self.made_of(&files, &bundle).await.map_err(|error| away(&error))?;
+        let made = self.made_of(&files, bundle, true).await.map_err(|error| away(&error))?;
         made.graph(name).ok_or_else(unknown)
     }
 

@@ -299,6 +299,11 @@ impl AgentSource for PublishedAgents {
         Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog.iter().cloned()).collect())
     }
 
+    async fn refusal_of(&self, name: &str) -> Result<Option<String>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(bundles.iter().find_map(|bundle| bundle.offer.refused.get(name).cloned()))
+    }
+
     async fn only_talks(&self) -> Result<bool, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
         Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.only_talks))

@@ -29,7 +29,7 @@ pub(crate) fn parts(workspace: &Workspace, makes: &dyn ToolSources, left_out: &m
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     let usable = |tool: &&ToolDefinition| tool.enabled && workspace.is_enabled(DefinitionKind::Tool, &tool.name);
     let mut parts = Vec::new();
-    parts.extend(makes.native().filter(|_| acts).map(native));
+    parts.extend(makes.native(&workspace.settings.skill_dirs).filter(|_| acts).map(native));
     if acts {
         parts.extend(actions(workspace, makes, left_out));
     }

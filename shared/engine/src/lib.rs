@@ -78,7 +78,7 @@ pub use operation::operation_ended;
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, keep_worker, record, save_session, suspend,
-    suspend_and_rerun,
+    suspend_and_rerun, uncommitted,
 };
 pub use sending::{CutShort, Sending, cut_off};
 pub use state::{

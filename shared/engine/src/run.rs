@@ -39,7 +39,7 @@ pub(crate) use body::NodeBody;
 pub use call::{AfterError, Begin, Carry, Completed, Invocation, LeaseTerms, Outcome, Resume, Suspended};
 pub use cancellation::{CancellationWatch, cancellation};
 pub use engine::{Engine, Ports};
-pub use journal::{keep_worker, record};
+pub use journal::{keep_worker, record, uncommitted};
 pub use session::save_session;
 pub use slot::{suspend, suspend_and_rerun};
 pub use upgrade::Upgrade;

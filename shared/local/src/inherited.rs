@@ -59,6 +59,7 @@ async fn free_one(
         invocation_id: id.clone(),
         generation: record.paused.generation,
         owner: request.owner.clone(),
+        at_once: false,
     };
     let commit = Commit { invocation: Some(keep), ..Commit::new(ids.fresh(), now) };
     Ok(store.commits.commit(&commit).await.is_ok())

@@ -247,8 +247,8 @@ pub enum InvocationWrite {
         /// Owner of the claim.
         owner: Owner,
     },
-    /// The claim stays as it is, with its payload, for the worker that takes it over when its time is over. Its worker
-    /// lives: the attempt does not count.
+    /// The claim stays as it is, with its payload, for the worker that takes it over when its time is over, or at once. Its
+    /// worker lives: the attempt does not count.
     Keep {
         /// The invocation.
         invocation_id: InvocationId,
@@ -256,6 +256,8 @@ pub enum InvocationWrite {
         generation: u64,
         /// Owner of the claim.
         owner: Owner,
+        /// True if nobody has it any more: its payload is accepted, and waits for a worker.
+        at_once: bool,
     },
     /// It ends with an error, and is put aside whole: its pause, its signals and the payload that counts stay. Its
     /// pending row goes away, and it is [listed](crate::Sleepers::put_aside).

@@ -63,7 +63,7 @@ impl JournalEntry {
     }
 
     /// Number of bytes of JSON of its payload and its material.
-    fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         // JSON that was made of values always has a form.
         let length = |map: &Map| dormouse_json::length(map).unwrap_or(usize::MAX);
         let material = if self.material.is_empty() { 0 } else { length(&self.material) };

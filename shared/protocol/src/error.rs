@@ -11,10 +11,10 @@ pub use code::{ErrorCode, ErrorType};
 use crate::envelope::{Map, present};
 use crate::operation::Operation;
 
-/// The longest message and the longest name of a parameter, in bytes. Longer ones are cut.
-const MAX_MESSAGE_BYTES: usize = 300;
+/// The longest message and the longest name of a parameter, in characters. Longer ones are cut.
+const MAX_MESSAGE: usize = 300;
 
-/// A refusal. Its message is short, ASCII, and never repeats a value that the client sent.
+/// A refusal. Its message is short, one line, and never repeats a value that the client sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ProtocolError {
@@ -28,7 +28,7 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    /// A refusal with `code`; characters of `message` outside of ASCII become `?`.
+    /// A refusal with `code`; what would begin a line or steer a terminal in `message` becomes `?`.
     pub fn new(code: ErrorCode, message: impl AsRef<str>) -> Self {
         let message = plain(message.as_ref());
         Self { code, http: None, message, param: None, details: Box::default(), header: None }
@@ -178,10 +178,10 @@ impl ProtocolError {
     }
 }
 
-/// Printable ASCII of a length that is acceptable in a log.
+/// One line of a length that is acceptable in a log.
 fn plain(text: &str) -> String {
-    let printable = |c: char| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' };
-    text.chars().map(printable).take(MAX_MESSAGE_BYTES).collect()
+    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}');
+    text.chars().map(|c| if steers(c) { '?' } else { c }).take(MAX_MESSAGE).collect()
 }
 
 /// The body of every refusal.
@@ -228,11 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_short_and_ascii() {
-        let refusal = ProtocolError::new(ErrorCode::Conflict, "\u{fc}ber\nall ".to_owned() + &"x".repeat(1_000));
-        assert!(refusal.message().starts_with("?ber?all xxx"));
-        assert_eq!(refusal.message().len(), MAX_MESSAGE_BYTES);
-        assert_eq!(ProtocolError::invalid("metadata.\u{e9}", "expected text").param(), Some("metadata.?"));
+    fn messages_are_short_lines_with_names_as_they_are() {
+        let text = "\u{fc}ber\nall\u{2028}\u{1b}[1m ".to_owned() + &"x".repeat(1_000);
+        let refusal = ProtocolError::new(ErrorCode::Conflict, text);
+        assert!(refusal.message().starts_with("\u{fc}ber?all??[1m xxx"), "{refusal}");
+        assert_eq!(refusal.message().chars().count(), MAX_MESSAGE);
+        let param = "metadata.\u{e9}";
+        assert_eq!(ProtocolError::invalid(param, "expected text").param(), Some(param));
     }
 
     #[test]

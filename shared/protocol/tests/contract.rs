@@ -157,8 +157,8 @@ fn operation(contract: &Value, ours: &Value, path: &str, method: &str) -> Result
         // Browsers cannot send the header when they open a stream; text while it comes is for who asks for it.
         mine.retain(|parameter| parameter["name"] != "after_event_id" && parameter["name"] != "deltas");
     }
-    if path.starts_with("/v1/personas") {
-        // Files of a workspace declare personas, too, for who asks for its own.
+    if path.starts_with("/v1/personas") || path.starts_with("/v1/tools") {
+        // Files of a workspace declare personas, too, with their tools, for who asks for its own.
         mine.retain(|parameter| parameter["name"] != "workspace_id");
     }
     same("parameters", &parameters(contract, theirs), &mine)?;

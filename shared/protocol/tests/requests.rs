@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "what a test expects to succeed")]
 
 use dormouse_protocol::replay::ReplayTaskRequest;
-use dormouse_protocol::request::{Body, MAX_BODY_BYTES, MAX_INITIAL_MESSAGES, OperationBody};
+use dormouse_protocol::request::{
+    Body, MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_INITIAL_MESSAGES, OperationBody, read_message,
+};
 use dormouse_protocol::resource::{
     AppendMessageRequest, CreateSessionRequest, Part, PermissionResponseRequest, RegisterArtifactRequest, SubmitInput,
-    SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest, UpdateWorkspaceRequest,
+    SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest, UpdateWorkspaceRequest, WriteWorkspaceFileRequest,
 };
 use dormouse_protocol::{ErrorCode, Operation, ProtocolError};
 use proptest::prelude::*;
@@ -220,4 +222,43 @@ fn a_field_that_is_not_there_is_refused_with_the_one_that_is_meant() {
     assert!(param == "qqqqqq" && told.contains("there are `session_id`"), "{param}: {told}");
     let free = json!({ "input": { "anything": { "at": "all" } }, "metadata": { "mine": true } });
     assert!(body(&free).decode::<SubmitTaskRequest>().is_ok(), "payloads and metadata take any");
+}
+
+#[test]
+fn a_slip_inside_a_message_is_named_with_the_word_that_is_meant() {
+    let text = |part: Value| json!({ "role": "user", "parts": [part] });
+    for (message, place, meant) in [
+        (json!({ "role": "usr", "parts": [] }), "role", "user"),
+        (json!({ "role": "user", "prts": [] }), "prts", "parts"),
+        (text(json!({ "type": "txt", "text": "hi" })), "parts[0].type", "text"),
+        (text(json!({ "type": "text", "text": "hi", "visibility": "publik" })), "parts[0].visibility", "public"),
+        (text(json!({ "type": "text", "text": "hi", "visiblity": "internal" })), "parts[0].visiblity", "visibility"),
+        (text(json!({ "type": "file_ref", "url": "a:b", "mime_type": "a/b" })), "parts[0].url", "uri"),
+    ] {
+        let refusal = read_message("input", message.as_object().unwrap()).expect_err("a slip");
+        assert_eq!(refusal.param(), Some(format!("input.{place}").as_str()), "{refusal}");
+        assert!(refusal.message().contains(&format!("did you mean `{meant}`?")), "{refusal}");
+    }
+    let private = text(json!({ "type": "text", "text": "hi", "visibility": "private" }));
+    let (param, told) = refused::<AppendMessageRequest>(json!({ "message": private }));
+    assert_eq!(param, "message.parts[0].visibility");
+    assert_eq!(told, "expected one of `public`, `internal`, `receipt_only`");
+    let missing = text(json!({ "type": "text" }));
+    let refusal = read_message("input", missing.as_object().unwrap()).expect_err("no text");
+    assert_eq!(refusal.param(), Some("input.parts[0].text"));
+}
+
+#[test]
+fn a_file_is_bounded_by_its_content_and_not_by_how_it_is_written() {
+    let written = |content: &str| {
+        let escaped: String = content.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        let bytes = format!("{{\"content\": \"{escaped}\"}}");
+        let body = Body::read(Operation::WriteWorkspaceFile, None, bytes.as_bytes())?;
+        body.decode::<WriteWorkspaceFileRequest>().map(|request| request.content.len())
+    };
+    assert_eq!(written(&"a".repeat(MAX_FILE_BYTES)).unwrap(), MAX_FILE_BYTES);
+    assert_eq!(written(&"a".repeat(MAX_FILE_BYTES + 1)).expect_err("too long").status(), 413);
+    let metadata = json!({ "content": "a".repeat(MAX_FILE_BYTES), "metadata": { "note": "b".repeat(20_000) } });
+    let body = Body::read(Operation::WriteWorkspaceFile, None, metadata.to_string().as_bytes()).unwrap();
+    assert_eq!(body.decode::<WriteWorkspaceFileRequest>().expect_err("too long").status(), 413);
 }

@@ -254,6 +254,7 @@ checks! {
     attempts: [
         claims_are_counted_until_it_gets_further,
         an_attempt_that_is_given_back_or_left_does_not_count,
+        a_claim_that_is_let_go_is_taken_over_at_once_with_its_payload,
         what_is_put_aside_stays_whole,
         what_is_put_aside_can_be_canceled,
         only_what_was_put_aside_is_tried_again,

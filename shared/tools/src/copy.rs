@@ -138,9 +138,9 @@ async fn done(
             let read = backend.read(&path, limit.min(REMOTE_BYTES)).await?;
             RemoteReply::Read { base64: STANDARD.encode(read.bytes), version: read.version }
         }
-        RemoteOperation::Write { path, base64, condition } => {
+        RemoteOperation::Write { path, base64, condition, definitions } => {
             let bytes = decoded(&base64)?;
-            RemoteReply::Written(backend.write(&FileWrite { path, bytes, condition }).await?)
+            RemoteReply::Written(backend.write(&FileWrite { path, bytes, condition, definitions }).await?)
         }
         RemoteOperation::Glob(request) => RemoteReply::Found(backend.glob(&request).await?),
         RemoteOperation::Grep(request) => RemoteReply::Matched(backend.grep(&request).await?),

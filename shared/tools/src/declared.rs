@@ -147,9 +147,9 @@ impl ToolSources for DeclaredTools {
     }
 
     #[cfg(feature = "native")]
-    fn native(&self) -> Option<Arc<dyn ToolSource>> {
+    fn native(&self, definitions: &[String]) -> Option<Arc<dyn ToolSource>> {
         let WorkPlace { backend, web, clock } = self.place.clone()?;
-        Some(Arc::new(crate::NativeTools::new(backend, web, clock)))
+        Some(Arc::new(crate::NativeTools::new(backend, web, clock).keeping(definitions)))
     }
 
     #[cfg(feature = "native")]

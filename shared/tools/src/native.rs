@@ -32,13 +32,21 @@ pub struct NativeTools {
     backend: Arc<dyn ExecutionBackend>,
     web: Arc<dyn Fetch>,
     clock: Arc<dyn Clock>,
+    definitions: Vec<String>,
 }
 
 impl NativeTools {
     /// Tools that work in `backend`. Addresses that a model chooses are asked through `web`, which should reach the public
     /// internet only.
     pub fn new(backend: Arc<dyn ExecutionBackend>, web: Arc<dyn Fetch>, clock: Arc<dyn Clock>) -> Self {
-        Self { backend, web, clock }
+        Self { backend, web, clock, definitions: Vec::new() }
+    }
+
+    /// The same, which write nothing in the folders `definitions` either: what is there defines agents, as what is in
+    /// `.openharness`.
+    #[must_use]
+    pub fn keeping(self, definitions: &[String]) -> Self {
+        Self { definitions: definitions.to_vec(), ..self }
     }
 }
 
@@ -61,8 +69,8 @@ impl ToolSource for NativeTools {
         let output = match call.name.as_str() {
             "Bash" if backend.runs_commands() => bash::call(backend, &*self.clock, call).await?,
             "Read" => files::call(backend, call).await?,
-            "Write" => write::call(backend, call).await?,
-            "Edit" => edit::call(backend, call).await?,
+            "Write" => write::call(backend, &self.definitions, call).await?,
+            "Edit" => edit::call(backend, &self.definitions, call).await?,
             "Glob" => find::call_glob(backend, call).await?,
             "Grep" => find::call_grep(backend, call).await?,
             "WebFetch" => web::call(&*self.web, call).await?,

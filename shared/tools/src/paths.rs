@@ -8,6 +8,8 @@ pub(crate) const OWN: [&[&str]; 2] = [&[".openharness", "data"], &[".openharness
 const DEFINITIONS: &[&str] = &[".openharness"];
 /// The part of it that agents may change.
 const MEMORY: &[&str] = &[".openharness", "memory"];
+/// Instructions for every agent.
+const INSTRUCTIONS: &[&str] = &["AGENTS.md"];
 
 /// `path` may not be used.
 pub(crate) fn confined(path: &str, reason: &str) -> ExecutionError {
@@ -26,10 +28,13 @@ pub(crate) fn within(path: &str, relative: &str) -> Result<String, ExecutionErro
     Ok(parts.join("/"))
 }
 
-/// True if tools may change the file at `path`, which is relative to the root.
-pub(crate) fn may_change(path: &str) -> Result<(), ExecutionError> {
+/// True if tools may change the file at `path`, which is relative to the root; `others` are further folders of definitions.
+pub(crate) fn may_change(path: &str, others: &[String]) -> Result<(), ExecutionError> {
     let parts: Vec<&str> = path.split('/').collect();
-    match begins(&parts, DEFINITIONS) && !begins(&parts, MEMORY) {
+    let is_in = |folder: &String| begins(&parts, &folder.split('/').collect::<Vec<_>>());
+    let is_definition = begins(&parts, DEFINITIONS) && !begins(&parts, MEMORY);
+    let is_instructions = parts.len() == INSTRUCTIONS.len() && begins(&parts, INSTRUCTIONS);
+    match is_definition || is_instructions || others.iter().any(is_in) {
         true => Err(confined(path, "definitions of agents are changed by people, not by tools")),
         false => Ok(()),
     }

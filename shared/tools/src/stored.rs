@@ -119,7 +119,7 @@ impl ExecutionBackend for StoredBackend {
         if asked.is_empty() {
             return Err(folder_at(&write.path));
         }
-        may_change(&asked)?;
+        may_change(&asked, &write.definitions)?;
         let Ok(text) = std::str::from_utf8(&write.bytes) else {
             let reason = format!("`{}` would be no text, and the files of this workspace are texts", write.path);
             return Err(ExecutionError::InvalidRequest { reason });

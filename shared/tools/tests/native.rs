@@ -174,6 +174,27 @@ async fn a_file_is_written_over_only_as_it_was_read() {
 }
 
 #[tokio::test]
+async fn skills_in_a_folder_that_the_settings_name_and_the_instructions_are_changed_by_people() {
+    let mut session = Session::new();
+    session.tools = session.tools.keeping(&["docs/skills".to_owned()]);
+    session.put("docs/skills/z/SKILL.md", "theirs");
+    session.put("AGENTS.md", "theirs");
+    session.put("docs/free.md", "mine");
+    std::os::unix::fs::symlink("skills/z", session.path("docs/link")).expect("a link");
+    for path in ["docs/skills/z/SKILL.md", "./docs//skills/z/SKILL.md", "docs/link/SKILL.md", "AGENTS.md"] {
+        session.done("Read", json!({ "file_path": path })).await;
+        let written = session.refused("Write", json!({ "file_path": path, "content": "mine" })).await;
+        let edit = json!({ "file_path": path, "old_string": "theirs", "new_string": "mine" });
+        let edited = session.refused("Edit", edit).await;
+        assert!(written.contains("changed by people") && edited.contains("changed by people"), "{written} {edited}");
+    }
+    session.refused("Write", json!({ "file_path": "docs/skills/new/SKILL.md", "content": "mine" })).await;
+    assert_eq!([session.text("docs/skills/z/SKILL.md"), session.text("AGENTS.md")], ["theirs", "theirs"]);
+    session.done("Read", json!({ "file_path": "docs/free.md" })).await;
+    session.done("Write", json!({ "file_path": "docs/free.md", "content": "changed" })).await;
+}
+
+#[tokio::test]
 async fn an_edit_replaces_exactly_what_is_meant() {
     let mut session = Session::new();
     session.put("a.rs", "let a = 1;\nlet b = 1;\n");

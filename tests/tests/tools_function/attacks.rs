@@ -80,7 +80,12 @@ async fn out_of_the_folder(desk: &impl ExecutionBackend) {
     for path in ["passwd", "up/x", "mine", "a/root/etc/passwd", "../x", "/etc/passwd"] {
         let read = desk.read(path, 1 << 20).await;
         assert!(matches!(read, Err(ExecutionError::Confined { .. })), "{path}: {read:?}");
-        let write = FileWrite { path: path.to_owned(), bytes: b"x".to_vec(), condition: FileCondition::Absent };
+        let write = FileWrite {
+            path: path.to_owned(),
+            bytes: b"x".to_vec(),
+            condition: FileCondition::Absent,
+            definitions: Vec::new(),
+        };
         let written = desk.write(&write).await;
         let refused = matches!(written, Err(ExecutionError::Confined { .. } | ExecutionError::Changed { .. }));
         assert!(refused, "{path}: {written:?}");

@@ -185,6 +185,18 @@ impl BundleStore {
         }
     }
 
+    /// Checks that `bundle` may become the current one of the workspace `name`, without publishing it.
+    ///
+    /// # Errors
+    /// [`BundleStoreError`]; [`Kind`](BundleStoreError::Kind) when the workspace has another kind.
+    pub async fn fits(&self, name: &str, bundle: &Bundle) -> Result<(), BundleStoreError> {
+        let seen = self.current(name).await?;
+        match seen.as_ref().is_some_and(|current| current.digest == bundle.digest()) {
+            true => Ok(()),
+            false => self.kept_kind(name, bundle, seen.as_ref()).await.map(drop),
+        }
+    }
+
     /// The kind of the workspace from this publication on: what it was, or else what `bundle` says.
     async fn kept_kind(
         &self,

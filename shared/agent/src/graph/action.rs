@@ -2,22 +2,23 @@
 //! approval, deadline, record), and the model is not asked.
 
 use dormouse_engine::{NodeError, Update};
-use dormouse_ports::Map;
 use dormouse_ports::model::{AssistantMessage, Message, ToolCall};
 use dormouse_ports::tool::ActionDefinition;
+use dormouse_ports::{Map, Shortfall};
 use serde_json::Value;
 
-use super::gates::at_end;
-use super::model::{conclusion, end, unwritable};
+use super::model::{conclusion, conversational, end, unwritable};
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
-use crate::workspace::{HookEvent, ToolOrigin};
+use crate::workspace::ToolOrigin;
 
 /// The id of its one call.
 const CALL: &str = "action-1";
+/// Bytes of what is told of an action that failed.
+const LONGEST_REASON: usize = 4000;
 
 /// Checks the action that a request asks for, if it asks for one.
 ///
@@ -70,10 +71,7 @@ pub(crate) async fn run(
     match &action.progress {
         None => begin(parts, markers, run, action).await,
         Some(ActionProgress::Done) => over(parts, run).await,
-        Some(ActionProgress::Failed(reason)) => {
-            at_end(parts, HookEvent::RunFailed, "action_failed", &run).await?;
-            Err(NodeError::new(format!("action_failed: the action `{}`: {reason}", action.name)))
-        }
+        Some(ActionProgress::Failed(reason)) => failed(parts, run, &action.name, reason).await,
         // Its call is planned in the same commit.
         Some(ActionProgress::Begun) => Err(NodeError::new("an action that was begun has no call")),
     }
@@ -90,9 +88,10 @@ async fn begin(
     let answer = AssistantMessage { tool_calls: vec![call.clone()], ..AssistantMessage::default() };
     run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), ..action });
     let tools = Toolset::of_run(parts, &run).await;
-    let (planned, stop) = plan(parts, &tools, &run, &[call]).await?;
+    // No model is asked that could be told what hooks say.
+    let (planned, say) = plan(parts, &tools, &run, &[call]).await?;
     run.calls = planned;
-    let results = match stop {
+    let results = match say.stop {
         Some(reason) => {
             end(parts, &mut run, TerminalReason::Hook).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
@@ -111,6 +110,18 @@ async fn begin(
 async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     end(parts, &mut run, TerminalReason::Completed).await?;
     Ok(conclusion(run.reason, run.dormouse_shortfall))
+}
+
+async fn failed(
+    parts: &AgentParts,
+    mut run: AgentRun,
+    name: &str,
+    reason: &str,
+) -> Result<Update<AgentRun>, NodeError> {
+    end(parts, &mut run, TerminalReason::ActionFailed).await?;
+    let message = conversational(&format!("the action `{name}`: {reason}"), LONGEST_REASON);
+    let shortfall = run.dormouse_shortfall.map(|shortfall| Shortfall { message, ..shortfall });
+    Ok(conclusion(run.reason, shortfall))
 }
 
 /// Notes what became of the action of `run`, whose calls have all ended.

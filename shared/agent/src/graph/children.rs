@@ -6,6 +6,7 @@ use dormouse_ports::model::Message;
 use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId, JournalEntry, Map};
 
 use super::agents::output_of;
+use super::compact::RESULT;
 use super::model::{conclusion, end, millis, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
@@ -100,7 +101,7 @@ pub(crate) fn settle(invocation: &InvocationId, run: &mut AgentRun, call: &Plann
 
 /// What stands around the result of a child in the background.
 pub(super) fn frame(child: &ChildLink) -> (String, &'static str) {
-    (format!("<agent_result task_id=\"{}\" agent=\"{}\">\n", child.session_id, child.graph), "\n</agent_result>")
+    (format!("{RESULT}task_id=\"{}\" agent=\"{}\">\n", child.session_id, child.graph), "\n</agent_result>")
 }
 
 /// Takes the end of a run in the background, for which nothing else is left to do.

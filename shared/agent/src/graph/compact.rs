@@ -1,10 +1,11 @@
 //! Making a conversation shorter for its model: older messages become one summary, the newest stay as they are.
 //!
 //! The conversation itself stays whole in its session. What the model is shown begins with the summary, behind which
-//! stand the messages from the cut on; a call of a tool and its result are never parted.
+//! stand the messages from the cut on, and what the user said last, word for word, where that is older; a call of a tool and
+//! its result are never parted.
 
 use dormouse_engine::{NodeError, Update, record};
-use dormouse_ports::model::{CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
+use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
 use dormouse_ports::{EntryKind, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -28,6 +29,9 @@ const SUMMARY_TOKENS: u64 = 1200;
 const LONGEST_LINE: usize = 4000;
 /// Bytes of a summary that are kept for replays.
 const MOST_KEPT: usize = 24 * 1024;
+
+/// The beginning of a message that no user sent: the answer of an agent in the background.
+pub(super) const RESULT: &str = "<agent_result ";
 
 /// Kind of the entry of a summary.
 pub(super) const COMPACTED: &str = "dormouse.context_compacted";
@@ -87,9 +91,38 @@ pub(super) fn asks_for_summary(request: &CompletionRequest) -> bool {
 
 /// The conversation of `run` as its model is shown it.
 pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
+    let mut shown = without_confided(run);
+    if !run.confided.is_empty() {
+        let last = shown.iter_mut().rev().find_map(|message| match message {
+            Message::User { content: Content::Text(text) } if text.starts_with(RESULT) => None,
+            Message::User { content } => Some(content),
+            Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+        });
+        match last {
+            Some(Content::Text(text)) => text.push_str(&format!("\n{}", run.confided)),
+            Some(Content::Blocks(blocks)) => blocks.push(Block::text(run.confided.as_str())),
+            None => shown.push(Message::user(run.confided.as_str())),
+        }
+    }
+    shown
+}
+
+fn without_confided(run: &AgentRun) -> Vec<Message> {
     let Some(compaction) = current(run) else { return as_shown(&run.messages).collect() };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
-    std::iter::once(Message::user(summary)).chain(as_shown(&run.messages[compaction.upto..])).collect()
+    let spared = spared(&run.messages, compaction.upto).map(std::slice::from_ref).unwrap_or_default();
+    let behind = as_shown(spared).chain(as_shown(&run.messages[compaction.upto..]));
+    std::iter::once(Message::user(summary)).chain(behind).collect()
+}
+
+/// What the user said last among `messages`, where a summary of the first `upto` of them would take it away.
+fn spared(messages: &[Value], upto: usize) -> Option<&Value> {
+    let is_of_user = |message: &&Value| {
+        let is_result = message["content"].as_str().is_some_and(|text| text.starts_with(RESULT));
+        message["role"] == "user" && !is_result
+    };
+    let last = messages.iter().rposition(|message| is_of_user(&message))?;
+    messages.get(last).filter(|_| last < upto)
 }
 
 /// The compaction of `run`, where it is of this conversation.
@@ -100,7 +133,7 @@ fn current(run: &AgentRun) -> Option<&Compaction> {
 }
 
 /// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
-/// where nothing can be taken away.
+/// where next to nothing can be taken away of what is too much.
 pub(crate) async fn if_due(
     parts: &AgentParts,
     run: &AgentRun,
@@ -113,6 +146,10 @@ pub(crate) async fn if_due(
     let room = window / 2;
     let fits = |cut: usize| tokens(&run.messages[cut..]) <= room;
     let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
+    let excess = size(request).saturating_sub(room);
+    if taken(run, cut).saturating_mul(10) < excess {
+        return Ok(None);
+    }
     compact(parts, run, cut, ("automatic", window)).await
 }
 
@@ -135,6 +172,14 @@ fn cuts(run: &AgentRun) -> Vec<usize> {
     let spare = beginnings.len().saturating_sub(KEPT_GROUPS);
     beginnings.drain(..spare);
     beginnings
+}
+
+/// Tokens that a summary up to `cut` would stand for.
+fn taken(run: &AgentRun, cut: usize) -> u64 {
+    let from = current(run).map_or(0, |compaction| compaction.upto);
+    let is_spared = |message: &Value| spared(&run.messages, cut).is_some_and(|spared| std::ptr::eq(spared, message));
+    let taken = run.messages[from..cut].iter().filter(|message| !is_spared(message));
+    taken.map(length).sum::<u64>() / BYTES_OF_TOKEN
 }
 
 async fn compact(
@@ -177,6 +222,7 @@ async fn compact(
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
+    let kept_tokens = tokens(&run.messages[cut..]) + spared(&run.messages, cut).map_or(0, length) / BYTES_OF_TOKEN;
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
     let cost = super::model::cost(parts, &response);
     let entry = JournalEntry::new(kind);
@@ -188,7 +234,7 @@ async fn compact(
             .with("trigger", trigger)
             .with("messages_taken", cut - from)
             .with("tokens_before", before)
-            .with("tokens_after", tokens(&run.messages[cut..]) + summary.len() as u64 / BYTES_OF_TOKEN)
+            .with("tokens_after", kept_tokens + summary.len() as u64 / BYTES_OF_TOKEN)
             .with("request_digest", of_value(&request))
             .with("response_digest", of_value(&summary))
             .with("usage", json!(response.usage))
@@ -273,6 +319,18 @@ mod tests {
     fn a_result_stays_with_its_call() {
         let run = run(&["user", "assistant", "tool", "tool", "assistant", "tool"]);
         assert_eq!(cuts(&run), [1, 4]);
+    }
+
+    #[test]
+    fn what_the_user_said_last_stays_beside_the_summary() {
+        let mut run = run(&["user", "assistant", "tool", "assistant", "tool"]);
+        run.messages.insert(3, json!({ "role": "user", "content": format!("{RESULT}task_id=\"1\">done") }));
+        run.compaction =
+            Some(Compaction { upto: 4, last: of_value(&run.messages[3]), summary: "it looked".to_owned() });
+        let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
+        assert_eq!(told.len(), 3, "a result without its call is not shown: {told:?}");
+        assert!(told[0].contains("it looked") && told[1] == "\"0\"", "{told:?}");
+        assert_eq!(taken(&run, 5), length(&run.messages[4]) / BYTES_OF_TOKEN, "it counts for nothing that is taken");
     }
 
     #[test]

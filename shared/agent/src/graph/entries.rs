@@ -1,8 +1,8 @@
 //! Records of what a run does, as the followers of its task receive them: digests, times and outcomes, and the content
 //! only where it is small.
 
-use dormouse_engine::{NodeError, record};
-use dormouse_ports::{EntryKind, JournalEntry, Map};
+use dormouse_engine::{NodeError, record, uncommitted};
+use dormouse_ports::{EntryKind, JournalEntry, Map, limits};
 use serde_json::{Value, json};
 
 use super::parts::AgentParts;
@@ -14,6 +14,8 @@ const LISTED: usize = 48 * 1024;
 const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
+/// The same where the step is crowded.
+const SHOWN_IN_A_CROWD: usize = 256;
 
 /// Field of entries of calls with [what they did outside](dormouse_ports::tool::NotedEffects).
 pub(crate) const SIDE_EFFECTS: &str = "side_effects";
@@ -25,6 +27,27 @@ pub(crate) const GIVEN_UP: &str = "given_up";
 pub(crate) const TOOL_DECIDED: &str = "dormouse.tool_decided";
 /// Field of the entry of a model call with the host that was asked.
 pub(crate) const SERVER: &str = "server.address";
+
+/// Bytes of the entries of a step behind which they hold no more than has to be told: they are committed at once, and a step
+/// of many calls with many hooks has hundreds of them.
+const ROOMY: usize = limits::ENTRIES_BYTES / 4;
+/// Entries of calls that a step makes, and of their hooks.
+const MOST_OF_CALLS: usize = limits::ENTRIES / 5 * 4;
+
+/// True if the entries of the step have not much room left.
+pub(crate) fn is_crowded() -> bool {
+    uncommitted().1 > ROOMY
+}
+
+/// Records `entry`; without what replays alone need where the step is crowded.
+pub(crate) fn record_in_room(entry: JournalEntry) -> Result<(), NodeError> {
+    record(if is_crowded() { JournalEntry { material: Map::new(), ..entry } } else { entry })
+}
+
+/// The calls that a step has room for at a time, where so many `hooks` run for each.
+pub(crate) fn calls_with(hooks: usize) -> usize {
+    (MOST_OF_CALLS / (hooks + 2)).max(1)
+}
 
 /// A model call that ended.
 pub(crate) struct ModelCall<'c> {
@@ -45,7 +68,7 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
     let material = if is_told { Map::from_iter([("tools".to_owned(), call.listed.into())]) } else { Map::new() };
     let entry = JournalEntry::new(EntryKind::SpanCompleted);
     let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server) };
-    record(JournalEntry {
+    record_in_room(JournalEntry {
         material,
         ..entry
             .with("name", format!("chat {}", identity.model))
@@ -84,8 +107,9 @@ pub(crate) fn about(kind: EntryKind, call: &PlannedCall) -> JournalEntry {
 
 /// `arguments`, or what stands for them where they are large.
 pub(crate) fn shown_arguments(arguments: &Map) -> Value {
+    let shown = if is_crowded() { SHOWN_IN_A_CROWD } else { SHOWN };
     match dormouse_json::length(arguments) {
-        Ok(size) if size <= SHOWN => Value::Object(arguments.clone()),
+        Ok(size) if size <= shown => Value::Object(arguments.clone()),
         Ok(size) => json!({ "cut": true, "bytes": size }),
         Err(_) => json!({ "cut": true }),
     }

@@ -15,6 +15,36 @@ use super::run::{AgentRun, CallStatus, PlannedCall};
 use super::toolset::Toolset;
 use crate::workspace::HookEvent;
 
+/// Bytes of what hooks said around a step that the next request tells.
+const MOST_TOLD: usize = 16 * 1024;
+
+/// What the hooks of a step say.
+#[derive(Debug, Default)]
+pub(crate) struct HooksSay {
+    /// Reason for which the run ends.
+    pub(crate) stop: Option<String>,
+    /// Text for the next request to the model.
+    pub(crate) context: Vec<String>,
+}
+
+impl HooksSay {
+    /// Also `texts`, each once, as far as there is room.
+    fn tell(&mut self, texts: Vec<String>) {
+        for text in texts {
+            let length: usize = self.context.iter().map(String::len).sum();
+            if !self.context.contains(&text) && length + text.len() <= MOST_TOLD {
+                self.context.push(text);
+            }
+        }
+    }
+
+    /// Both, of which `next` came later.
+    pub(crate) fn and(mut self, next: Self) -> Self {
+        self.tell(next.context);
+        Self { stop: self.stop.or(next.stop), context: self.context }
+    }
+}
+
 /// Runs the hooks before the model is asked: those before its context is composed see the conversation alone, of which
 /// `request` is composed again where they change it. Gives the reason for which the run ends, if it does.
 pub(crate) async fn before_model(
@@ -35,7 +65,7 @@ pub(crate) async fn before_model(
     if let Some(messages) = messages_of(&verdict) {
         *request = context::composed(parts, run, tools, messages);
     }
-    instruct(request, verdict.context);
+    instruct(request, run.hook_context.iter().cloned().chain(verdict.context));
     for event in [HookEvent::AfterContextBuild, HookEvent::BeforeModelCall] {
         let mut facts = model_facts(parts, run.steps + 1);
         facts["messages"] = json!(request.messages);
@@ -70,7 +100,7 @@ fn rewrite(request: &mut CompletionRequest, event: HookEvent, verdict: &HookVerd
 }
 
 /// Adds text to the instructions of this one request.
-fn instruct(request: &mut CompletionRequest, context: Vec<String>) {
+fn instruct(request: &mut CompletionRequest, context: impl IntoIterator<Item = String>) {
     for text in context {
         let said = format!("<hook_context>\n{text}\n</hook_context>");
         match request.messages.first_mut() {
@@ -85,14 +115,14 @@ fn instruct(request: &mut CompletionRequest, context: Vec<String>) {
     }
 }
 
-/// Runs the hooks behind the model's answer. Gives the reason for which the run ends, if it does.
+/// Runs the hooks behind the model's answer.
 pub(crate) async fn after_model(
     parts: &AgentParts,
     run: &AgentRun,
     response: &mut Response,
-) -> Result<Option<String>, NodeError> {
+) -> Result<HooksSay, NodeError> {
     if parts.hooks.is_empty() {
-        return Ok(None);
+        return Ok(HooksSay::default());
     }
     let mut facts = model_facts(parts, run.steps);
     facts["content"] = json!(response.message.content);
@@ -103,18 +133,20 @@ pub(crate) async fn after_model(
     if let Some(text) = verdict.patch.get("content").and_then(Value::as_str) {
         response.message.content = Content::Text(text.to_owned());
     }
-    Ok(verdict.stop)
+    let mut says = HooksSay { stop: verdict.stop, ..HooksSay::default() };
+    says.tell(verdict.context);
+    Ok(says)
 }
 
-/// Runs the hooks before calls are decided on: a call is refused, or changed and checked again. Gives the reason for
-/// which the run ends, if it does.
+/// Runs the hooks before calls are decided on: a call is refused, or changed and checked again.
 pub(crate) async fn before_tools(
     parts: &AgentParts,
     tools: &Toolset<'_>,
     calls: &mut [PlannedCall],
-) -> Result<Option<String>, NodeError> {
+) -> Result<HooksSay, NodeError> {
+    let mut says = HooksSay::default();
     if parts.hooks.is_empty() {
-        return Ok(None);
+        return Ok(says);
     }
     for call in calls {
         if matches!(call.status, CallStatus::Answered { .. }) {
@@ -122,8 +154,10 @@ pub(crate) async fn before_tools(
         }
         let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
         let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
+        says.tell(verdict.context);
         if verdict.stop.is_some() {
-            return Ok(verdict.stop);
+            says.stop = verdict.stop;
+            return Ok(says);
         }
         if let Some(reason) = verdict.block {
             call.status =
@@ -140,7 +174,7 @@ pub(crate) async fn before_tools(
             };
         }
     }
-    Ok(None)
+    Ok(says)
 }
 
 /// The call with other arguments, which need approval as any others do.

@@ -7,14 +7,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, current, record};
+use dormouse_engine::{NodeError, current};
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
+use dormouse_ports::model::{Message, RuntimeConfig};
 use dormouse_ports::{EntryKind, JournalEntry, Map, WORKSPACE};
 use futures::future::{Either, select};
 use regex::Regex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::digest;
+use super::entries::{is_crowded, record_in_room};
 use super::model::millis;
 use super::parts::AgentParts;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
@@ -25,6 +28,9 @@ const LONGEST: usize = 256 * 1024;
 const LONGEST_KEPT: usize = 16 * 1024;
 /// The most characters of a reason that are shown.
 const LONGEST_REASON: usize = 2000;
+
+/// The most characters of a reason that are kept where the entries of a step have not much room left.
+const IN_A_CROWD: usize = 100;
 
 /// A hook, and what handles it.
 #[derive(Clone, Debug)]
@@ -76,7 +82,7 @@ pub(crate) async fn fire(
         let material = for_replays(event, &envelope, &answer);
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
         let output_digest = output.map(|text| digest::of_value(&text));
-        let outcome = take(&hook.definition, event, answer, &mut verdict);
+        let outcome = take(&hook.definition, (event, &envelope), answer, &mut verdict);
         let ran = HookRun { outcome, output_digest, duration_ms, material };
         tell(&hook.definition, event, &envelope, ran)?;
         for (name, value) in &verdict.patch {
@@ -130,27 +136,32 @@ enum HookOutcome {
     Failed(String),
     /// It wanted to change what it may not.
     Refused(HookCapability),
+    /// It wanted to change something that is not there to be changed, or to what it cannot be.
+    Unfit(String),
 }
 
 /// Takes an answer into `verdict`.
 fn take(
     hook: &HookDefinition,
-    event: HookEvent,
+    (event, envelope): (HookEvent, &Value),
     answer: Result<HookAnswer, HookFailure>,
     verdict: &mut HookVerdict,
 ) -> HookOutcome {
-    match answer.and_then(|answer| read(&answer).map(|reply| (answer.blocks, reply))) {
-        Ok((blocks, reply)) => obey(hook, event, blocks, &reply, verdict),
-        Err(failure) => {
-            let message = cut(&format!("hook `{}` failed: {failure}", hook.name));
-            tracing::warn!(hook = hook.name, %failure, "a hook failed; what that means is its `on_error`");
-            if hook.on_error == OnHookError::Closed {
-                verdict.block = Some(message.clone());
-                verdict.stop = is_model_step(event).then(|| message.clone());
-            }
-            HookOutcome::Failed(message)
+    let fails = |message: &str, verdict: &mut HookVerdict| {
+        tracing::warn!(hook = hook.name, message, "a hook failed; what that means is its `on_error`");
+        if hook.on_error == OnHookError::Closed {
+            verdict.block = Some(message.to_owned());
+            verdict.stop = is_model_step(event).then(|| message.to_owned());
         }
+    };
+    let outcome = match answer.and_then(|answer| read(&answer).map(|reply| (answer.blocks, reply))) {
+        Ok((blocks, reply)) => obey(hook, (event, envelope), blocks, &reply, verdict),
+        Err(failure) => HookOutcome::Failed(cut(&format!("hook `{}` failed: {failure}", hook.name))),
+    };
+    if let HookOutcome::Failed(message) | HookOutcome::Unfit(message) = &outcome {
+        fails(message, verdict);
     }
+    outcome
 }
 
 /// True where a block cannot be told to the model as the result of a call.
@@ -202,7 +213,13 @@ fn understood(reply: Map) -> Result<Map, HookFailure> {
     }
 }
 
-fn obey(hook: &HookDefinition, event: HookEvent, blocks: bool, reply: &Map, verdict: &mut HookVerdict) -> HookOutcome {
+fn obey(
+    hook: &HookDefinition,
+    (event, envelope): (HookEvent, &Value),
+    blocks: bool,
+    reply: &Map,
+    verdict: &mut HookVerdict,
+) -> HookOutcome {
     let text = |name: &str| reply.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let reason = |name: &str| cut(text(name).or_else(|| text("reason")).unwrap_or("no reason was given"));
     if reply.get("continue") == Some(&Value::Bool(false)) {
@@ -220,26 +237,109 @@ fn obey(hook: &HookDefinition, event: HookEvent, blocks: bool, reply: &Map, verd
     let special = reply.get("hookSpecificOutput");
     verdict.context.extend(special.and_then(|special| special["additionalContext"].as_str()).map(cut));
     let mut refused = None;
-    if reply.get("suppressOutput") == Some(&Value::Bool(true)) {
+    let mut has_changed = false;
+    if reply.get("suppressOutput") == Some(&Value::Bool(true)) && event == HookEvent::AfterToolDispatch {
         match hook.capabilities.contains(&HookCapability::SuppressOutput) {
-            true => verdict.suppress = true,
+            true => has_changed = !std::mem::replace(&mut verdict.suppress, true),
             false => refused = Some(HookCapability::SuppressOutput),
         }
     }
-    let Some(patch) = special.and_then(|special| special["patch"].as_object()) else {
-        return refused.map_or(HookOutcome::Passed, HookOutcome::Refused);
-    };
-    match needed(event) {
-        Some(needed) if !hook.capabilities.contains(&needed) => HookOutcome::Refused(needed),
-        Some(_) => {
-            verdict.patch.extend(patch.clone());
-            refused.map_or(HookOutcome::Patched, HookOutcome::Refused)
+    if let Some(patch) = special.and_then(|special| special.get("patch")).filter(|patch| !patch.is_null()) {
+        if let Some(needed) = needed(event).filter(|needed| !hook.capabilities.contains(needed)) {
+            return HookOutcome::Refused(needed);
         }
+        match changes(event, patch, envelope) {
+            Ok(changes) => {
+                has_changed |= !changes.is_empty();
+                verdict.patch.extend(changes);
+            }
+            Err(reason) => return HookOutcome::Unfit(cut(&format!("the patch of hook `{}`: {reason}", hook.name))),
+        }
+    }
+    match refused {
+        Some(capability) => HookOutcome::Refused(capability),
+        None if has_changed => HookOutcome::Patched,
         None => HookOutcome::Passed,
     }
 }
 
-/// The right that a change at `event` needs.
+/// What a patch at `event` may hold.
+fn patchable(event: HookEvent) -> &'static [&'static str] {
+    match event {
+        HookEvent::AfterContextCompact => &["summary"],
+        HookEvent::BeforeContextBuild | HookEvent::AfterContextBuild => &["messages"],
+        HookEvent::BeforeModelCall => &["messages", "config"],
+        HookEvent::AfterModelCall => &["content"],
+        HookEvent::BeforeToolDispatch => &["tool_input"],
+        HookEvent::AfterToolDispatch => &["tool_output"],
+        HookEvent::BeforeContextCompact | HookEvent::RunCompleted | HookEvent::RunFailed => &[],
+    }
+}
+
+/// What `patch` changes of what `envelope` tells, by the names there.
+///
+/// # Errors
+/// A sentence where it sets what may not be set at `event`, or to what it cannot be.
+fn changes(event: HookEvent, patch: &Value, envelope: &Value) -> Result<Map, String> {
+    let Value::Object(patch) = patch else { return Err("it is no JSON object".to_owned()) };
+    let mut changes = Map::new();
+    for (name, value) in patch {
+        if !patchable(event).contains(&name.as_str()) {
+            let told = match patchable(event) {
+                [] => "nothing".to_owned(),
+                names => format!("`{}`", names.join("` and `")),
+            };
+            return Err(format!("at `{}` it may hold {told}, and not `{name}`", event.as_str()));
+        }
+        let before = envelope.get(name).unwrap_or(&Value::Null);
+        let value = match (name.as_str(), value) {
+            ("messages", messages) => messages_in(messages)?,
+            ("config", config) => config_in(config, before)?,
+            ("tool_input", Value::Object(_)) | ("content" | "tool_output" | "summary", Value::String(_)) => {
+                value.clone()
+            }
+            ("tool_input", _) => return Err("`tool_input` is no JSON object".to_owned()),
+            (name, _) => return Err(format!("`{name}` is no text")),
+        };
+        if value != *before {
+            changes.insert(name.clone(), value);
+        }
+    }
+    Ok(changes)
+}
+
+fn messages_in(value: &Value) -> Result<Value, String> {
+    match Vec::<Message>::deserialize(value) {
+        Ok(messages) if messages.is_empty() => Err("`messages` is empty".to_owned()),
+        Ok(messages) => Ok(json!(messages)),
+        Err(error) => Err(format!("`messages` is no list of messages: {error}")),
+    }
+}
+
+/// The sampling of which `before` was told, with what `value` sets of it. What stands beside it belongs to the request, and
+/// to the wire.
+fn config_in(value: &Value, before: &Value) -> Result<Value, String> {
+    let unfit = |error: serde_json::Error| format!("`config` is no sampling: {error}");
+    let (set, before) =
+        (RuntimeConfig::deserialize(value).map_err(unfit)?, RuntimeConfig::deserialize(before).map_err(unfit)?);
+    if let Some((name, _)) = set.extras.iter().find(|(name, value)| before.extras.get(*name) != Some(value)) {
+        return Err(format!("`config` may set how the model samples, and not `{name}`"));
+    }
+    let outside = |number: Option<f64>, least: f64, most: f64| number.is_some_and(|it| !(least..=most).contains(&it));
+    let wrong = [
+        ("temperature", outside(set.temperature, 0.0, 2.0)),
+        ("top_p", outside(set.top_p, 0.0, 1.0)),
+        ("frequency_penalty", outside(set.frequency_penalty, -2.0, 2.0)),
+        ("presence_penalty", outside(set.presence_penalty, -2.0, 2.0)),
+        ("max_tokens", set.max_tokens == Some(0)),
+    ];
+    match wrong.into_iter().find(|(_, is_wrong)| *is_wrong) {
+        Some((name, _)) => Err(format!("`{name}` of `config` is outside of what models take")),
+        None => Ok(json!(before.overridden_by(&set))),
+    }
+}
+
+/// The right that a change at `event` needs; none where nothing is changed any more.
 fn needed(event: HookEvent) -> Option<HookCapability> {
     match event {
         HookEvent::BeforeContextCompact
@@ -306,6 +406,7 @@ fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun)
             );
             ("patch_refused", Some(format!("it has no capability `{}`", capability.as_str())))
         }
+        HookOutcome::Unfit(reason) => ("patch_refused", Some(reason.clone())),
     };
     let kind = EntryKind::vendor("dormouse.hook_run").map_err(|error| NodeError::new(error.to_string()))?;
     let entry = JournalEntry::new(kind)
@@ -316,7 +417,8 @@ fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun)
         .with("duration_ms", ran.duration_ms);
     let entry = ran.output_digest.into_iter().fold(entry, |entry, digest| entry.with("output_digest", digest));
     let entry = JournalEntry { material: ran.material, ..entry };
-    record(match message {
+    record_in_room(match message {
+        Some(message) if is_crowded() => entry.with("message", message.chars().take(IN_A_CROWD).collect::<String>()),
         Some(message) => entry.with("message", message),
         None => entry,
     })

@@ -22,7 +22,7 @@ use super::context;
 use super::digest::of_value;
 use super::entries::{ModelCall, model_call, tools_missing};
 use super::environment;
-use super::gates::{self, at_end};
+use super::gates::{self, HooksSay, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
@@ -116,8 +116,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     if run.steps == 1 {
         tools_missing(&tools.missing)?;
     }
-    let stop = gates::after_model(parts, &run, &mut response).await?;
-    let follow = follow(parts, markers, &tools, &mut run, &response, stop).await?;
+    let mut says = gates::after_model(parts, &run, &mut response).await?;
+    let follow = follow(parts, markers, &tools, &mut run, &response, &mut says).await?;
     let answer = serde_json::to_value(Message::Assistant(response.message)).map_err(unwritable)?;
     let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
     Ok(AgentRun::messages
@@ -125,6 +125,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
         .set(AgentRun::calls, run.calls)
+        .set(AgentRun::hook_context, says.context)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::awaits_children, run.awaits_children)
         .set(AgentRun::rest, None)
@@ -224,17 +225,18 @@ fn identity(parts: &AgentParts) -> Update<AgentRun> {
         .set(AgentRun::next_agent, String::new())
 }
 
-/// What follows the answer: the end, or a plan for the calls. Gives the results that are known already.
+/// What follows the answer, behind which hooks `say` something: the end, or a plan for the calls. Gives the results that are
+/// known already.
 async fn follow(
     parts: &AgentParts,
     markers: &Markers,
     tools: &Toolset<'_>,
     run: &mut AgentRun,
     response: &Response,
-    stop: Option<String>,
+    say: &mut HooksSay,
 ) -> Result<Vec<Value>, NodeError> {
     let calls = &response.message.tool_calls;
-    if calls.is_empty() && stop.is_none() {
+    if calls.is_empty() && say.stop.is_none() {
         if response.finish_reason == FinishReason::Stop
             && run.in_background().next().is_some()
             && spent(parts, run).is_none()
@@ -252,7 +254,8 @@ async fn follow(
     }
     let (planned, later) = plan(parts, tools, run, calls).await?;
     run.calls = planned;
-    if let Some(reason) = stop.or(later) {
+    *say = std::mem::take(say).and(later);
+    if let Some(reason) = &say.stop {
         end(parts, run, TerminalReason::Hook).await?;
         return give_up(run, &format!("the call was not made: {reason}"));
     }

@@ -10,7 +10,7 @@ use dormouse_ports::{Clock, IdSource, InvocationId, SessionId};
 use super::agents::{Colleagues, SOURCE};
 use super::environment::EnvironmentPart;
 use super::hooks::HookPart;
-use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, Prices, ToolOrigin};
+use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, HookEvent, Prices, ToolOrigin};
 
 /// Everything of which the graph of one agent is made.
 #[derive(Clone)]
@@ -66,6 +66,11 @@ impl AgentParts {
         let successors = std::mem::take(&mut self.successors).into_iter();
         self.successors = successors.map(|other| Arc::new(Self::clone(&other).calling_others())).collect();
         self
+    }
+
+    /// Number of hooks that may run at `event`.
+    pub(crate) fn hooks_at(&self, event: HookEvent) -> usize {
+        self.hooks.iter().filter(|hook| hook.definition.events.contains(&event)).count()
     }
 
     /// The parts of the agent called `name`, to which a run of this one was handed over; its own where it was not.

@@ -9,30 +9,30 @@ use serde_json::Value;
 use super::action;
 use super::children::limit;
 use super::digest;
-use super::entries::{GIVEN_UP, about, shown_arguments};
-use super::gates::before_tools;
+use super::entries::{GIVEN_UP, about, calls_with, shown_arguments};
+use super::gates::{HooksSay, before_tools};
 use super::parts::{AgentParts, Markers};
 use super::run::{AgentRun, CallStatus, PlannedCall, result_message};
 use super::time::is_late;
 use super::toolset::{OfferedTool, Toolset, unwrapped};
-use crate::workspace::ToolOrigin;
+use crate::workspace::{HookEvent, ToolOrigin};
 
 /// Calls of one step that are made; a pause asks about as many.
 const MOST_CALLS: usize = 25;
 
-/// The plan for `calls`, as hooks leave it, and an entry for each. Gives also the reason for which a hook ends the run.
+/// The plan for `calls`, as hooks leave it, and an entry for each. Gives also what the hooks say.
 pub(crate) async fn plan(
     parts: &AgentParts,
     tools: &Toolset<'_>,
     run: &AgentRun,
     calls: &[ToolCall],
-) -> Result<(Vec<PlannedCall>, Option<String>), NodeError> {
+) -> Result<(Vec<PlannedCall>, HooksSay), NodeError> {
     let mut planned: Vec<PlannedCall> =
         calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
     for call in &planned {
         record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
     }
-    let stop = before_tools(parts, tools, &mut planned).await?;
+    let says = before_tools(parts, tools, &mut planned).await?;
     limit(parts, run, &mut planned);
     for call in &planned {
         match &call.status {
@@ -47,7 +47,7 @@ pub(crate) async fn plan(
             | CallStatus::Asking { .. } => {}
         }
     }
-    Ok((planned, stop))
+    Ok((planned, says))
 }
 
 /// The beginning of what is said of a call that is not made.
@@ -89,8 +89,9 @@ fn status(
     planned.tool.clone_from(&tool.name);
     planned.origin = tool.origin();
     planned.effect = tool.spec.effect;
-    if at >= MOST_CALLS {
-        return Err(format!("{MOST_CALLS} tools can be called at a time: call this one again in the next step"));
+    let most = MOST_CALLS.min(calls_with(parts.hooks_at(HookEvent::BeforeToolDispatch)));
+    if at >= most {
+        return Err(format!("{most} tools can be called at a time: call this one again in the next step"));
     }
     let Some(arguments) = &call.arguments else {
         return Err("the arguments are no JSON object: call it again with arguments that are".to_owned());
@@ -128,10 +129,15 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, 
     if waits_first || (begin == BegunMark::InTime && is_late(parts)) {
         return Vec::new();
     }
-    let is_next = |call: &&mut PlannedCall| call.must_run_once() && matches!(call.status, CallStatus::Ready { .. });
-    let side_by_side = parts.agent.policy.parallel_tool_calls == Some(true);
-    let most = if side_by_side { usize::MAX } else { 1 };
-    for call in run.calls.iter_mut().filter(is_next).take(most) {
+    let is_ready = |call: &&mut PlannedCall| matches!(call.status, CallStatus::Ready { .. });
+    // Of calls that are made one after the other a safe one has its turn, too.
+    let (in_line, most) = match parts.agent.policy.parallel_tool_calls {
+        Some(true) => (usize::MAX, usize::MAX),
+        Some(false) => (1, 1),
+        None => (usize::MAX, 1),
+    };
+    let next = run.calls.iter_mut().filter(is_ready).take(in_line);
+    for call in next.filter(|call| call.must_run_once()).take(most) {
         let CallStatus::Ready { approved_digest, input } = call.status.clone() else { continue };
         let marker = parts.ids.fresh();
         markers.put(marker.clone());

@@ -16,6 +16,8 @@ state! {
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3.
         pub messages: Vec<Value>,
+        /// What the user says to this run alone, behind its last message.
+        pub confided: String,
         /// The older part of the conversation in short, as the model is shown it.
         pub compaction: Option<Compaction>,
         /// True for a run that makes the conversation shorter, and does nothing else.
@@ -30,6 +32,8 @@ state! {
         pub agent: String,
         /// The agent to which the run is handed over before its next step; empty when it stays.
         pub next_agent: String,
+        /// What hooks said around the last step, for the next request to the model.
+        pub hook_context: Vec<String>,
         /// The run that asked for this one.
         pub dormouse_parent: Option<ParentLink>,
         /// The runs that this one asked for.
@@ -120,6 +124,8 @@ pub enum TerminalReason {
     Hook,
     /// It was to make the conversation shorter, and there is no summary.
     NotCompacted,
+    /// It was to run one action, which failed or was not run.
+    ActionFailed,
 }
 
 impl TerminalReason {
@@ -135,6 +141,7 @@ impl TerminalReason {
             Self::ContentFilter => "content_filter",
             Self::Hook => "hook",
             Self::NotCompacted => "not_compacted",
+            Self::ActionFailed => "action_failed",
         }
     }
 
@@ -150,6 +157,7 @@ impl TerminalReason {
             Self::ContentFilter => "the provider's filter stopped the answer",
             Self::Hook => "a hook ended the run",
             Self::NotCompacted => "the conversation stays as it is: there is no summary of it",
+            Self::ActionFailed => "the action failed",
         };
         Some(Shortfall { code: self.as_str().to_owned(), message: message.to_owned() })
     }

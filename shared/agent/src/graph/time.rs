@@ -53,6 +53,11 @@ impl CallTime {
         time
     }
 
+    /// The part of it in which a command works that needs the time for `telling` behind that.
+    pub(crate) fn without(self, telling: Duration) -> Self {
+        Self { limit: self.limit.saturating_sub(telling).max(self.limit / 2), ..self }
+    }
+
     /// The time in words, and what it is bounded by.
     pub(crate) fn words(self) -> String {
         let seconds = (self.limit.as_secs_f64() * 10.0).round() / 10.0;

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_engine::{NodeError, Update, record};
+use dormouse_engine::{NodeError, Update};
 use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::agents::facts;
 use super::children;
 use super::digest;
-use super::entries::{LATER, SIDE_EFFECTS, about};
+use super::entries::{LATER, SIDE_EFFECTS, about, calls_with, record_in_room};
 use super::gates::after_tool;
 use super::model::{conclusion, end, millis, unwritable};
 use super::notes::note;
@@ -26,7 +26,7 @@ use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, Termin
 use super::time::{Bound, CallTime, is_over};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
-use crate::workspace::ToolOrigin;
+use crate::workspace::{HookEvent, ToolOrigin};
 
 /// A call that ran.
 struct FinishedCall {
@@ -51,8 +51,17 @@ pub(crate) async fn act(
     doubt(markers, &mut run);
     let tools = Toolset::of_run(parts, &run).await;
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
+    let most = if one_by_one { 1 } else { calls_with(parts.hooks_at(HookEvent::AfterToolDispatch)) };
     let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
-    let runnable: Vec<(usize, &PlannedCall)> = runnable.take(if one_by_one { 1 } else { usize::MAX }).collect();
+    let mut runnable: Vec<(usize, &PlannedCall)> = runnable.collect();
+    // Those that are marked would be in doubt if they were left.
+    let is_marked = |call: &PlannedCall| matches!(call.status, CallStatus::Begun { .. });
+    let mut room = most.saturating_sub(runnable.iter().filter(|(_, call)| is_marked(call)).count());
+    runnable.retain(|(_, call)| {
+        let fits = is_marked(call) || room > 0;
+        room = room.saturating_sub(usize::from(fits && !is_marked(call)));
+        fits
+    });
     let idle = runnable.is_empty();
     let step = run.steps;
     let work = runnable.into_iter().map(|(at, call)| {
@@ -190,7 +199,8 @@ impl Making<'_> {
             let message = format!("the tool `{}` is not there any more", call.tool);
             return Err(ToolError::new(ToolErrorKind::NotFound, message));
         };
-        let time = self.time(tool);
+        let telling = telling(tool);
+        let time = self.time(tool, telling);
         let request = ToolCall { effects: effects.clone(), ..self.request(call, tool, input, time.limit) };
         let clock = &self.parts.clock;
         let began = clock.monotonic();
@@ -198,7 +208,7 @@ impl Making<'_> {
             Either::Left((reply, _)) => {
                 let took = clock.monotonic().saturating_sub(began);
                 let is_cut = time.bound != Bound::Own && took + TIME_TO_TELL >= time.limit;
-                reply.map(|reply| if is_cut { explained(reply, time) } else { reply })
+                reply.map(|reply| if is_cut { explained(reply, time.without(telling)) } else { reply })
             }
             Either::Right(_) => {
                 let message = format!("the tool did not answer within {}", time.words());
@@ -207,12 +217,8 @@ impl Making<'_> {
         }
     }
 
-    /// Time that one call may take. A command is ended when its own is over, and then has to tell what came of it.
-    fn time(self, tool: &OfferedTool<'_>) -> CallTime {
-        let telling = match tool.origin() {
-            ToolOrigin::Native | ToolOrigin::Action => TIME_TO_TELL,
-            ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => Duration::ZERO,
-        };
+    /// Time that one call may take, the time for `telling` included.
+    fn time(self, tool: &OfferedTool<'_>, telling: Duration) -> CallTime {
         let policy = self.parts.agent.policy.tool_timeout_seconds.map(|seconds| Duration::from_secs(seconds) + telling);
         let own = match (policy, tool.spec.timeout) {
             (Some(policy), Some(own)) => policy.min(own),
@@ -269,6 +275,14 @@ impl Making<'_> {
             }
             ToolReply::InputRequired(request) => (CallStatus::Asking { request }, None),
         }
+    }
+}
+
+/// Time in which a command that was ended, because its own time was over, tells what came of it.
+fn telling(tool: &OfferedTool<'_>) -> Duration {
+    match tool.origin() {
+        ToolOrigin::Native | ToolOrigin::Action => TIME_TO_TELL,
+        ToolOrigin::External | ToolOrigin::Skill | ToolOrigin::Agent => Duration::ZERO,
     }
 }
 
@@ -402,7 +416,7 @@ fn report(
         Time::Worked(milliseconds) => entry.with("duration_ms", milliseconds),
         Time::Elapsed(milliseconds) => entry.with(LATER, true).with("elapsed_ms", milliseconds),
     };
-    record(entry.leaving(artifact))
+    record_in_room(entry.leaving(artifact))
 }
 
 pub(crate) fn vendor(name: &str, call: &PlannedCall) -> Result<JournalEntry, NodeError> {

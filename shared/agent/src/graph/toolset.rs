@@ -13,6 +13,9 @@ use super::run::AgentRun;
 use crate::names::{RUN_ACTION, is_reserved, nearest, wire_name};
 use crate::workspace::{ToolOrigin, is_exact, matches};
 
+/// Tools of a source that are named as left out.
+const MOST_LEFT_OUT: usize = 20;
+
 /// Mistakes in arguments that a model is shown.
 const MOST_MISTAKES: usize = 5;
 
@@ -88,10 +91,16 @@ impl<'p> Toolset<'p> {
     /// left out.
     pub(crate) async fn of(parts: &'p AgentParts) -> Self {
         let chosen = parts.tools.iter().filter(|part| is_chosen(parts, part));
-        let listed = join_all(chosen.map(|part| async move { (part, part.source.list().await) })).await;
+        let listed = join_all(chosen.map(|part| async move {
+            let specs = part.source.list().await;
+            (part, specs, part.source.left_out().await)
+        }));
+        let listed = listed.await;
         let mut toolset = Self::default();
         let (mut of_servers, mut of_others) = (Vec::new(), Vec::new());
-        for (part, specs) in listed {
+        for (part, specs, left_out) in listed {
+            let of_source = |(tool, reason): (String, String)| (part.name.clone(), told(&tool, &reason));
+            toolset.missing.extend(left_out.into_iter().take(MOST_LEFT_OUT).map(of_source));
             match specs {
                 Ok(specs) => {
                     let names = specs.iter().flat_map(|spec| names_of(part, &spec.name));
@@ -271,6 +280,12 @@ fn names_of(part: &ToolPart, plain: &str) -> Vec<String> {
         names.extend([part.name.clone(), format!("{}.{plain}", part.name)]);
     }
     names
+}
+
+/// What is said of a tool that its source left out, short enough to be recorded.
+fn told(tool: &str, reason: &str) -> String {
+    let reason: String = reason.chars().take(300).collect();
+    format!("`{tool}` is left out: {reason}")
 }
 
 /// True if the agent selects the source.

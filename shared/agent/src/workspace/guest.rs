@@ -19,6 +19,9 @@ use super::{Platform, Workspace};
 const COMMANDS: &str = "Bash";
 const TOOLS: &str = ".openharness/tools/settings.yaml";
 const SETTINGS: &str = ".openharness/settings.yaml";
+const PROMPTS: &str = ".openharness/prompts.yaml";
+const INSTRUCTIONS: &str = "AGENTS.md";
+const SYSTEM_PROMPT: &str = "system_prompt";
 
 /// Reads the definitions of `files` as [`load`](super::load) does, for a server that lends its own `models` and nothing
 /// else. A definition that asks for more is disabled by that, alone; where it is a hook, a person is asked for every call,
@@ -40,8 +43,70 @@ pub fn load_guest(files: &Files, platform: &Platform, models: &[ModelDefinition]
     confine_tools(&mut workspace);
     confine_actions(&mut workspace);
     confine_hooks(&mut workspace);
+    confine_texts(&mut workspace);
     check(&mut workspace, platform);
+    refuse_without_texts(&mut workspace);
     workspace.settled()
+}
+
+/// True if `text` refers to the environment or to secrets.
+fn refers(text: &str) -> bool {
+    ["${env.", "${secrets."].iter().any(|reference| text.contains(reference))
+}
+
+/// Instructions are told to models as they are: what refers to something of the server's in them was meant otherwise.
+fn confine_texts(workspace: &mut Workspace) {
+    const REASON: &str = "refers to the environment or to secrets of the server, which files of a workspace do not use: \
+                          leave `${env.…}` and `${secrets.…}` out";
+    for agent in workspace.agents.values().cloned().collect::<Vec<_>>() {
+        let texts = [Some(&agent.prompt), Some(&agent.description), agent.system_reminder.as_ref()];
+        if texts.into_iter().flatten().any(|text| refers(text)) {
+            let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+            workspace.disable(&agent.file, None, name, format!("its text {REASON}"));
+        }
+    }
+    let prompts = &workspace.prompts;
+    let mut prompts = prompts.base.iter().chain(prompts.providers.values()).chain(prompts.models.values());
+    let texts = [
+        (PROMPTS, DefinitionKind::Prompts, PROMPTS, prompts.any(|text| refers(text))),
+        (
+            INSTRUCTIONS,
+            DefinitionKind::Instructions,
+            INSTRUCTIONS,
+            workspace.instructions.as_deref().is_some_and(refers),
+        ),
+        (
+            SETTINGS,
+            DefinitionKind::Settings,
+            SYSTEM_PROMPT,
+            workspace.settings.system_prompt.as_deref().is_some_and(refers),
+        ),
+    ];
+    for (file, kind, name, _) in texts.into_iter().filter(|(.., is_refused)| *is_refused) {
+        workspace.disable(file, None, DefinitionName::new(kind, name), format!("`{name}` {REASON}"));
+    }
+}
+
+/// An agent is not asked without a part of its instructions: who wrote the files is told instead.
+fn refuse_without_texts(workspace: &mut Workspace) {
+    let is_text = |name: &DefinitionName| match name.kind {
+        DefinitionKind::Prompts | DefinitionKind::Instructions => true,
+        DefinitionKind::Settings => name.name == SYSTEM_PROMPT,
+        DefinitionKind::Agent
+        | DefinitionKind::Model
+        | DefinitionKind::Tool
+        | DefinitionKind::Action
+        | DefinitionKind::Skill
+        | DefinitionKind::Hook => false,
+    };
+    let broken = workspace.problems.iter().find(|problem| problem.disables.as_ref().is_some_and(is_text)).cloned();
+    let Some(broken) = broken else { return };
+    let place = broken.line.map_or_else(|| broken.file.clone(), |line| format!("{}:{line}", broken.file));
+    for agent in workspace.agents.values().cloned().collect::<Vec<_>>() {
+        let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+        let message = format!("a part of its instructions is missing ({place}: {})", broken.message);
+        workspace.disable(&agent.file, None, name, message);
+    }
 }
 
 fn confine_models(workspace: &mut Workspace) {

@@ -478,9 +478,25 @@ pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, c
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
-/// Leaves a claim to the worker that takes it over.
-pub(super) fn keep_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> ItemWrite {
-    let update = ItemWrite::update(&Key::invocation(id), "SET commit_id = :commit ADD attempts :back");
+/// Leaves a claim to the worker that takes it over: when its time is over, or from the instant `since` on.
+pub(super) fn keep_write(
+    id: &InvocationId,
+    generation: u64,
+    (owner, since): (&Owner, Option<Timestamp>),
+    commit_id: AttributeValue,
+) -> ItemWrite {
+    let key = Key::invocation(id);
+    let update = match since {
+        None => ItemWrite::update(&key, "SET commit_id = :commit ADD attempts :back"),
+        Some(since) => {
+            let change = "SET claim_owner = :nobody, held_until = :over, claim_until = :since, commit_id = :commit \
+                          ADD attempts :back";
+            ItemWrite::update(&key, change)
+                .with(":nobody", text_value(UNCLAIMED_OWNER))
+                .with(":over", time_value(UNCLAIMED_UNTIL))
+                .with(":since", time_value(since))
+        }
+    };
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 

@@ -211,8 +211,9 @@ impl<'a> Plan<'a> {
                 let change = invocation::release_write(invocation_id, *generation, owner, id);
                 self.change_invocation(invocation_id, change);
             }
-            InvocationWrite::Keep { invocation_id, generation, owner } => {
-                let change = invocation::keep_write(invocation_id, *generation, owner, id);
+            InvocationWrite::Keep { invocation_id, generation, owner, at_once } => {
+                let since = at_once.then_some(commit.now);
+                let change = invocation::keep_write(invocation_id, *generation, (owner, since), id);
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::PutAside { paused, owner, failure } => {

@@ -35,6 +35,8 @@ pub(crate) enum MirrorError {
     Newer { path: PathBuf, found: i32 },
     #[error("{} is a database of something else and stays as it is: name another file with --into", .0.display())]
     Foreign(PathBuf),
+    #[error("{} is a link to a file that is not there, and nothing is made through it: remove the link, or make the file", .0.display())]
+    Dangling(PathBuf),
     #[error("{} is held by another program: end what works in it; the next attempt goes on where this one was", .0.display())]
     Locked(PathBuf),
     #[error("{} belongs to the workspace {found}, not to {asked}: name another file with --into", path.display())]
@@ -98,6 +100,9 @@ impl Mirror {
     fn made(path: &Path, workspace: &str) -> Result<Self, MirrorError> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| MirrorError::Io { path: path.to_owned(), error })?;
+        }
+        if path.is_symlink() && !path.exists() {
+            return Err(MirrorError::Dangling(path.to_owned()));
         }
         let mirror = Self::connected(path, Connection::open(path))?;
         let (owner, version) = mirror.header()?;
@@ -424,6 +429,18 @@ mod tests {
         assert!(matches!(Mirror::open(&other, "w"), Err(MirrorError::Foreign(_))));
         assert_eq!(count(&other, "mine"), 0, "it stays as it is");
         assert!(matches!(Mirror::existing(&place.path().join("none")), Err(MirrorError::Missing(_))));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_made_through_a_link_that_leads_nowhere() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (path, elsewhere) = (place.path().join("history.db"), place.path().join("elsewhere.db"));
+        std::os::unix::fs::symlink(&elsewhere, &path).expect("a link");
+        assert!(matches!(Mirror::open(&path, "w"), Err(MirrorError::Dangling(_))));
+        assert!(path.is_symlink() && !elsewhere.exists(), "nothing is made, and nothing is removed");
+        drop(Mirror::open(&elsewhere, "w").expect("a mirror"));
+        Mirror::open(&path, "w").expect("a link to a mirror is one");
     }
 
     #[test]

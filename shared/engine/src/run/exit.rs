@@ -242,7 +242,7 @@ impl Claimed {
     /// The claim stays for the worker that takes it over; that its worker lives is written down.
     fn keep(&self) -> InvocationWrite {
         let HeldClaim { generation, owner } = self.held();
-        InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner }
+        InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner, at_once: false }
     }
 
     fn release(&self) -> InvocationWrite {

@@ -160,6 +160,17 @@ pub fn record(entry: JournalEntry) -> Result<(), NodeError> {
     }
 }
 
+/// Number of entries that are recorded and not committed yet, and their bytes of JSON; nothing outside of a node.
+pub fn uncommitted() -> (usize, usize) {
+    let look = |scope: &ambient::CallScope| {
+        let sizes = |entries: &[JournalEntry]| entries.iter().map(JournalEntry::size).sum::<usize>();
+        let completed = scope.body.as_ref().map(|body| body.journal.completed.lock());
+        let before = completed.as_ref().map_or((0, 0), |entries| (entries.len(), sizes(entries)));
+        (before.0 + scope.recorded.len(), before.1 + sizes(&scope.recorded))
+    };
+    ambient::look(look).unwrap_or_default()
+}
+
 /// Keeps the worker over the next durable step, although its time may be over: the node has prepared something that only
 /// this process can go on with, and that is in doubt for any other. Outside of a node it does nothing.
 pub fn keep_worker() {

@@ -14,7 +14,7 @@ use crate::outcome::{CompletedTurn, SuspendedTurn, TurnOutcome};
 use crate::worker::Worker;
 
 /// Number of times that a pause may be followed by the next one within one delivery, because each signal was there
-/// already: well above what one invocation waits for at a time. Where it is reached nobody goes on before the lease is over.
+/// already: well above what one invocation waits for at a time. Where it is reached another worker goes on.
 const MOST_CONTINUATIONS: usize = 256;
 
 /// Acknowledgement to the sender of the payload that counts.
@@ -115,8 +115,13 @@ pub(super) async fn finish(
             }
         }
     }
-    let message = "the invocation paused and went on too many times in one delivery";
-    Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+    match settle(worker, graph, outcome).await? {
+        Settled::Done(turn) => Ok(turn),
+        Settled::GoOn(record) => {
+            worker.records.let_go(&record).await;
+            Ok(hand_over(worker, *record).await)
+        }
+    }
 }
 
 async fn resume_once(
@@ -155,7 +160,8 @@ async fn settle(worker: &Worker, graph: &CompiledGraph, outcome: Outcome) -> Res
     }
 }
 
-/// Calls for a worker that goes on behind the durable step at which the time of this one was over.
+/// Calls for a worker that goes on with what this one leaves: behind the durable step at which its time was over, or after
+/// so many pauses.
 async fn hand_over(worker: &Worker, record: InvocationRecord) -> TurnOutcome {
     let id = &record.paused.invocation_id;
     if let Err(error) = call_for_work(&*worker.bus, id).await {

@@ -391,7 +391,8 @@ pub(crate) struct Catalog {
 /// Something that is declared.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct CatalogEntry {
-    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work.
+    /// `agent`, `subagent`, `model`, `tool`, `action`, `skill` or `hook`; `tier` for where commands and file tools work;
+    /// `problem` for a mistake in a file, whose name is the place.
     pub(crate) kind: &'static str,
     /// Its name.
     pub(crate) name: String,

@@ -41,6 +41,8 @@ pub struct FileWrite {
     pub bytes: Vec<u8>,
     /// Assumption about the file.
     pub condition: FileCondition,
+    /// Folders of definitions besides `.openharness`, in which nothing is written.
+    pub definitions: Vec<String>,
 }
 
 impl fmt::Debug for FileWrite {

@@ -56,6 +56,9 @@ pub enum RemoteOperation {
         base64: String,
         /// Assumption about the file.
         condition: FileCondition,
+        /// Folders of definitions besides `.openharness`, in which nothing is written.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        definitions: Vec<String>,
     },
     /// Files are found.
     Glob(GlobRequest),

@@ -92,8 +92,10 @@ pub trait ToolSources: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The native tools over the files of the workspace; `None` where there is no place for them.
-    fn native(&self) -> Option<Arc<dyn ToolSource>> {
+    /// The native tools over the files of the workspace, of which those in the folders `definitions` define agents; `None`
+    /// where there is no place for them.
+    fn native(&self, definitions: &[String]) -> Option<Arc<dyn ToolSource>> {
+        let _ = definitions;
         None
     }
 

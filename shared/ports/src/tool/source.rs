@@ -17,6 +17,11 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
     /// [`ToolError`] when the list cannot be had. The caller goes on without this source, and says so.
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError>;
 
+    /// The tools of the last list that cannot be offered, by their names, each with the reason.
+    async fn left_out(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Makes `call` at most once and returns what came of it.
     ///
     /// # Errors

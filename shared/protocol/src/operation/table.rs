@@ -93,10 +93,10 @@ operations! {
     ListCapabilities "listCapabilities" Get "/v1/capabilities" Runtime Host AnyKey, Whole []
         (none) -> (json 200 CapabilitySummary);
     /// Lists the tools of the server.
-    ListTools "listTools" Get "/v1/tools" Tools Host AnyKey, Page []
+    ListTools "listTools" Get "/v1/tools" Tools Host AnyKey, Page ["workspace_id"]
         (none) -> (json 200 List<Tool>);
     /// Reads a tool of the server.
-    GetTool "getTool" Get "/v1/tools/{tool_id}" Tools Host AnyKey, Whole []
+    GetTool "getTool" Get "/v1/tools/{tool_id}" Tools Host AnyKey, Whole ["workspace_id"]
         (none) -> (json 200 Tool);
     /// Gives the agent card.
     GetAgentCard "getAgentCard" Get "/v1/agent-card" Discovery Core Public, Whole []

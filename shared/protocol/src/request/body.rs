@@ -6,11 +6,20 @@ use sha2::{Digest, Sha256};
 
 use super::OperationBody;
 use crate::operation::{Input, Operation};
-use crate::resource::MessageInput;
+use crate::resource::{MessageInput, Part, PartVisibility};
 use crate::{ErrorCode, Map, ProtocolError};
 
 /// The longest body that is taken, in bytes. Large content belongs into artifacts.
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
+
+/// The longest content of a file that is taken, in bytes.
+pub const MAX_FILE_BYTES: usize = 256 * 1024;
+
+/// Bytes beside the content of a file that is as long as it may be.
+pub(super) const BESIDE: usize = 16 * 1024;
+
+/// The longest body with such a content: JSON may write each byte of it as six.
+const MAX_FILE_BODY_BYTES: usize = 6 * MAX_FILE_BYTES + BESIDE;
 
 /// How alike two names are of which one may be meant by the other, from 0 to 1.
 const ALIKE: f64 = 0.6;
@@ -29,8 +38,9 @@ impl Body {
     /// `payload_too_large` (413), also for too many values; 415 for a content type that is not JSON; `invalid_request`
     /// for a body that is missing, no JSON object, or nested too deeply.
     pub fn read(operation: Operation, content_type: Option<&str>, bytes: &[u8]) -> Result<Self, ProtocolError> {
-        if bytes.len() > MAX_BODY_BYTES {
-            return Err(ProtocolError::too_large(MAX_BODY_BYTES));
+        let limit = if operation == Operation::WriteWorkspaceFile { MAX_FILE_BODY_BYTES } else { MAX_BODY_BYTES };
+        if bytes.len() > limit {
+            return Err(ProtocolError::too_large(limit));
         }
         let blank = bytes.iter().all(u8::is_ascii_whitespace);
         match operation.spec().input {
@@ -63,8 +73,9 @@ impl Body {
         known::<T>("", &self.0)?;
         for (place, message) in messages(&self.0) {
             known::<MessageInput>(&place, message)?;
+            known_parts(&place, message)?;
         }
-        let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(refuse)?;
+        let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(|error| refuse("", error))?;
         request.check()?;
         Ok(request)
     }
@@ -89,11 +100,16 @@ impl From<Map> for Body {
 /// # Errors
 /// `invalid_request` for one that is not, with the one that may be meant.
 fn known<T: DeserializeOwned>(place: &str, fields: &Map) -> Result<(), ProtocolError> {
-    let Some(known) = fields_of::<T>() else { return Ok(()) };
+    match fields_of::<T>() {
+        Some(known) => only(known, place, fields),
+        None => Ok(()),
+    }
+}
+
+/// Checks that `fields`, which stand at `place`, are all among `known`.
+fn only(known: &[&str], place: &str, fields: &Map) -> Result<(), ProtocolError> {
     let Some(other) = fields.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
-    let likeness = |name: &&&str| strsim::normalized_damerau_levenshtein(&other.to_lowercase(), name);
-    let meant = known.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    let message = match meant.filter(|name| likeness(name) >= ALIKE) {
+    let message = match nearest(other, known.iter().copied()) {
         Some(name) => format!("there is no such field; did you mean `{name}`?"),
         None => format!("there is no such field; there are `{}`", known.join("`, `")),
     };
@@ -101,6 +117,51 @@ fn known<T: DeserializeOwned>(place: &str, fields: &Map) -> Result<(), ProtocolE
     let name: String = other.chars().take(LONGEST_NAME).collect();
     let param = if place.is_empty() { name } else { format!("{place}.{name}") };
     Err(ProtocolError::invalid(param, message))
+}
+
+/// The one of `names` that is most like `wanted`, if one is like it.
+pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let folded = wanted.to_lowercase();
+    let rated = names.into_iter().map(|name| (strsim::normalized_damerau_levenshtein(&folded, name), name));
+    let alike = rated.filter(|(likeness, _)| *likeness >= ALIKE);
+    alike.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
+}
+
+/// Reads `fields`, which stand at `place`, as a message.
+///
+/// # Errors
+/// `invalid_request` with the path of the first field that is not known, wrong or missing, and what may be meant.
+pub fn read_message(place: &str, fields: &Map) -> Result<MessageInput, ProtocolError> {
+    known::<MessageInput>(place, fields)?;
+    known_parts(place, fields)?;
+    serde_path_to_error::deserialize(Value::Object(fields.clone())).map_err(|error| refuse(place, error))
+}
+
+/// Checks the words and the fields of the parts of `message`, which stands at `place`: the type of a part says which it
+/// has.
+fn known_parts(place: &str, message: &Map) -> Result<(), ProtocolError> {
+    let parts = message.get("parts").and_then(Value::as_array).into_iter().flatten().enumerate();
+    for (at, part) in parts.filter_map(|(at, part)| Some((at, part.as_object()?))) {
+        let place = format!("{place}.parts[{at}]");
+        let Some(word) = part.get("type").and_then(Value::as_str) else { continue };
+        let Some((_, own)) = Part::FIELDS.iter().find(|(known, _)| *known == word) else {
+            let words: Vec<&str> = Part::FIELDS.iter().map(|(known, _)| *known).collect();
+            return Err(ProtocolError::invalid(format!("{place}.type"), one_of(&words, word)));
+        };
+        let visibility = part.get("visibility").and_then(Value::as_str);
+        if let Some(word) = visibility.filter(|word| !PartVisibility::WORDS.contains(word)) {
+            return Err(ProtocolError::invalid(format!("{place}.visibility"), one_of(&PartVisibility::WORDS, word)));
+        }
+        let known: Vec<&str> = own.iter().copied().chain(["type", "visibility"]).collect();
+        only(&known, &place, part)?;
+    }
+    Ok(())
+}
+
+/// What is expected where `found` stands.
+fn one_of(words: &[&str], found: &str) -> String {
+    let guess = nearest(found, words.iter().copied()).map(|word| format!("; did you mean `{word}`?"));
+    format!("expected one of `{}`{}", words.join("`, `"), guess.unwrap_or_default())
 }
 
 /// What stands in `body` as a message, with its place.
@@ -152,17 +213,25 @@ fn is_json(content_type: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Reports what was expected, and the place. What was found stays out of the message: it is the client's, and may be
-/// secret.
-fn refuse(error: serde_path_to_error::Error<serde_json::Error>) -> ProtocolError {
-    let path = error.path().to_string();
+/// Reports what was expected, and the place below `place`. What was found stays out of the message: it is the client's, and
+/// may be secret.
+fn refuse(place: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ProtocolError {
+    let path = match (place, error.path().to_string()) {
+        ("", path) => path,
+        (place, path) if path == "." => place.to_owned(),
+        (place, path) => format!("{place}.{path}"),
+    };
     let cause = error.into_inner().to_string();
     let within = |field: &str| if path == "." { field.to_owned() } else { format!("{path}.{field}") };
     match cause.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
         Some(field) => ProtocolError::invalid(within(field), "missing required field"),
         None => {
             let expected = cause.rsplit_once(", expected ").map_or(cause.as_str(), |(_, expected)| expected);
-            ProtocolError::invalid(path, format!("expected {expected}"))
+            let found = cause.strip_prefix("unknown variant `").and_then(|rest| rest.rsplit_once("`, expected "));
+            let words = expected.split('`').skip(1).step_by(2);
+            let guess = found.and_then(|(found, _)| nearest(found, words));
+            let guess = guess.map(|word| format!("; did you mean `{word}`?")).unwrap_or_default();
+            ProtocolError::invalid(path, format!("expected {expected}{guess}"))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Rules of the contract for requests that types cannot express.
 
+use super::body::{BESIDE, MAX_FILE_BYTES};
 use crate::ProtocolError;
 use crate::receipt::VerifyReceiptRequest;
 use crate::replay::{ReplayMode, ReplayTaskRequest};
@@ -46,7 +47,6 @@ impl OperationBody for UpdatePersonaRequest {}
 impl OperationBody for UpdateSessionRequest {}
 impl OperationBody for UpdateWorkspaceRequest {}
 impl OperationBody for VerifyReceiptRequest {}
-impl OperationBody for WriteWorkspaceFileRequest {}
 
 impl OperationBody for RegisterArtifactRequest {
     fn check(&self) -> Result<(), ProtocolError> {
@@ -72,6 +72,15 @@ fn is_uri_reference(text: &str) -> bool {
     };
     let has_scheme = first.split_once(':').is_none_or(|(scheme, _)| is_scheme(scheme));
     has_scheme && bytes.iter().enumerate().all(is_allowed)
+}
+
+impl OperationBody for WriteWorkspaceFileRequest {
+    fn check(&self) -> Result<(), ProtocolError> {
+        // They are kept together.
+        let metadata = dormouse_json::length(&self.metadata).unwrap_or(usize::MAX);
+        let is_large = self.content.len() > MAX_FILE_BYTES || metadata > MAX_FILE_BYTES + BESIDE - self.content.len();
+        if is_large { Err(ProtocolError::too_large(MAX_FILE_BYTES)) } else { Ok(()) }
+    }
 }
 
 impl OperationBody for CreateSessionRequest {

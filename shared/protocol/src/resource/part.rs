@@ -105,7 +105,23 @@ pub enum Part {
     },
 }
 
+impl PartVisibility {
+    /// Its words.
+    pub(crate) const WORDS: [&str; 3] = ["public", "internal", "receipt_only"];
+}
+
 impl Part {
+    /// Its types by their words, with the fields that each has beside `type` and `visibility`.
+    pub(crate) const FIELDS: [(&str, &[&str]); 7] = [
+        ("text", &["text"]),
+        ("json", &["value"]),
+        ("tool_call", &["tool_call_id", "name", "input"]),
+        ("tool_result", &["tool_call_id", "output", "status"]),
+        ("artifact_ref", &["artifact_id"]),
+        ("file_ref", &["uri", "mime_type"]),
+        ("image_ref", &["artifact_id", "mime_type"]),
+    ];
+
     /// Public text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), visibility: PartVisibility::Public }
@@ -149,6 +165,44 @@ fn visibility_is_required(schema: &mut Schema) {
     for variant in variants.into_iter().flatten() {
         if let Some(required) = variant.get_mut("required").and_then(Value::as_array_mut) {
             required.push("visibility".into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use schemars::schema_for;
+
+    use super::*;
+
+    #[test]
+    fn the_fields_of_parts_are_those_of_their_schema() {
+        let schema = schema_for!(Part).to_value();
+        let mut described = BTreeMap::new();
+        let mut words = BTreeSet::new();
+        for variant in schema["oneOf"].as_array().expect("variants") {
+            let fields = variant["properties"].as_object().expect("fields");
+            let own = fields.keys().filter(|name| !["type", "visibility"].contains(&name.as_str()));
+            let own: BTreeSet<&str> = own.map(String::as_str).collect();
+            described.insert(fields["type"]["const"].as_str().expect("a word"), own);
+            words.extend(texts_in(&fields["visibility"]));
+        }
+        let known: BTreeMap<&str, BTreeSet<&str>> =
+            Part::FIELDS.iter().map(|(word, fields)| (*word, fields.iter().copied().collect())).collect();
+        assert_eq!(known, described);
+        assert!(PartVisibility::WORDS.iter().all(|word| words.contains(*word)), "{words:?}");
+        let read = |word: &str| serde_json::from_value::<PartVisibility>(word.into());
+        assert!(PartVisibility::WORDS.iter().all(|word| read(word).is_ok()));
+    }
+
+    fn texts_in(value: &Value) -> Vec<String> {
+        match value {
+            Value::String(text) => vec![text.clone()],
+            Value::Array(values) => values.iter().flat_map(texts_in).collect(),
+            Value::Object(fields) => fields.values().flat_map(texts_in).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         }
     }
 }

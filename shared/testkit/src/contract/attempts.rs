@@ -49,10 +49,10 @@ pub(super) async fn an_attempt_that_is_given_back_or_left_does_not_count(store: 
     sleep(&store, &pause("i1", 1, "s1")).await;
     assert_eq!(attempts(&store, &claim_of("i1", "a", at(0))).await, 1);
     assert_eq!(attempts(&store, &takeover("b", 60)).await, 2);
-    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "a".into() };
+    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "a".into(), at_once: false };
     let foreign = store.commit(&commit("foreign", None, Some(keep))).await;
     assert!(matches!(foreign, Err(CommitError::InvocationConflict)), "{foreign:?}");
-    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "b".into() };
+    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "b".into(), at_once: false };
     done(&store, "keep", keep).await;
     let held = store.claim(&takeover("c", 60)).await.expect("an answer");
     assert_eq!(held, ClaimOutcome::Held { until: at(120) }, "it is still claimed");
@@ -60,6 +60,22 @@ pub(super) async fn an_attempt_that_is_given_back_or_left_does_not_count(store: 
     let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: "c".into() };
     done(&store, "release", release).await;
     assert_eq!(attempts(&store, &claim_of("i1", "d", at(120))).await, 2);
+}
+
+pub(super) async fn a_claim_that_is_let_go_is_taken_over_at_once_with_its_payload(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let payload = map(json!({ "decision": "approved" }));
+    let request = ClaimRequest { payload: Some(payload.clone()), ..claim_of("i1", "a", at(0)) };
+    granted(store.claim(&request).await.expect("an answer"));
+    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "a".into(), at_once: true };
+    done(&store, "let-go", keep.clone()).await;
+    let record = invocation(&store, "i1").await.expect("it is there");
+    assert_eq!(record.status, InvocationStatus::Accepted { payload: payload.clone() });
+    let again = store.commit(&commit("again", None, Some(keep))).await;
+    assert!(matches!(again, Err(CommitError::InvocationConflict)), "{again:?}");
+    let taken = granted(store.claim(&takeover("b", 1)).await.expect("an answer"));
+    let InvocationStatus::Resuming(claim) = &taken.status else { panic!("{taken:?}") };
+    assert_eq!((&claim.payload, claim.attempts), (&payload, 1), "nobody died of it");
 }
 
 pub(super) async fn what_is_put_aside_stays_whole(store: Store) {

@@ -37,13 +37,17 @@ async fn filled(backend: &BackendUnderTest, files: &[(&str, &str)]) {
     }
 }
 
+fn file(path: &str, bytes: Vec<u8>, condition: FileCondition) -> FileWrite {
+    FileWrite { path: path.to_owned(), bytes, condition, definitions: vec!["kept".to_owned()] }
+}
+
 async fn write(
     backend: &BackendUnderTest,
     path: &str,
     text: &str,
     condition: FileCondition,
 ) -> Result<FileVersion, ExecutionError> {
-    backend.write(&FileWrite { path: path.to_owned(), bytes: text.as_bytes().to_vec(), condition }).await
+    backend.write(&file(path, text.as_bytes().to_vec(), condition)).await
 }
 
 async fn text(backend: &BackendUnderTest, path: &str) -> String {
@@ -70,14 +74,14 @@ pub(super) async fn a_file_is_written_and_read_whole(backend: BackendUnderTest) 
 
 pub(super) async fn a_file_has_any_bytes(backend: BackendUnderTest) {
     let bytes: Vec<u8> = (0..=255).collect();
-    let write = FileWrite { path: "bytes".to_owned(), bytes: bytes.clone(), condition: FileCondition::Absent };
+    let write = file("bytes", bytes.clone(), FileCondition::Absent);
     backend.write(&write).await.expect("it is written");
     assert_eq!(backend.read("bytes", 256).await.expect("it is read").bytes, bytes);
 }
 
 /// Of a backend whose files are texts.
 pub(super) async fn what_is_no_text_is_not_written(backend: BackendUnderTest) {
-    let write = FileWrite { path: "bytes".to_owned(), bytes: vec![0xff], condition: FileCondition::Absent };
+    let write = file("bytes", vec![0xff], FileCondition::Absent);
     assert!(matches!(backend.write(&write).await, Err(ExecutionError::InvalidRequest { .. })));
     assert!(matches!(backend.read("bytes", ENOUGH).await, Err(ExecutionError::NotFound { .. })));
 }

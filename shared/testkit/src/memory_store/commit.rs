@@ -68,7 +68,7 @@ impl Tables {
             }
             InvocationWrite::Retry { paused } => self.check_aside(paused),
             InvocationWrite::Release { invocation_id, generation, owner }
-            | InvocationWrite::Keep { invocation_id, generation, owner }
+            | InvocationWrite::Keep { invocation_id, generation, owner, .. }
             | InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
@@ -177,6 +177,14 @@ impl Tables {
                 self.attempts.remove(&paused.invocation_id);
                 let payload = self.aside.remove(&paused.invocation_id).map(|(_, payload)| payload).unwrap_or_default();
                 self.stand(&paused.invocation_id, InvocationStatus::Accepted { payload });
+            }
+            Some(InvocationWrite::Keep { invocation_id, at_once: true, .. }) => {
+                self.survived(invocation_id);
+                let status = self.invocations.get(invocation_id).map(|record| record.status.clone());
+                if let Some(InvocationStatus::Resuming(Claim { payload, .. })) = status {
+                    self.accepted.insert(invocation_id.clone(), commit.now);
+                    self.stand(invocation_id, InvocationStatus::Accepted { payload });
+                }
             }
             Some(InvocationWrite::Keep { invocation_id, .. }) => {
                 let left = self.survived(invocation_id);

@@ -50,7 +50,7 @@ pub(super) fn write(place: &Place, write: &FileWrite) -> Result<FileVersion, Exe
     if asked.is_empty() {
         return Err(ExecutionError::NoFile { path: write.path.clone(), kind: "a folder".to_owned() });
     }
-    may_change(&asked)?;
+    may_change(&asked, &write.definitions)?;
     let _held = place.writing.lock().unwrap_or_else(PoisonError::into_inner);
     // A link is written through, and not replaced; where it leads nowhere there is nothing to write to.
     let (target, is_there) = match place.dir.symlink_metadata(&asked) {
@@ -58,7 +58,7 @@ pub(super) fn write(place: &Place, write: &FileWrite) -> Result<FileVersion, Exe
         Err(error) if error.kind() == io::ErrorKind::NotFound => (place.to_be_made(&asked)?, false),
         Err(error) => return Err(failed(&error, &write.path)),
     };
-    may_change(&target)?;
+    may_change(&target, &write.definitions)?;
     let found = if is_there { Some(version_at(place, &target)?) } else { None };
     let holds = match (&write.condition, &found) {
         (FileCondition::Absent, found) => found.is_none(),

@@ -130,7 +130,15 @@ mod tests {
         ] {
             assert!(matches!(place.inside(path), Err(ExecutionError::Confined { .. })), "{path}");
         }
-        assert!(may_change("src/main.rs").is_ok() && may_change(".openharness/memory/MEMORY.md").is_ok());
-        assert!(may_change(".openharness/agents/a.md").is_err() && may_change(".OPENHARNESS/settings.yaml").is_err());
+        let others = ["docs/skills".to_owned()];
+        for path in ["src/main.rs", ".openharness/memory/MEMORY.md", "docs/AGENTS.md", "docs/skills.md", "AGENTS.md/x"]
+        {
+            assert!(may_change(path, &others).is_ok(), "{path}");
+        }
+        let kept =
+            [".openharness/agents/a.md", ".OPENHARNESS/settings.yaml", "AGENTS.md", "agents.md", "docs/Skills/x/y"];
+        for path in kept {
+            assert!(may_change(path, &others).is_err(), "{path}");
+        }
     }
 }

@@ -5,43 +5,109 @@ use std::time::Duration;
 
 use dormouse_ports::tool::ToolError;
 use rmcp::ServiceError;
-use rmcp::model::{PaginatedRequestParams, Tool};
+use rmcp::model::{
+    ClientRequest, CustomResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, ServerResult, Tool,
+};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::connection::Connection;
 use super::failure::unfinished;
+use super::specs::LeftOut;
+use crate::text::cut;
 
 /// Pages of a list.
 const MOST_PAGES: usize = 100;
 
+/// What a server lists.
+#[derive(Default)]
+pub(super) struct Listing {
+    pub(super) tools: Vec<Tool>,
+    /// What stands among them and is no tool.
+    pub(super) left_out: Vec<LeftOut>,
+    /// How long the list holds: what the server says of the page that holds least.
+    pub(super) holds: Option<Duration>,
+}
+
+/// A page of a list.
+struct ListedPage {
+    tools: Vec<Tool>,
+    left_out: Vec<LeftOut>,
+    next: Option<String>,
+    holds: Option<Duration>,
+}
+
+impl From<ListToolsResult> for ListedPage {
+    fn from(page: ListToolsResult) -> Self {
+        let holds = page.ttl_ms.map(Duration::from_millis);
+        Self { tools: page.tools, left_out: Vec::new(), next: page.next_cursor, holds }
+    }
+}
+
+impl ListedPage {
+    /// The page in `value`, of which something is no tool; `None` where it is no page of tools at all.
+    fn read(value: &Value) -> Option<Self> {
+        let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (mut tools, mut left_out) = (Vec::new(), Vec::new());
+        for one in value.get("tools")?.as_array()? {
+            match Tool::deserialize(one) {
+                Ok(tool) => tools.push(tool),
+                Err(error) => {
+                    let name = text(one, "name").unwrap_or_else(|| "(without a name)".to_owned());
+                    left_out.push((cut(&name, 200), format!("it is no tool: {}", cut(&error.to_string(), 300))));
+                }
+            }
+        }
+        let holds = value.get("ttlMs").and_then(Value::as_u64).map(Duration::from_millis);
+        Some(Self { tools, left_out, next: text(value, "nextCursor"), holds })
+    }
+}
+
 /// Asks for page after page.
-/// How long they hold is what the server says of the page that holds least.
 ///
 /// # Errors
 /// The list cannot be had; asking for it had no effect.
-pub(super) async fn pages(connection: &Connection) -> Result<(Vec<Tool>, Option<Duration>), ToolError> {
-    let mut tools = Vec::new();
-    let mut holds = None;
+pub(super) async fn pages(connection: &Connection) -> Result<Listing, ToolError> {
+    let mut listing = Listing::default();
     let mut cursor = None::<String>;
     let mut seen = BTreeSet::new();
     if !connection.offers_tools() {
-        return Ok((tools, holds));
+        return Ok(listing);
     }
     for _ in 0..MOST_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = connection.peer().list_tools(params).await.map_err(|error| not_listed(&error))?;
-        tools.extend(page.tools);
-        let page_holds = page.ttl_ms.map(Duration::from_millis);
-        holds = match (holds, page_holds) {
+        let page = page(connection, params).await.map_err(|error| not_listed(&error))?;
+        listing.tools.extend(page.tools);
+        listing.left_out.extend(page.left_out);
+        listing.holds = match (listing.holds, page.holds) {
             (Some(least), Some(page)) => Some(std::cmp::min::<Duration>(least, page)),
             (one, other) => one.or(other),
         };
-        match page.next_cursor {
+        match page.next {
             Some(next) if seen.insert(next.clone()) => cursor = Some(next),
             Some(_) => return Err(ToolError::permanent("its list of tools leads in a circle: a cursor came twice")),
-            None => return Ok((tools, holds)),
+            None => return Ok(listing),
         }
     }
     Err(ToolError::permanent(format!("its list of tools has more than {MOST_PAGES} pages")))
+}
+
+/// One page. Where something of it is no tool it is asked for once more, to be read piece by piece.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
+async fn page(connection: &Connection, params: Option<PaginatedRequestParams>) -> Result<ListedPage, ServiceError> {
+    match connection.peer().list_tools(params.clone()).await {
+        Ok(page) => return Ok(page.into()),
+        Err(ServiceError::UnexpectedResponse) => {}
+        Err(error) => return Err(error),
+    }
+    let request = ListToolsRequest { method: Default::default(), params, extensions: Default::default() };
+    let answer = connection.peer().send_request(ClientRequest::ListToolsRequest(request)).await?;
+    let read = match answer {
+        ServerResult::ListToolsResult(page) => Some(page.into()),
+        ServerResult::CustomResult(CustomResult(value)) => ListedPage::read(&value),
+        _ => None,
+    };
+    read.ok_or(ServiceError::UnexpectedResponse)
 }
 
 /// Asking for a list has no effect.

@@ -52,6 +52,8 @@ pub struct McpServer {
 /// A list of tools, and how long it holds.
 struct ListedTools {
     specs: Arc<Vec<ToolSpec>>,
+    /// What stands in it and is not offered.
+    left_out: Vec<specs::LeftOut>,
     at: Instant,
     /// [`Handler::changes`] when it was asked for.
     changes: u64,
@@ -178,20 +180,21 @@ impl McpServer {
         };
         let changes = self.handler.changes();
         let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
-        let (tools, holds) = match asked {
+        let list::Listing { tools, left_out: no_tools, holds } = match asked {
             Ok(asked) => asked?,
             Err(_) => {
                 connection.doubt();
                 return Err(self.too_slow("list its tools", self.config.connect_timeout));
             }
         };
-        let (specs, left_out) = specs::read(tools);
-        for (tool, reason) in left_out {
+        let (specs, mut left_out) = specs::read(tools);
+        left_out.extend(no_tools);
+        for (tool, reason) in left_out.clone() {
             tracing::warn!(server = self.config.name, tool, reason, "a tool of an MCP server is not offered");
             self.handler.tell(McpNotice::ToolLeftOut { tool, reason });
         }
         let specs = Arc::new(specs);
-        *listed = Some(ListedTools { specs: specs.clone(), at: Instant::now(), changes, holds, connection });
+        *listed = Some(ListedTools { specs: specs.clone(), left_out, at: Instant::now(), changes, holds, connection });
         Ok(specs)
     }
 
@@ -346,6 +349,11 @@ impl ToolSource for McpServer {
         let specs = self.specs().await.map_err(|error| self.masked(error))?;
         let timed = |spec: &ToolSpec| ToolSpec { timeout: Some(self.config.timeout), ..spec.clone() };
         Ok(specs.iter().map(timed).collect())
+    }
+
+    async fn left_out(&self) -> Vec<(String, String)> {
+        let listed = self.listed.lock().await;
+        listed.as_ref().map(|listed| listed.left_out.clone()).unwrap_or_default()
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {

@@ -22,7 +22,11 @@ pub(super) fn spec() -> ToolSpec {
     tool("Edit", description, Effect::Manual, properties, &["file_path", "old_string", "new_string"])
 }
 
-pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    backend: &dyn ExecutionBackend,
+    definitions: &[String],
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolError> {
     let path = text(call, "file_path")?;
     let known =
         known(call, path).ok_or_else(|| wrong(format!("`{path}` was not read in this session: read it first")))?;
@@ -37,8 +41,12 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         before_sha256: Some(hash(&read.bytes)),
         after_sha256: hash(edited.as_bytes()),
     };
-    let write =
-        FileWrite { path: path.to_owned(), bytes: edited.into_bytes(), condition: FileCondition::Is(read.version) };
+    let write = FileWrite {
+        path: path.to_owned(),
+        bytes: edited.into_bytes(),
+        condition: FileCondition::Is(read.version),
+        definitions: definitions.to_vec(),
+    };
     match backend.write(&write).await {
         Ok(version) => {
             call.effects.wrote(written);

@@ -16,7 +16,11 @@ pub(super) fn spec() -> ToolSpec {
     tool("Write", description, Effect::Manual, properties, &["file_path", "content"])
 }
 
-pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    backend: &dyn ExecutionBackend,
+    definitions: &[String],
+    call: &ToolCall,
+) -> Result<ToolOutput, ToolError> {
     let path = text(call, "file_path")?;
     let content = text(call, "content")?;
     let known = known(call, path);
@@ -25,7 +29,8 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         Some(version) => replaced(backend, path, version).await,
         None => None,
     };
-    let write = FileWrite { path: path.to_owned(), bytes: content.as_bytes().to_vec(), condition };
+    let bytes = content.as_bytes().to_vec();
+    let write = FileWrite { path: path.to_owned(), bytes, condition, definitions: definitions.to_vec() };
     let version = match backend.write(&write).await {
         Ok(version) => version,
         Err(ExecutionError::Changed { .. }) if known.is_none() => {

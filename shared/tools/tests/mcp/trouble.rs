@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_server_that_forgets_the_conversation", forgets),
         trial("trouble::a_server_that_was_away", away),
         trial("trouble::a_list_that_is_none", no_list),
+        trial("trouble::a_list_of_which_a_part_is_wrong", half_a_list),
         trial("trouble::a_list_that_leads_in_a_circle", circle),
         trial("trouble::a_server_that_agrees_to_everything", vague),
         trial("trouble::a_server_without_tools", no_tools),
@@ -175,12 +176,32 @@ async fn scripted(answer: impl Fn(&str) -> Option<Value> + Clone + Send + Sync +
 }
 
 async fn no_list() {
-    for result in [json!({ "tools": "none" }), json!({ "tools": [{ "title": "nameless" }] }), json!({ "n": 1 })] {
+    for result in [json!({ "tools": "none" }), json!({ "n": 1 })] {
         let host = scripted(move |method| (method == "tools/list").then(|| result.clone())).await;
         let (server, _) = server(http(&host.url));
         let error = server.list().await.expect_err("no list");
         assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, false), "{error}");
         assert!(error.message.contains("no list of tools"), "{error}");
+    }
+}
+
+/// What is wrong in it is left out alone, and named.
+async fn half_a_list() {
+    for ending in [json!({}), json!({ "resultType": "complete" })] {
+        let mut page = json!({ "tools": [
+            { "name": "a", "inputSchema": {} }, { "name": "b" }, { "title": "nameless" },
+            { "name": "two words", "inputSchema": {} }, { "name": "a", "inputSchema": {} },
+            { "name": "wrong", "inputSchema": { "type": "array" } }, { "name": "c", "inputSchema": {} },
+        ] });
+        page.as_object_mut().expect("an object").extend(ending.as_object().expect("an object").clone());
+        let host = scripted(move |method| (method == "tools/list").then(|| page.clone())).await;
+        let (server, _) = server(http(&host.url));
+        let names: Vec<String> = server.list().await.expect("a list").into_iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ["a", "c"]);
+        let left_out = server.left_out().await;
+        let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["two words", "a", "wrong", "b", "(without a name)"]);
+        assert!(left_out.iter().all(|(_, reason)| !reason.is_empty()), "{left_out:?}");
     }
 }
 

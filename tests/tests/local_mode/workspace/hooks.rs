@@ -149,10 +149,10 @@ async fn a_hook_is_for_a_model_by_its_name_here_or_at_its_provider_and_knows_wha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hook_changes_only_what_it_may() {
-    let patch = r#"{"hookSpecificOutput": {"patch": {"tool_input": {"command": "touch patched"}}}}"#;
+    let patched = r#"{"hookSpecificOutput": {"patch": {"tool_input": {"command": "touch patched"}}}}"#;
     let hook = |capabilities: &str| {
         format!(
-            "name: patch\nevents: [before_tool_dispatch]\nhandler: {{type: command, command: 'echo ''{patch}'''}}\ncapabilities: {capabilities}\n"
+            "name: patch\nevents: [before_tool_dispatch]\nhandler: {{type: command, command: 'echo ''{patched}'''}}\ncapabilities: {capabilities}\n"
         )
     };
     let project = guarded(&hook("[rewrite_tool_response]")).await;
@@ -161,6 +161,18 @@ async fn a_hook_changes_only_what_it_may() {
     assert!(project.exists("asked") && !project.exists("patched"), "without the right nothing changes");
     assert_eq!(hook_runs(&Wire::of(&dormouse), &task).await[0].1, "patch_refused");
     drop(dormouse);
+    for (patch, status) in [
+        (r#"{"tool_input": {"command": "touch same"}}"#, "passed"),
+        (r#"{"tool_output": "x"}"#, "patch_refused"),
+        (r#"{"tool_input": "touch patched"}"#, "patch_refused"),
+    ] {
+        let answer = format!(r#"{{"hookSpecificOutput": {{"patch": {patch}}}}}"#);
+        project.write(HOOK, &hook("[rewrite_tool_request]").replace(patched, &answer));
+        let dormouse = project.serve();
+        let task = done(&project, &dormouse, &touch("same")).await;
+        assert_eq!(hook_runs(&Wire::of(&dormouse), &task).await[0].1, status, "{patch}");
+        assert!(project.exists("same") && !project.exists("patched"), "{patch}");
+    }
     project.write(HOOK, &hook("[rewrite_tool_request]"));
     let dormouse = project.serve();
     done(&project, &dormouse, &touch("asked-again")).await;

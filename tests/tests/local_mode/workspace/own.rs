@@ -407,3 +407,114 @@ async fn without_a_served_folder_the_models_of_the_platform_are_lent() {
     let (status, refused) = guest.submit(&guest.session(&poor).await, None, &[]).await;
     assert!((400..500).contains(&status) && refused.to_string().contains("no model"), "{status} {refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_names_an_agent_that_cannot_be_addressed_is_told_why() {
+    let broken = (".openharness/agents/broken.md", "---\npolicy: {max_concurrent_subagents: 40}\n---\nWork.\n");
+    let asked = (".openharness/agents/asked.md", "---\nmode: subagent\n---\nWork.\n");
+    let project = Project::of(&[broken, asked]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let refused = async |workspace: &str, persona: Option<&str>, reason: &str| {
+        let (status, refused) = guest.submit(&guest.session(workspace).await, persona, &[]).await;
+        assert!(status == 422 && refused.to_string().contains(reason), "{persona:?}: {status} {refused}");
+    };
+    let silent = guest.workspace(&[RULES]).await;
+    refused(&silent, Some("persona_broken"), "max_concurrent_subagents").await;
+    refused(&silent, Some("persona_asked"), "it is a `subagent`").await;
+    let (status, none) = guest.submit(&guest.session(&silent).await, Some("persona_nobody"), &[]).await;
+    assert!(status == 404 && none.to_string().contains("there is no such persona"), "{status} {none}");
+
+    let helper = (".openharness/agents/helper.md", "---\nmode: subagent\nmodel: workspace/main\n---\nHelp.\n");
+    let workspace = guest.workspace(&[MINE, helper, DEFAULT]).await;
+    refused(&workspace, Some("persona_helper"), "it is a `subagent`").await;
+    refused(&guest.workspace(&[helper]).await, None, "it is a `subagent`").await;
+    let task = guest.run(&guest.session(&workspace).await, None, &[]).await;
+    assert_eq!(text(&task, "status"), "COMPLETED", "{task}");
+    guest.write(&workspace, DEFAULT.0, "kind: chat\n").await;
+    for persona in [None, Some("persona_mine"), Some("persona_helper"), Some("persona_assistant")] {
+        refused(&workspace, persona, "stays one").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_in_files_of_a_workspace_are_told_and_no_agent_goes_without_a_part_of_its_instructions() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let settings = "default_agent: mine\ndefault_agnt: good\n";
+    let models = "bomb: {provider: openai-compatible, name: x, url: 'https://models.example.com', nme: y}\n";
+    let deep = (".openharness/agents/sub/deep.md", "---\n---\nWork.\n");
+    let workspace =
+        guest.workspace(&[MINE, deep, (DEFAULT.0, settings), (".openharness/models/models.yaml", models)]).await;
+    let catalog = guest.got(&format!("/v1/x-catalog?workspace_id={workspace}")).await;
+    let told: Vec<String> = catalog["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|line| line["kind"] == "problem")
+        .map(|line| format!("{}: {}", text(line, "name"), line["reasons"][0]))
+        .collect();
+    for expected in [
+        ".openharness/settings.yaml:2: \"`settings.yaml` has no field `default_agnt`: did you mean `default_agent`?",
+        ".openharness/models/models.yaml:1: ",
+        ".openharness/agents/sub/deep.md: ",
+    ] {
+        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}: {told:#?}");
+    }
+    let task = guest.run(&guest.session(&workspace).await, None, &[]).await;
+    assert_eq!(text(&task, "status"), "COMPLETED", "the agent is whole: {task}");
+
+    let prompts = ".openharness/prompts.yaml";
+    for (path, content, reason) in [
+        (prompts, "base: {file: prompts/none.md}\n", "prompts.yaml:1"),
+        (prompts, "base: [", "prompts.yaml"),
+        (prompts, "base: 'in ${env.HOME}'\n", "refers to the environment or to secrets"),
+        ("AGENTS.md", "Use ${secrets.KEY}.\n", "refers to the environment or to secrets"),
+        (DEFAULT.0, "default_agent: mine\nsystem_prompt: 'in ${env.HOME}'\n", "refers to the environment"),
+        (MINE.0, "---\nmodel: workspace/main\n---\nUse ${secrets.KEY}.\n", "refers to the environment or to secrets"),
+    ] {
+        let files = [MINE, DEFAULT].into_iter().filter(|(known, _)| *known != path).chain([(path, content)]);
+        let workspace = guest.workspace(&files.collect::<Vec<_>>()).await;
+        let asked = project.model.requests().len();
+        for persona in [None, Some("persona_mine")] {
+            let (status, refused) = guest.submit(&guest.session(&workspace).await, persona, &[]).await;
+            assert!(status == 422 && refused.to_string().contains(reason), "{path} {content}: {status} {refused}");
+        }
+        assert_eq!(project.model.requests().len(), asked, "{content}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_workspace_are_those_of_its_own_agents() {
+    let project = Project::of(&[super::WORKER]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let (mine, silent) = (guest.workspace(&[MINE, DEFAULT]).await, guest.workspace(&[RULES]).await);
+    let of = async |workspace: &str| guest.got(&format!("/v1/tools?limit=100&workspace_id={workspace}")).await;
+    let listed = of(&mine).await;
+    assert!(names(&listed).contains(&"Read") && !names(&listed).contains(&"Bash"), "{listed}");
+    assert_eq!(names(&of(&silent).await), [""; 0]);
+    assert!(names(&guest.got("/v1/tools?limit=100").await).contains(&"Bash"), "without it those of the server");
+    let bash = |query: &str| format!("/v1/tools/tool_Bash{query}");
+    assert_eq!(guest.ask(Method::GET, &bash(""), &Value::Null).await.0, 200);
+    assert_eq!(guest.ask(Method::GET, &bash(&format!("?workspace_id={mine}")), &Value::Null).await.0, 404);
+    let stranger = Guest::with_key(&dormouse, &["--tenant", "elsewhere"]);
+    assert_eq!(stranger.ask(Method::GET, &format!("/v1/tools?workspace_id={mine}"), &Value::Null).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_stand_in_refusals_as_they_are_and_a_file_may_have_256_kib() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let workspace = guest.workspace(&[MINE, DEFAULT, (".openharness/agents/ä.md", "---\n---\nWork.\n")]).await;
+    let (status, refused) = guest.submit(&guest.session(&workspace).await, Some("persona_ä"), &[]).await;
+    assert!(status == 422 && refused.to_string().contains("the agent `ä`"), "{status} {refused}");
+    let target = format!("/v1/workspaces/{workspace}/files?path=large.txt");
+    let content = "\"\n".repeat(128 * 1024);
+    assert_eq!(guest.ask(Method::PUT, &target, &json!({ "content": content })).await.0, 200);
+    assert_eq!(guest.file(&workspace, "large.txt").await, (200, content.clone()));
+    let (status, refused) = guest.ask(Method::PUT, &target, &json!({ "content": format!("{content}x") })).await;
+    assert!(status == 413 && refused.to_string().contains("262144"), "{status} {refused}");
+}

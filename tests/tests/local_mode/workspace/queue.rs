@@ -141,7 +141,9 @@ async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_
     let failed = run("bad", "bad").await.1;
     wire.task(text(&failed, "id"), &[TaskStatus::Failed]).await;
     let failed = wire.get(&format!("/v1/tasks/{}", text(&failed, "id"))).await;
-    assert!(failed.to_string().contains("action_failed"), "{failed}");
+    assert_eq!(failed["failure"]["code"], "action_failed", "{failed}");
+    let said = failed["failure"]["message"].as_str().expect("a message");
+    assert!(said.starts_with("the action `note`: "), "{said}");
     assert!(!project.read("log").contains("\ne\n"), "what was taken out of the queue did not run");
     for (action, expected) in [
         (json!({ "name": "note", "input": { "line": 7 } }), "is not of type"),
