@@ -439,13 +439,13 @@ impl<'f> Loader<'f> {
             |file: &str| self.files.contains_key(&format!(".openharness/{}/{}/{file}", within[0], within[1]));
         let advice = match within[..] {
             ["agents", name] if !name.ends_with(".md") => "call it `NAME.md`",
-            ["agents", _, _, ..] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
+            ["agents", _, _] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
             ["memory", name] if !name.ends_with(".md") => "call it `NAME.md`",
-            ["memory", _, _, ..] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
+            ["memory", _, _] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
             ["hooks", _] if ends(&[".json", ".toml"]) => {
                 return self.unread_guard(path, "a hook is a file `NAME.yaml`");
             }
-            ["hooks", _, _, ..] if ends(&[".yaml", ".yml", ".json"]) => {
+            ["hooks", _, _] if ends(&[".yaml", ".yml", ".json"]) => {
                 return self.unread_guard(path, "move it into `.openharness/hooks` itself, as `NAME.yaml`");
             }
             ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
