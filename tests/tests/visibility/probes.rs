@@ -260,7 +260,7 @@ fn status_at(operation: Operation, place: &str) -> u16 {
         (operation, "?after_event_id" | "?cursor") if operation.spec().paging != Paging::Stream => 410,
         (StreamEvents, "?session_id" | "?task_id") => 404,
         // It says whose personas are meant, and narrows no list.
-        (ListPersonas | GetPersona, "?workspace_id") => 404,
+        (ListPersonas | GetPersona | ListTools, "?workspace_id") => 404,
         // A list without it.
         (_, place) if place.starts_with('?') => 200,
         _ => 404,
