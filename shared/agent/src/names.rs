@@ -37,9 +37,30 @@ pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>
     rated.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
 }
 
+/// The name that `written` is but for a slip of one or two letters, or their case: sharper than [`nearest`], for where not
+/// all names are known.
+pub(crate) fn slip_of<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let folded = written.to_lowercase();
+    let is_close = |name: &&str| {
+        let distance = strsim::damerau_levenshtein(&folded, &name.to_lowercase());
+        *name != written && distance <= 2 && distance * 3 <= name.chars().count()
+    };
+    names.into_iter().find(is_close)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, slip_of};
+
+    #[test]
+    fn a_slip_is_a_letter_or_two_and_a_sibling_is_none() {
+        let names = ["delete_note", "create_page", "WebFetch", "Bash"];
+        assert_eq!(slip_of("delete_nota", names), Some("delete_note"));
+        assert_eq!(slip_of("bsh", names), Some("Bash"));
+        for other in ["delete_page", "create_issue", "web_search", "fetch", "Bash", "cash flow"] {
+            assert_eq!(slip_of(other, names), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_slip_or_another_case_is_recognised() {

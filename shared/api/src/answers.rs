@@ -31,6 +31,7 @@ use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Session, Task,
     TaskMessageKind, TaskStatus,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Call;
@@ -332,8 +333,8 @@ fn verdict(given: &Map, said: &str, parts: &[Part]) -> Result<Option<bool>, Prot
     let response = |fields: &Map| {
         serde_json::from_value::<PermissionResponseRequest>(Value::Object(fields.clone())).unwrap_or_default()
     };
-    let objects = parts.iter().filter_map(|part| match part {
-        Part::Json { value, .. } => value.as_object(),
+    let values = parts.iter().filter_map(|part| match part {
+        Part::Json { value, .. } => Some(value),
         Part::Text { .. }
         | Part::ToolCall { .. }
         | Part::ToolResult { .. }
@@ -341,13 +342,23 @@ fn verdict(given: &Map, said: &str, parts: &[Part]) -> Result<Option<bool>, Prot
         | Part::FileRef { .. }
         | Part::ImageRef { .. } => None,
     });
-    let in_objects = objects.flat_map(|fields| {
-        let decision = fields.get(DECISION).and_then(Value::as_str).and_then(decided);
-        said_by(&response(fields)).into_iter().chain([decision])
-    });
     let word = yes_or_no(said);
-    agreed("message.parts", in_objects.chain([word]))?;
+    agreed("message.parts", values.flat_map(said_in).chain([word]))?;
     Ok(response(given).is_approval().or(word))
+}
+
+/// What the fields of `value` mean, each by itself, and `value` if it is a word: also of an object that is no
+/// [`PermissionResponseRequest`], because another field of it has a wrong form.
+fn said_in(value: &Value) -> Vec<Option<bool>> {
+    let one = |value: &Value| {
+        let answer = || PermissionAnswer::deserialize(value).ok().map(PermissionAnswer::is_yes);
+        value.as_bool().or_else(|| value.as_str().and_then(decided)).or_else(answer)
+    };
+    let Some(fields) = value.as_object() else { return vec![one(value)] };
+    let of = |fields: &Map, name: &str| fields.get(name).and_then(one);
+    let inner = fields.get("answer").and_then(Value::as_object);
+    let inner = inner.into_iter().flat_map(|inner| ["approved", "outcome", DECISION].map(|name| of(inner, name)));
+    ["approved", "outcome", "answer", DECISION].map(|name| of(fields, name)).into_iter().chain(inner).collect()
 }
 
 /// What the parts of `response` mean, each by itself.
@@ -413,6 +424,28 @@ mod tests {
         ] {
             let payload = answer_payload(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
             assert_eq!(Value::Object(payload), json!({"decision": decision, "decided_by": "ada"}));
+        }
+    }
+
+    #[test]
+    fn a_no_that_stands_beside_a_yes_is_heard_in_any_form() {
+        let yes = || Part::text("yes");
+        for no in [
+            json!({"approved": false}),
+            json!({"approved": false, "outcome": "no"}),
+            json!({"approved": "no"}),
+            json!({"decision": "stop", "metadata": null}),
+            json!({"outcome": "rejected", "approved": null}),
+            json!({"answer": {"decision": "deny"}, "reviewer": 7}),
+            json!(false),
+            json!("no"),
+        ] {
+            for parts in [vec![Part::json(no.clone()), yes()], vec![yes(), Part::json(no.clone())]] {
+                for kind in [TaskMessageKind::ToolConfirmation, TaskMessageKind::Input] {
+                    let refused = answer_payload(&approval(), kind, &said(parts.clone()), "ada");
+                    assert!(refused.is_err(), "{no} {parts:?}: {refused:?}");
+                }
+            }
         }
     }
 

@@ -80,6 +80,11 @@ pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure>
     Ok(workspace)
 }
 
+/// True for a word of a command line that is a path from its folder.
+fn is_path(word: &str) -> bool {
+    word.contains('/') && !word.starts_with(['/', '~', '"', '\'']) && !word.contains(['=', '$'])
+}
+
 /// The scripts that hooks and actions run by a path, and that are not there or may not be executed.
 fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let hooks = workspace.hooks.values().filter_map(|hook| match &hook.handler {
@@ -92,8 +97,7 @@ fn scripts(workspace: &Workspace, folder: &Path) -> Vec<Problem> {
     let actions = actions.map(|action| (&action.file, action.entry.folder.as_str(), &action.entry.command));
     let complaint = |(file, place, command): (&String, &str, &String)| {
         let message = if folder.join(place).is_dir() {
-            let script =
-                command.split_whitespace().next().filter(|word| word.contains('/') && !word.starts_with('/'))?;
+            let script = command.split_whitespace().next().filter(|word| is_path(word))?;
             let what = match folder.join(place).join(script).metadata() {
                 Err(_) => "and there is no such file",
                 Ok(meta) if meta.permissions().mode() & 0o111 == 0 => "which may not be executed: `chmod +x` it",

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::names::{RUN_ACTION, is_reserved, nearest, wire_name};
+use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
 use crate::workspace::{ToolOrigin, is_exact, matches};
 
 /// Tools of a source that are named as left out.
@@ -86,6 +86,16 @@ impl AgentParts {
     }
 }
 
+/// The names by which tools may be meant.
+#[derive(Default)]
+struct KnownNames {
+    /// Those of servers and of their tools, also of tools that are left out.
+    of_servers: Vec<String>,
+    of_others: Vec<String>,
+    /// True if a source was not listed.
+    is_short: bool,
+}
+
 impl<'p> Toolset<'p> {
     /// Asks the sources of `parts` for their tools. A source that does not answer, and a tool that cannot be called, is
     /// left out.
@@ -97,17 +107,21 @@ impl<'p> Toolset<'p> {
         }));
         let listed = listed.await;
         let mut toolset = Self::default();
-        let (mut of_servers, mut of_others) = (Vec::new(), Vec::new());
+        let mut known = KnownNames::default();
         for (part, specs, left_out) in listed {
+            if part.origin == ToolOrigin::External {
+                known.of_servers.push(part.name.clone());
+                known.of_servers.extend(left_out.iter().flat_map(|(tool, _)| names_of(part, tool)));
+            }
             let of_source = |(tool, reason): (String, String)| (part.name.clone(), told(&tool, &reason));
             toolset.missing.extend(left_out.into_iter().take(MOST_LEFT_OUT).map(of_source));
             match specs {
                 Ok(specs) => {
                     let names = specs.iter().flat_map(|spec| names_of(part, &spec.name));
                     if part.origin == ToolOrigin::External {
-                        of_servers.extend(names);
+                        known.of_servers.extend(names);
                     } else {
-                        of_others.extend(names);
+                        known.of_others.extend(names);
                     }
                     if !part.source.lists_offline() {
                         // What is a list of specifications can be written.
@@ -119,29 +133,25 @@ impl<'p> Toolset<'p> {
                 Err(error) => {
                     tracing::warn!(%error, source = part.name, "the tools of a source could not be listed; the step goes on without them");
                     toolset.missing.push((part.name.clone(), error.to_string()));
+                    known.is_short = true;
                 }
             }
         }
-        toolset.heed_slips(parts, &of_servers, &of_others);
+        toolset.heed_slips(parts, &known);
         toolset
     }
 
     /// Has a person asked for every tool of a server where the policy names one that none has: a slip there would let a call
-    /// run that was to be seen, or forbidden. `of_servers` are all names of those that servers have, `of_others` of the others.
-    fn heed_slips(&mut self, parts: &AgentParts, of_servers: &[String], of_others: &[String]) {
-        if of_servers.is_empty() {
-            return;
-        }
+    /// run that was to be seen, or forbidden. A name in the agent's own approvals is one in any case, unless a source was not
+    /// listed; settings speak of the tools of other agents as well, and there a name has to look like one that is known.
+    fn heed_slips(&mut self, parts: &AgentParts, known: &KnownNames) {
         let own = &parts.agent.policy.approval.external;
-        // Of a source that was not listed nothing is known, and settings speak of the servers of other agents as well.
-        let is_whole = self.missing.is_empty();
-        let is_other = |name: &&String| is_reserved(name) || of_others.contains(name);
+        let is_other = |name: &&String| is_reserved(name) || known.of_others.contains(name);
         let forbidden = parts.agent.tools.disallowed.iter().filter(|name| !is_other(name));
-        let known = || of_servers.iter().map(String::as_str);
         for pattern in own.iter().chain(&parts.approval.external).chain(forbidden) {
-            let guess = nearest(pattern, known());
-            let is_slip = guess.is_some() || (is_whole && own.contains(pattern));
-            if !is_exact(pattern) || !is_slip || known().any(|name| name == pattern) {
+            let guess = slip_of(pattern, known.of_servers.iter().map(String::as_str));
+            let is_slip = guess.is_some() || (!known.is_short && own.contains(pattern));
+            if !is_exact(pattern) || !is_slip || known.of_servers.contains(pattern) {
                 continue;
             }
             let guess = guess.map(|guess| format!(": did you mean `{guess}`?")).unwrap_or_default();
@@ -150,10 +160,8 @@ impl<'p> Toolset<'p> {
             );
             tracing::warn!("{message}");
             self.missing.push((pattern.clone(), message));
-            self.tools
-                .values_mut()
-                .filter(|tool| tool.origin() == ToolOrigin::External)
-                .for_each(|tool| tool.must_ask = true);
+            let of_servers = self.tools.values_mut().filter(|tool| tool.origin() == ToolOrigin::External);
+            of_servers.for_each(|tool| tool.must_ask = true);
         }
     }
 

@@ -442,10 +442,10 @@ impl<'f> Loader<'f> {
             ["agents", _, _] if path.ends_with(".md") => "move it into `.openharness/agents` itself",
             ["memory", name] if !name.ends_with(".md") => "call it `NAME.md`",
             ["memory", _, _] if path.ends_with(".md") => "move it into `.openharness/memory` itself",
-            ["hooks", _] if ends(&[".json", ".toml"]) => {
+            ["hooks", _] if ends(&[".json", ".toml"]) && self.looks_like_a_hook(path) => {
                 return self.unread_guard(path, "a hook is a file `NAME.yaml`");
             }
-            ["hooks", _, _] if ends(&[".yaml", ".yml", ".json"]) => {
+            ["hooks", _, _] if ends(&[".yaml", ".yml", ".json"]) && self.looks_like_a_hook(path) => {
                 return self.unread_guard(path, "move it into `.openharness/hooks` itself, as `NAME.yaml`");
             }
             ["models", _] if !ends(&[".yaml", ".yml"]) => "call it `NAME.yaml`",
@@ -459,6 +459,13 @@ impl<'f> Loader<'f> {
         let mut problems = FileProblems::new(path);
         problems.warning(None, format!("the file is not read: {advice}"));
         self.keep(problems);
+    }
+
+    /// True for a file that names events and a handler; others are data of scripts.
+    fn looks_like_a_hook(&self, path: &str) -> bool {
+        let Some(FileContent::Bytes(bytes)) = self.files.get(path) else { return false };
+        let text = String::from_utf8_lossy(bytes);
+        text.contains("events") && text.contains("handler")
     }
 
     /// A file that may have been meant to keep calls from being made.

@@ -11,7 +11,7 @@ use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
-use crate::names::{OWN_TOOLS, nearest};
+use crate::names::{OWN_TOOLS, nearest, slip_of, wire_name};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
 const PROMPTS: &str = ".openharness/prompts.yaml";
@@ -238,18 +238,33 @@ fn strangers(workspace: &Workspace, policy: &ApprovalPolicy) -> Vec<String> {
 
 /// The complaint about a name that no tool has, where all tools are known: servers are asked for theirs when a run begins.
 fn no_http_tool(workspace: &Workspace, name: &str) -> Option<String> {
-    let is_http = |tool: &ToolDefinition| matches!(tool.source, ToolSourceDefinition::Http(_));
-    if !is_exact(name) || workspace.tools.is_empty() || !workspace.tools.values().all(is_http) {
+    if !is_exact(name) || workspace.tools.is_empty() || !all_known(workspace) {
         return None;
     }
-    let prefixed = |tool: &ToolDefinition| {
-        let prefix = tool.expose.tool_prefix.as_deref().filter(|prefix| !prefix.is_empty())?;
-        Some(format!("{prefix}.{}", tool.name))
-    };
-    let names: Vec<String> =
-        workspace.tools.values().filter_map(prefixed).chain(workspace.tools.keys().cloned()).collect();
+    let names: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
     let is_known = names.iter().any(|known| known == name);
     (!is_known).then(|| unasked("tool", name, nearest(name, names.iter().map(String::as_str))))
+}
+
+/// True if no tool comes from a server: those are asked for theirs when a run begins.
+fn all_known(workspace: &Workspace) -> bool {
+    workspace.tools.values().all(|tool| matches!(tool.source, ToolSourceDefinition::Http(_)))
+}
+
+/// The names by which a run knows an HTTP tool.
+fn http_names(tool: &ToolDefinition) -> Vec<String> {
+    let plain = &tool.name;
+    let mut names = vec![plain.clone(), format!("{plain}.{plain}")];
+    if let Some(prefix) = tool.expose.tool_prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
+        let name = format!("{prefix}.{plain}");
+        names.extend([wire_name(&name), name]);
+    }
+    names
+}
+
+/// The name of `names` that `written` was to be: close to it where there are tools whose names are not known.
+fn meant<'n>(workspace: &Workspace, written: &str, names: Vec<&'n str>) -> Option<&'n str> {
+    if all_known(workspace) { nearest(written, names) } else { slip_of(written, names) }
 }
 
 fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -258,13 +273,12 @@ fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
 
 /// Names that `agent` may not call, that nothing has, and that are like one that something has.
 fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition) -> Vec<String> {
-    let names = || {
-        let own = workspace.actions.keys().chain(workspace.skills.keys());
-        own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS)
-    };
-    let is_stranger = |name: &&String| is_exact(name) && names().all(|known| known != name.as_str());
+    let of_tools: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
+    let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&of_tools);
+    let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
+    let is_stranger = |name: &&String| is_exact(name) && names.iter().all(|known| *known != name.as_str());
     let strangers = agent.tools.disallowed.iter().filter(is_stranger);
-    let slips = strangers.filter_map(|name| Some((name, nearest(name, names())?)));
+    let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, names.clone())?)));
     slips.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)))).collect()
 }
 
@@ -327,8 +341,10 @@ fn hooks(workspace: &mut Workspace) {
             workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
         }
         if let Some(message) = matches_nothing(workspace, &hook) {
-            let name = DefinitionName::new(DefinitionKind::Hook, &hook.name);
-            workspace.disable(&hook.file, None, name, message);
+            // It stays: a tool of a server may have that name, and it is better run than not.
+            let mut problems = FileProblems::new(&hook.file);
+            problems.error(None, message);
+            workspace.problems.extend(problems.into_found());
             workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
         }
     }
@@ -347,7 +363,7 @@ fn matches_nothing(workspace: &Workspace, hook: &HookDefinition) -> Option<Strin
     if names.iter().any(|known| known.contains(name)) {
         return None;
     }
-    let guess = nearest(name, names)?;
+    let guess = meant(workspace, name, names)?;
     Some(format!("`matcher` meets no tool: did you mean `{guess}`? Until then every call of a tool waits for a person"))
 }
 

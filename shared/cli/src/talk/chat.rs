@@ -210,6 +210,9 @@ impl ChatSession {
             }
             let id = task.envelope.id.as_str();
             let (after, asked) = self.last_question(id).await?;
+            if asked.as_ref().is_none_or(asks_nobody) {
+                continue;
+            }
             if self.attend(id, (after, asked), lines).await? == Sent::Left {
                 return Ok(Sent::Left);
             }
@@ -336,7 +339,7 @@ impl ChatSession {
             self.screen.line(&format!("  {}; it is tried again by itself, Ctrl-C ends the task", plain(reason)));
             return Ok(Answered::Done);
         }
-        if request.get("asks_person").is_some_and(|asks| asks == false) {
+        if asks_nobody(request) {
             // A job, an event or other agents answer this.
             return Ok(Answered::Done);
         }
@@ -359,7 +362,14 @@ impl ChatSession {
             metadata.extend(part.map(|part| ("in_reply_to".to_owned(), Value::String(part))));
             let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
             let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
-            let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
+            let taken: Result<Value, TalkError> = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await;
+            match taken {
+                Ok(_) => {}
+                Err(TalkError::Refused { status: 409, message, .. }) => {
+                    self.screen.line(&format!("  {}", plain(&message)))
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.screen.answered();
         Ok(Answered::Done)
@@ -392,6 +402,11 @@ impl ChatSession {
             }
         }
     }
+}
+
+/// True if a job, an event, a time or other agents answer `request`.
+fn asks_nobody(request: &Map) -> bool {
+    request.get("asks_person").is_some_and(|asks| asks == false)
 }
 
 /// The answer that `line` stands for.

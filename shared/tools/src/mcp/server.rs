@@ -352,8 +352,9 @@ impl ToolSource for McpServer {
     }
 
     async fn left_out(&self) -> Vec<(String, String)> {
-        let listed = self.listed.lock().await;
-        listed.as_ref().map(|listed| listed.left_out.clone()).unwrap_or_default()
+        let left_out = self.listed.lock().await.as_ref().map(|listed| listed.left_out.clone()).unwrap_or_default();
+        let masked = |(tool, reason): (String, String)| (tool, self.masked(ToolError::permanent(reason)).message);
+        left_out.into_iter().map(masked).collect()
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {

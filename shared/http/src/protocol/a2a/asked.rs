@@ -180,6 +180,10 @@ impl Protocol {
             }
             snapshot = self.read_once(caller, id, history).await?;
         }
+        if snapshot.is_behind {
+            // It goes on faster than it is read: who follows it begins at its beginning, and misses nothing.
+            snapshot.last_event = None;
+        }
         Ok(snapshot)
     }
 
