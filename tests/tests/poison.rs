@@ -149,7 +149,7 @@ async fn what_kills_its_process_is_put_aside_and_goes_on_once_it_is_mended() {
     let answered = process.post(text(&poison, "callback_url"), &json!({ "answer": "yes" })).await;
     assert_eq!(answered, None);
     process.dies();
-    let mut deaths = 1;
+    let (mut deaths, mut others_go_on) = (1, false);
 
     // It is taken over again and again, until that is enough: then nobody dies any more.
     let (mut process, aside) = loop {
@@ -157,9 +157,15 @@ async fn what_kills_its_process_is_put_aside_and_goes_on_once_it_is_mended() {
             deaths += 1;
             continue;
         };
-        if deaths == 1 {
-            let (status, done) = process.post(text(&first, "callback_url"), &approval).await.unwrap();
+        if !others_go_on {
+            // A busy machine may take the poison before the answer: then the next process gets that.
+            let Some((status, done)) = process.post(text(&first, "callback_url"), &approval).await else {
+                process.dies();
+                deaths += 1;
+                continue;
+            };
             assert_eq!((status, &done["status"]), (200, &json!("completed")), "others go on meanwhile: {done}");
+            others_go_on = true;
         }
         let begun = Instant::now();
         let aside = loop {
@@ -178,7 +184,7 @@ async fn what_kills_its_process_is_put_aside_and_goes_on_once_it_is_mended() {
         }
         assert!(deaths <= ATTEMPTS, "it is tried no more than {ATTEMPTS} times");
     };
-    assert_eq!(deaths, ATTEMPTS);
+    assert_eq!((deaths, others_go_on), (ATTEMPTS, true));
     assert_eq!(aside["error"]["category"], "attempts_exhausted", "its client is told: {aside}");
     assert!(text(&aside["error"], "message").contains(&format!("retry {id}")), "{aside}");
     let (status, done) = process.post(text(&last, "callback_url"), &approval).await.unwrap();
