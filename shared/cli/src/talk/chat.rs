@@ -366,7 +366,7 @@ impl ChatSession {
             match taken {
                 Ok(_) => {}
                 Err(TalkError::Refused { status: 409, message, .. }) => {
-                    self.screen.line(&format!("  {}", plain(&message)))
+                    self.screen.line(&format!("  {}", plain(&message)));
                 }
                 Err(error) => return Err(error),
             }
