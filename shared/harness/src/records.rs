@@ -97,24 +97,18 @@ impl InvocationRecords {
 
     /// Leaves a claim to a worker that may do more: that no worker died of it is written down.
     pub(crate) async fn leave(&self, record: &InvocationRecord) {
-        let keep = |invocation_id, generation, owner| InvocationWrite::Keep {
-            invocation_id,
-            generation,
-            owner,
-            at_once: false,
-        };
-        self.end_attempt(record, keep, "a claim that was left counts as an attempt").await;
+        self.keep(record, false, "a claim that was left counts as an attempt").await;
     }
 
     /// Lets go of a claim, whose payload stays: the next worker that is called takes it over.
     pub(crate) async fn let_go(&self, record: &InvocationRecord) {
-        let keep = |invocation_id, generation, owner| InvocationWrite::Keep {
-            invocation_id,
-            generation,
-            owner,
-            at_once: true,
-        };
-        self.end_attempt(record, keep, "a claim was not let go; it ends by itself").await;
+        self.keep(record, true, "a claim was not let go; it ends by itself").await;
+    }
+
+    async fn keep(&self, record: &InvocationRecord, at_once: bool, otherwise: &'static str) {
+        let keep =
+            |invocation_id, generation, owner| InvocationWrite::Keep { invocation_id, generation, owner, at_once };
+        self.end_attempt(record, keep, otherwise).await;
     }
 
     /// Writes down that an attempt ended, and that its worker lives.

@@ -115,7 +115,7 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
     }
 }
 
-/// Warns of fields that `schema` requires and that are like one that it describes.
+/// Reports fields that `schema` requires and that are like one that it describes.
 pub(super) fn check_required(schema: &Map, what: &str, line: usize, problems: &mut FileProblems<'_>) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);

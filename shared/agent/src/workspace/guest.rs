@@ -8,7 +8,6 @@ use dormouse_ports::tool::{ToolDefinition, ToolSourceDefinition};
 use dormouse_ports::{Map, Template};
 use serde_json::Value;
 
-use super::approval::ApprovalPolicy;
 use super::load::{Files, Loader, PLATFORM, digest};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
@@ -256,7 +255,7 @@ fn confine_hooks(workspace: &mut Workspace) {
         workspace.disable(&hook.file, None, name, message);
     }
     if is_refused {
-        workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+        workspace.ask_for_everything();
         workspace.warn(SETTINGS, None, "a hook is refused: every call of a tool waits for a person".to_owned());
     }
 }

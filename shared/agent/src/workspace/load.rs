@@ -134,7 +134,7 @@ impl<'f> Loader<'f> {
         let are_lost = problems.has_errors();
         self.keep(problems);
         if are_lost {
-            self.ask_for_everything();
+            self.workspace.ask_for_everything();
         }
     }
 
@@ -147,15 +147,10 @@ impl<'f> Loader<'f> {
             };
             // What is misspelled may have been an approval.
             if problems.has_errors() {
-                self.ask_for_everything();
+                self.workspace.ask_for_everything();
             }
         }
         self.keep(problems);
-    }
-
-    /// Has a person see every call of a tool, until it is known again what was to be seen or forbidden.
-    fn ask_for_everything(&mut self) {
-        self.workspace.settings.approval = self.workspace.settings.approval.or(&ApprovalPolicy::everything());
     }
 
     fn prompts(&mut self) {
@@ -327,7 +322,7 @@ impl<'f> Loader<'f> {
                 }
             }
             if problems.has_errors() {
-                self.ask_for_everything();
+                self.workspace.ask_for_everything();
             }
             self.keep(problems);
         }
@@ -406,7 +401,7 @@ impl<'f> Loader<'f> {
                 _ => problems.error(None, format!("{reason}: remove what is no definition")),
             }
             if path.as_str() == HOOKS.trim_end_matches('/') {
-                self.ask_for_everything();
+                self.workspace.ask_for_everything();
             }
             self.keep(problems);
         }
@@ -473,7 +468,7 @@ impl<'f> Loader<'f> {
         let mut problems = FileProblems::new(path);
         let message = format!("the file is not read: {advice}; until then every call of a tool waits for a person");
         problems.error(None, message);
-        self.ask_for_everything();
+        self.workspace.ask_for_everything();
         self.keep(problems);
     }
 
@@ -577,6 +572,11 @@ impl Workspace {
         let file = file.to_owned();
         let disables = Some(name);
         self.problems.push(Problem { file, line, severity: Severity::Error, message, disables });
+    }
+
+    /// Has a person see every call of a tool, until it is known again what was to be seen or forbidden.
+    pub(super) fn ask_for_everything(&mut self) {
+        self.settings.approval = self.settings.approval.or(&ApprovalPolicy::everything());
     }
 
     /// Adds a warning.

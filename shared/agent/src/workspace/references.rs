@@ -209,7 +209,7 @@ fn approvals(workspace: &mut Workspace) {
     let mut problems = FileProblems::new(SETTINGS);
     messages.into_iter().for_each(|message| problems.error(None, message));
     workspace.problems.extend(problems.into_found());
-    workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+    workspace.ask_for_everything();
 }
 
 /// Names that `policy` asks for and that nothing has: a slip there would let a call run that a person was to see. What
@@ -345,7 +345,7 @@ fn hooks(workspace: &mut Workspace) {
             let mut problems = FileProblems::new(&hook.file);
             problems.error(None, message);
             workspace.problems.extend(problems.into_found());
-            workspace.settings.approval = workspace.settings.approval.or(&ApprovalPolicy::everything());
+            workspace.ask_for_everything();
         }
     }
 }
