@@ -349,7 +349,7 @@ fn verdict(given: &Map, said: &str, parts: &[Part]) -> Result<Option<bool>, Prot
 
 /// What the fields of `value` mean, each by itself, and `value` if it is a word: also of an object that is no
 /// [`PermissionResponseRequest`], because another field of it has a wrong form.
-fn said_in(value: &Value) -> Vec<Option<bool>> {
+pub(crate) fn said_in(value: &Value) -> Vec<Option<bool>> {
     let one = |value: &Value| {
         let answer = || PermissionAnswer::deserialize(value).ok().map(PermissionAnswer::is_yes);
         value.as_bool().or_else(|| value.as_str().and_then(decided)).or_else(answer)
@@ -359,20 +359,6 @@ fn said_in(value: &Value) -> Vec<Option<bool>> {
     let inner = fields.get("answer").and_then(Value::as_object);
     let inner = inner.into_iter().flat_map(|inner| ["approved", "outcome", DECISION].map(|name| of(inner, name)));
     ["approved", "outcome", "answer", DECISION].map(|name| of(fields, name)).into_iter().chain(inner).collect()
-}
-
-/// What the parts of `response` mean, each by itself.
-pub(crate) fn said_by(response: &PermissionResponseRequest) -> [Option<bool>; 6] {
-    let answer = &response.answer;
-    let word = |name: &str| answer.get(name).and_then(Value::as_str).and_then(decided);
-    [
-        response.approved,
-        response.outcome.map(PermissionAnswer::is_yes),
-        answer.as_bool().or_else(|| answer.as_str().and_then(decided)),
-        answer.get("approved").and_then(Value::as_bool),
-        word("outcome"),
-        word(DECISION),
-    ]
 }
 
 /// What all that was `said` in `param` means: yes, no, or neither.

@@ -27,8 +27,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use crate::Actor;
 use claims::{Claims, has_demands};
 pub use issuer::{ConsoleSignIn, IssuerConfig, IssuersError};
-use jwks::{KeySource, WaitingRoom};
-pub use jwks::{MOST_WAITING, PATIENCE, discovery_url};
+use jwks::{KeySource, WaitingRoom, discovery_url};
+pub use jwks::{MOST_WAITING, PATIENCE};
 
 /// The longest token that is looked at, in bytes.
 const LONGEST: usize = 16 * 1024;
@@ -81,9 +81,10 @@ impl Issuers {
         text.map(|text| IssuerConfig::read(text).map(|configs| Self::new(configs, fetch))).transpose()
     }
 
-    /// The names of the issuers.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|one| one.config.issuer.as_str())
+    /// The names of the issuers, each with the address at which it publishes what it is, if its keys are found there.
+    pub fn published(&self) -> impl Iterator<Item = (&str, Option<String>)> {
+        let discovery = |config: &IssuerConfig| config.jwks_uri.is_none().then(|| discovery_url(&config.issuer));
+        self.0.iter().map(move |one| (one.config.issuer.as_str(), discovery(&one.config)))
     }
 
     /// The issuers at which people sign in to the console, and how.

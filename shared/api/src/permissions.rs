@@ -24,7 +24,7 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::answers::{IN_REPLY_TO, TakenAnswer, agreed, request_of, said_by};
+use crate::answers::{IN_REPLY_TO, TakenAnswer, agreed, request_of, said_in};
 use crate::api::{self, Api, Change};
 use crate::documents::Stored;
 use crate::lists::Lists;
@@ -51,7 +51,7 @@ impl Api {
             return Err(if self.requests.was_asked(call, own, &id).await? { gone() } else { not_found() });
         };
         let workspace = task.kept.workspace.clone();
-        let said = agreed("answer", said_by(&response))?;
+        let said = agreed("answer", said_in(&api::json(&response)?))?;
         let kind = match response.is_approval() {
             Some(_) => TaskMessageKind::ToolConfirmation,
             None => TaskMessageKind::Input,
@@ -243,9 +243,11 @@ mod tests {
             (json!({ "outcome": "approved", "answer": { "approved": false } }), Err(())),
             (json!({ "approved": true, "answer": "no" }), Err(())),
             (json!({ "approved": true, "answer": false }), Err(())),
+            (json!({ "approved": true, "answer": { "approved": "no" } }), Err(())),
+            (json!({ "approved": true, "answer": { "decision": false } }), Err(())),
         ] {
             let response: PermissionResponseRequest = serde_json::from_value(body.clone()).expect("a response");
-            assert_eq!(agreed("answer", said_by(&response)).map_err(|_| ()), expected, "{body}");
+            assert_eq!(agreed("answer", said_in(&json!(response))).map_err(|_| ()), expected, "{body}");
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{Content, Request, Response};
 
 pub(crate) use admit::ProtocolAdmission;
 pub(crate) use card::CardSignatures;
-pub(crate) use public::{Beside, Describe, DescribedServer, ServerInfo, agents_away, health, options};
+pub(crate) use public::{AcceptedIssuer, Beside, Describe, DescribedServer, ServerInfo, agents_away, health, options};
 pub(crate) use streaming::{DELTA, Streaming};
 
 /// Server of the protocol.

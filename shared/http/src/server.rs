@@ -19,7 +19,9 @@ use futures::stream::BoxStream;
 use crate::console::Console;
 use crate::extensions::{ExtensionRoute, Extensions};
 use crate::passage::{Answers, Passage};
-use crate::protocol::{CardSignatures, Describe, DescribedServer, Protocol, ProtocolAdmission, ServerInfo, Streaming};
+use crate::protocol::{
+    AcceptedIssuer, CardSignatures, Describe, DescribedServer, Protocol, ProtocolAdmission, ServerInfo, Streaming,
+};
 use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, CommandsElsewhere, Origins, Request, Response};
 
@@ -170,7 +172,7 @@ impl Server {
             sockets: wire.sockets,
             socket_url: wire.socket_url,
             a2a_streams: wire.streams.whole.is_none(),
-            issuers: keys.issuers().into_iter().flat_map(Issuers::names).map(str::to_owned).collect(),
+            issuers: keys.issuers().into_iter().flat_map(Issuers::published).map(AcceptedIssuer::from).collect(),
         };
         let describe: Describe = {
             let about = about.clone();

@@ -227,7 +227,7 @@ async fn an_answer_to_an_address_and_silence_are_proved_too() {
     let approval = &receipts.last().unwrap()["approvals"][0];
     assert_eq!(
         (&approval["decision"], &approval["actor"]),
-        (&json!("denied"), &json!("holder of the callback address"))
+        (&json!("denied"), &json!("holder of the callback address or of a key for signals"))
     );
 }
 

@@ -219,7 +219,7 @@ impl KeySource {
 }
 
 /// Address at which `issuer` publishes its configuration (OpenID Connect Discovery 1.0 §4).
-pub fn discovery_url(issuer: &str) -> String {
+pub(super) fn discovery_url(issuer: &str) -> String {
     format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'))
 }
 

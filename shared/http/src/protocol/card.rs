@@ -11,8 +11,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
-use super::ServerInfo;
-use dormouse_api::identity::discovery_url;
+use super::{AcceptedIssuer, ServerInfo};
 use dormouse_api::{PersonaSpec, Receipts};
 use dormouse_ports::SignerError;
 
@@ -124,10 +123,17 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
 fn security_schemes(about: &ServerInfo) -> BTreeMap<String, Map> {
     let scheme = |fields: [(&str, &str); 2]| fields.map(|(name, value)| (name.to_owned(), value.into()));
     let bearer = ("bearerAuth".to_owned(), Map::from_iter(scheme([("type", "http"), ("scheme", "bearer")])));
-    let of_issuer = |(place, issuer): (usize, &String)| {
-        let url = discovery_url(issuer);
-        let fields = scheme([("type", "openIdConnect"), ("openIdConnectUrl", &url)]);
-        (format!("openId{}", place + 1), Map::from_iter(fields))
+    let of_issuer = |(place, issuer): (usize, &AcceptedIssuer)| match &issuer.discovery {
+        Some(url) => {
+            let fields = scheme([("type", "openIdConnect"), ("openIdConnectUrl", url)]);
+            (format!("openId{}", place + 1), Map::from_iter(fields))
+        }
+        // Nothing says that it publishes what it is.
+        None => {
+            let mut fields = Map::from_iter(scheme([("type", "http"), ("scheme", "bearer")]));
+            fields.extend(scheme([("bearerFormat", "JWT"), ("description", &format!("a token of {}", issuer.name))]));
+            (format!("token{}", place + 1), fields)
+        }
     };
     about.issuers.iter().enumerate().map(of_issuer).chain([bearer]).collect()
 }
@@ -169,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    fn about(issuers: &[&str]) -> ServerInfo {
+    fn about(issuers: &[(&str, Option<&str>)]) -> ServerInfo {
         ServerInfo {
             version: "1".to_owned(),
             base_url: "https://agents.example.com".to_owned(),
@@ -180,7 +186,7 @@ mod tests {
             sockets: false,
             socket_url: None,
             a2a_streams: true,
-            issuers: issuers.iter().map(|issuer| (*issuer).to_owned()).collect(),
+            issuers: issuers.iter().map(|(name, url)| (*name, url.map(str::to_owned)).into()).collect(),
         }
     }
 
@@ -189,15 +195,16 @@ mod tests {
         let bearer = json!({ "type": "http", "scheme": "bearer" });
         let card = json!(a2a(&about(&[])));
         assert_eq!(card["securitySchemes"], json!({ "bearerAuth": bearer }));
-        let card = json!(a2a(&about(&["https://id.example.com/", "https://login.example.com/realm"])));
-        let issuer = |url: &str| json!({ "type": "openIdConnect", "openIdConnectUrl": url });
+        let url = "https://id.example.com/.well-known/openid-configuration";
+        let card = json!(a2a(&about(&[("https://id.example.com/", Some(url)), ("https://keys.example.com", None)])));
+        let description = "a token of https://keys.example.com";
         let expected = json!({
             "bearerAuth": bearer,
-            "openId1": issuer("https://id.example.com/.well-known/openid-configuration"),
-            "openId2": issuer("https://login.example.com/realm/.well-known/openid-configuration"),
+            "openId1": { "type": "openIdConnect", "openIdConnectUrl": url },
+            "token2": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": description },
         });
         assert_eq!(card["securitySchemes"], expected);
-        let named: Vec<Value> = ["bearerAuth", "openId1", "openId2"].map(|name| json!({ name: [] })).to_vec();
+        let named: Vec<Value> = ["bearerAuth", "openId1", "token2"].map(|name| json!({ name: [] })).to_vec();
         assert_eq!(card["security"], json!(named), "any of them is enough");
     }
 }

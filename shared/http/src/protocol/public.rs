@@ -125,8 +125,23 @@ pub(crate) struct ServerInfo {
     pub(crate) socket_url: Option<String>,
     /// True if A2A's streams come as they are written.
     pub(crate) a2a_streams: bool,
-    /// The names of the issuers of tokens that it takes.
-    pub(crate) issuers: Vec<String>,
+    /// The issuers of tokens that it takes.
+    pub(crate) issuers: Vec<AcceptedIssuer>,
+}
+
+/// An issuer whose tokens a server takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AcceptedIssuer {
+    /// Its name: the claim `iss` of its tokens.
+    pub(crate) name: String,
+    /// The address at which it publishes what it is, if its keys are found there.
+    pub(crate) discovery: Option<String>,
+}
+
+impl From<(&str, Option<String>)> for AcceptedIssuer {
+    fn from((name, discovery): (&str, Option<String>)) -> Self {
+        Self { name: name.to_owned(), discovery }
+    }
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
@@ -198,7 +213,7 @@ impl Protocol {
     fn protected_resource(&self) -> Value {
         json!({
             "resource": self.about.base_url,
-            "authorization_servers": self.about.issuers,
+            "authorization_servers": self.about.issuers.iter().map(|issuer| &issuer.name).collect::<Vec<_>>(),
             "scopes_supported": Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
             "bearer_methods_supported": ["header"],
             "resource_name": "Dormouse",
