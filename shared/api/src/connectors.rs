@@ -131,7 +131,7 @@ fn usual_header() -> String {
 
 /// A webhook to a connector.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct ReceivedDelivery {
     /// The connector that the path names.
     pub connector_id: ConnectorId,
     /// The webhook.
@@ -234,8 +234,8 @@ impl Api {
     ///
     /// # Errors
     /// `unauthenticated` for one that is not believed; what its use is refused for.
-    pub async fn deliver(&self, delivery: Delivery) -> Result<CallAnswer, ProtocolError> {
-        let Delivery { connector_id, sent, now } = delivery;
+    pub async fn deliver(&self, delivery: ReceivedDelivery) -> Result<CallAnswer, ProtocolError> {
+        let ReceivedDelivery { connector_id, sent, now } = delivery;
         if sent.body.len() > MOST_BYTES {
             return Err(ProtocolError::too_large(MOST_BYTES));
         }

@@ -18,7 +18,7 @@ use crate::documents::Stored;
 use crate::ids;
 use crate::page::fitting;
 use crate::quotas;
-use crate::receipts::{Ended, TaskTally, end_receipt};
+use crate::receipts::{EndedTask, TaskTally, end_receipt};
 use crate::refusal::internal;
 
 /// The field of a final state that describes its outcome in a sentence.
@@ -131,7 +131,7 @@ pub(crate) fn end(
     }
     outcome.summary = outcome.summary.chars().take(SUMMARY_CHARS).collect();
     task.kept.resource.outcome_id = Some(outcome.envelope.id.clone());
-    let ended = Ended {
+    let ended = EndedTask {
         status: outcome.status,
         failure: outcome.failure.as_ref(),
         artifacts: outcome.artifacts.iter().map(|artifact| (artifact, content.clone())).collect(),

@@ -76,7 +76,7 @@ pub use answers::{answer_payload, asks_person};
 pub use api::{Api, ApiParts};
 pub use audit::{AuditEntry, AuditQuery, BegunEntry, Deed, Principal, Proof, audit_page};
 pub use call::{Actor, Call, CallAnswer};
-pub use connectors::Delivery;
+pub use connectors::ReceivedDelivery;
 pub use erasure::{Erasure, Forgotten};
 pub use events::first_event_since;
 pub use keys::{AccessPolicy, HolderError, Keys, Writes};

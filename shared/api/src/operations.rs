@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use dormouse_protocol::{Level, Operation, ProtocolError};
 
-use crate::{Api, Call, CallAnswer, Delivery};
+use crate::{Api, Call, CallAnswer, ReceivedDelivery};
 
 /// True if servers of this crate offer `operation`, where `issues` tells whether they issue receipts; what they do not
 /// offer is answered 501.
@@ -25,7 +25,7 @@ pub trait Operations: Send + Sync {
     ///
     /// # Errors
     /// Error that the sender receives instead of an answer.
-    async fn deliver(&self, _: Delivery) -> Result<CallAnswer, ProtocolError> {
+    async fn deliver(&self, _: ReceivedDelivery) -> Result<CallAnswer, ProtocolError> {
         Err(ProtocolError::not_implemented(Operation::DeliverToConnector))
     }
 }
@@ -36,7 +36,7 @@ impl Operations for Api {
         Self::serve(self, call).await
     }
 
-    async fn deliver(&self, delivery: Delivery) -> Result<CallAnswer, ProtocolError> {
+    async fn deliver(&self, delivery: ReceivedDelivery) -> Result<CallAnswer, ProtocolError> {
         Self::deliver(self, delivery).await
     }
 }

@@ -21,12 +21,12 @@ use async_trait::async_trait;
 use dormouse_ports::{Signer, SignerError};
 use dormouse_protocol::Map;
 use dormouse_protocol::resource::AutonomyTier;
-use dormouse_receipts::{Draft, Flaw, KeyRing, Keys, KmsRing, Ring, SigningKey, Unsigned};
+use dormouse_receipts::{Flaw, KeyRing, Keys, KmsRing, ReceiptDraft, Ring, SigningKey, Unsigned};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use approval::{AnsweredApproval, decision, is_of_another, note_approval};
-pub(crate) use issue::{Ended, RECEIPT, end_receipt};
+pub(crate) use issue::{EndedTask, RECEIPT, end_receipt};
 pub(crate) use reading::IssuedReceipts;
 pub(crate) use tally::{RecentTallies, Recorded, TaskTally};
 
@@ -91,7 +91,7 @@ impl Receipts {
     }
 
     fn hashed(&self, body: Map, previous: Option<&str>) -> Result<Unsigned, Flaw> {
-        Draft::new(body).hashed(previous, self.key_id())
+        ReceiptDraft::new(body).hashed(previous, self.key_id())
     }
 }
 

@@ -35,7 +35,7 @@ pub use dynamodb::{
 pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use function::{Function, FunctionError};
 pub use kms::{KmsKey, KmsSigner};
-pub use metering::{Meter, Usage};
+pub use metering::{Meter, RequestUsage};
 pub use parameters::{ParameterError, ParameterSecrets, Parameters, SecretText};
 pub use s3::S3Objects;
 pub use scheduler::SchedulerConfig;

@@ -19,7 +19,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 
 /// Usage of one kind of request so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
+pub struct RequestUsage {
     /// Number of requests that were sent, repeated ones included.
     pub requests: u64,
     /// Capacity units that the answers reported: write units for changes, read units for the rest. Refused requests
@@ -38,7 +38,7 @@ pub struct Usage {
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     units: bool,
-    counts: Arc<Mutex<BTreeMap<String, Usage>>>,
+    counts: Arc<Mutex<BTreeMap<String, RequestUsage>>>,
 }
 
 impl Meter {
@@ -53,7 +53,7 @@ impl Meter {
     }
 
     /// The counts since the last [`reset`](Self::reset), by name of the operation.
-    pub fn snapshot(&self) -> BTreeMap<String, Usage> {
+    pub fn snapshot(&self) -> BTreeMap<String, RequestUsage> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

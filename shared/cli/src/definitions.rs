@@ -25,7 +25,7 @@ pub(crate) struct WorkspaceDefinitions {
 
 /// Reason for which the definitions stay as they were.
 #[derive(Debug, thiserror::Error)]
-enum NotKept {
+enum DefinitionsNotKept {
     #[error(transparent)]
     Read(#[from] WorkspaceError),
     #[error(transparent)]
@@ -42,7 +42,7 @@ impl WorkspaceDefinitions {
         Self { folder, store, known: Mutex::default() }
     }
 
-    async fn keep(&self, name: &str, known: &mut FolderFiles) -> Result<(), NotKept> {
+    async fn keep(&self, name: &str, known: &mut FolderFiles) -> Result<(), DefinitionsNotKept> {
         let files = known.read(Some(&self.folder)).await?;
         let bundle = Bundle::of_readable(&files)?;
         let current = self.store.current(name).await?;
@@ -51,7 +51,7 @@ impl WorkspaceDefinitions {
         }
         let workspace = load(&files, &platform());
         if workspace.enabled_agents().next().is_none() {
-            return Err(NotKept::NoAgent);
+            return Err(DefinitionsNotKept::NoAgent);
         }
         if self.store.publish(name, &bundle, current.as_ref()).await? == Publication::Published && current.is_some() {
             tracing::info!(folder = %self.folder.display(), "the definitions were changed; new runs begin with them");

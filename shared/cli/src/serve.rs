@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use dormouse_api::Agents;
 use dormouse_harness::{HarnessConfig, Mode};
 use dormouse_lambda::{BootError, Config, machine};
-use dormouse_local::{MachineError, MachineOptions, Role, serve_machine};
+use dormouse_local::{MachineError, MachineOptions, MachineRole, serve_machine};
 use dormouse_otel::Telemetry;
 
 use crate::{Log, begin, complain};
@@ -78,9 +78,9 @@ async fn served(asked: ServeArgs, telemetry: Option<Telemetry>, agents: &Agents)
     let sends_spans = telemetry.is_some();
     let made = machine(config, telemetry, agents).await?;
     let role = match role {
-        ServedRole::Api => Role::Api,
-        ServedRole::Worker => Role::Worker,
-        ServedRole::All => Role::All,
+        ServedRole::Api => MachineRole::Api,
+        ServedRole::Worker => MachineRole::Worker,
+        ServedRole::All => MachineRole::All,
     };
     let grace = Duration::from_secs(grace);
     let options = MachineOptions { role, listen, body_limit, lease, grace, sends_spans };

@@ -17,7 +17,7 @@ const FORBIDDEN: u16 = 403;
 
 /// Somebody who has proved who they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct ProvedCaller {
     /// Their tenant, where they have one.
     pub tenant: Option<String>,
 }
@@ -57,11 +57,11 @@ impl Findings {
     }
 
     /// Who sent it, where they have proved it by what they presented. Known when it is answered.
-    pub fn caller(&self) -> Option<Caller> {
+    pub fn caller(&self) -> Option<ProvedCaller> {
         let found = self.found();
         let principal = found.principal.as_ref()?;
         let proved = matches!(principal.proof, Proof::Key | Proof::Token | Proof::SignalKey);
-        proved.then(|| Caller { tenant: principal.tenant.clone() })
+        proved.then(|| ProvedCaller { tenant: principal.tenant.clone() })
     }
 
     /// Remainders of what its sender may send.

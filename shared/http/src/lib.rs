@@ -52,7 +52,7 @@ mod trigger;
 mod turns;
 
 pub use app::{App, Limits, Parts};
-pub use findings::{Caller, Findings};
+pub use findings::{Findings, ProvedCaller};
 pub use message::{Content, Request, Response};
 pub use notifications::{Notifications, NotificationsError, NotifierParts, NotifyingBus};
 pub use origins::Origins;
@@ -61,7 +61,7 @@ pub use quotas::Quotas;
 pub use server::{ProtocolConfig, Server};
 pub use settings::{ConfigError, Variables};
 pub use socket::{
-    CommandsElsewhere, FOLLOW, FollowCall, Frame, Frames, HeldParts, HeldSockets, LARGEST_FRAME, Said, Socket,
+    CommandsElsewhere, FOLLOW, FollowCall, Frame, Frames, HeldParts, HeldSockets, LARGEST_FRAME, Socket, SocketReply,
 };
 pub use streams::{StreamParts, StreamServer};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, SignalAddresses, Token};

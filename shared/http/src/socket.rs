@@ -91,7 +91,7 @@ impl std::fmt::Debug for Socket {
 pub type Frames = BoxStream<'static, Frame>;
 
 /// Outcome of a frame of a client.
-pub enum Said {
+pub enum SocketReply {
     /// This is said.
     Frame(String),
     /// The stream begins anew, and these are its frames from now on.
@@ -100,7 +100,7 @@ pub enum Said {
     Closed(&'static str),
 }
 
-impl std::fmt::Debug for Said {
+impl std::fmt::Debug for SocketReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Frame(_) => f.write_str("Frame"),
@@ -154,9 +154,9 @@ impl Socket {
     }
 
     /// Takes a frame of the client.
-    pub async fn take(&mut self, text: &str) -> Said {
+    pub async fn take(&mut self, text: &str) -> SocketReply {
         if text.len() > LARGEST_FRAME {
-            return Said::Closed("the frame is too large");
+            return SocketReply::Closed("the frame is too large");
         }
         let frame = match dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY) {
             Ok(frame) => frame,
@@ -164,39 +164,39 @@ impl Socket {
         };
         let id = frame.get("id").cloned();
         match frame.get("type").and_then(Value::as_str) {
-            Some("ping") => Said::Frame(json!({ "type": "pong", "id": id }).to_string()),
+            Some("ping") => SocketReply::Frame(json!({ "type": "pong", "id": id }).to_string()),
             Some("resume") => self.resume(id, &frame).await,
             Some(kind) => match self.command(kind, &frame) {
-                Ok(Some(request)) => Said::Frame(self.ask(id, request).await),
+                Ok(Some(request)) => SocketReply::Frame(self.ask(id, request).await),
                 Ok(None) => self.not_understood(id, ProtocolError::invalid("type", "no frame of this type is known")),
-                Err(error) => Said::Frame(refused(id, error)),
+                Err(error) => SocketReply::Frame(refused(id, error)),
             },
             None => self.not_understood(id, ProtocolError::invalid("type", "missing required field")),
         }
     }
 
-    fn not_understood(&mut self, id: Option<Value>, error: ProtocolError) -> Said {
+    fn not_understood(&mut self, id: Option<Value>, error: ProtocolError) -> SocketReply {
         self.unreadable += 1;
         if self.unreadable >= PATIENCE {
-            Said::Closed("too many frames cannot be read")
+            SocketReply::Closed("too many frames cannot be read")
         } else {
-            Said::Frame(refused(id, error))
+            SocketReply::Frame(refused(id, error))
         }
     }
 
-    async fn resume(&mut self, id: Option<Value>, frame: &Map) -> Said {
+    async fn resume(&mut self, id: Option<Value>, frame: &Map) -> SocketReply {
         let after = frame.get(AFTER).and_then(Value::as_str).unwrap_or_default();
         let is_plain = after.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte));
         if after.is_empty() || !is_plain {
-            return Said::Frame(refused(id, ProtocolError::cursor_expired(AFTER)));
+            return SocketReply::Frame(refused(id, ProtocolError::cursor_expired(AFTER)));
         }
         let query = behind(&self.query, after);
         match self.follow(&query).await {
             Ok((_, items)) => {
                 self.query = query;
-                Said::Resumed(frames(items, self.server.app().now(), None).boxed())
+                SocketReply::Resumed(frames(items, self.server.app().now(), None).boxed())
             }
-            Err(response) => Said::Frame(told(id, response)),
+            Err(response) => SocketReply::Frame(told(id, response)),
         }
     }
 

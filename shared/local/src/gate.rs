@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
-use dormouse_http::Caller;
+use dormouse_http::ProvedCaller;
 use dormouse_ports::Clock;
 use sha2::{Digest, Sha256};
 
@@ -54,7 +54,7 @@ impl Gate {
     }
 
     /// Remembers that these credentials are those of `caller`.
-    pub(crate) fn learn(&self, credentials: Credentials, caller: Caller) {
+    pub(crate) fn learn(&self, credentials: Credentials, caller: ProvedCaller) {
         let lane = caller.tenant.map_or(Lane::Deployment, |tenant| Lane::Tenant(tenant.into()));
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if lanes.len() >= REMEMBERED && !lanes.contains_key(&credentials) {
@@ -87,8 +87,8 @@ mod tests {
         Gate::new(Turns::of_processor(clock.clone()), clock)
     }
 
-    fn of(tenant: Option<&str>) -> Caller {
-        Caller { tenant: tenant.map(str::to_owned) }
+    fn of(tenant: Option<&str>) -> ProvedCaller {
+        ProvedCaller { tenant: tenant.map(str::to_owned) }
     }
 
     #[test]

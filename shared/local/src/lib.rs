@@ -51,7 +51,7 @@ pub use dev::{DevError, DevOptions, FOLDER, ServedAt, TABLE, dev, engine, serve}
 pub use folder::FolderError;
 pub use folder_objects::FolderObjects;
 pub use hosts::is_loopback;
-pub use machine::{MachineError, MachineOptions, Role, serve_machine};
+pub use machine::{MachineError, MachineOptions, MachineRole, serve_machine};
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key, follower_key};
 pub use program::program;
 pub use receipts::{RECEIPT_RING, keep_receipt_ring, receipt_ring, seed};

@@ -39,7 +39,7 @@ const TIME_TO_TELL: Duration = Duration::from_millis(500);
 
 /// Roles of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum MachineRole {
     /// It answers requests, and leaves accepted work and what falls due to workers.
     Api,
     /// It does the work, and answers only for its health.
@@ -52,7 +52,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug)]
 pub struct MachineOptions {
     /// Role of the process.
-    pub role: Role,
+    pub role: MachineRole,
     /// Address at which it listens.
     pub listen: SocketAddr,
     /// The largest body of a request, in bytes.
@@ -96,7 +96,7 @@ pub async fn serve_machine(
     let shutdown = Shutdown::new();
     let app = server.app().clone();
     let processor = Turns::of_processor(clock.clone());
-    if options.role != Role::Api {
+    if options.role != MachineRole::Api {
         let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
         let dispatcher =
             Arc::new(Dispatcher::new(functions.clone(), processor.clone(), clock.clone(), shutdown.running()));
@@ -114,8 +114,8 @@ pub async fn serve_machine(
     let health = Readiness(running.clone());
     let routes = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready)).with_state(health);
     let routes = match options.role {
-        Role::Worker => routes,
-        Role::Api | Role::All => {
+        MachineRole::Worker => routes,
+        MachineRole::Api | MachineRole::All => {
             let gate = Gate::new(processor, clock);
             let front = Front { server, body_limit: options.body_limit, running: running.clone(), gate };
             routes.merge(Router::new().fallback(forward).with_state(front))

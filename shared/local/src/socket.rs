@@ -4,7 +4,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::extract::{FromRequestParts, Request};
 use axum::http::header;
 use axum::response::Response;
-use dormouse_http::{Frames, LARGEST_FRAME, Said, Server, Socket};
+use dormouse_http::{Frames, LARGEST_FRAME, Server, Socket, SocketReply};
 use futures::StreamExt;
 
 use crate::gateway::{encode, headed};
@@ -56,13 +56,13 @@ async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames
             },
             message = connection.recv() => match message {
                 Some(Ok(Message::Text(text))) => match socket.take(&text).await {
-                    Said::Frame(frame) => {
+                    SocketReply::Frame(frame) => {
                         if connection.send(Message::text(frame)).await.is_err() {
                             return;
                         }
                     }
-                    Said::Resumed(again) => frames = again,
-                    Said::Closed(reason) => break (close_code::POLICY, reason),
+                    SocketReply::Resumed(again) => frames = again,
+                    SocketReply::Closed(reason) => break (close_code::POLICY, reason),
                 },
                 Some(Ok(Message::Binary(_))) => break (close_code::UNSUPPORTED, "frames are text"),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}

@@ -8,7 +8,7 @@ mod read;
 
 use serde::Serialize;
 
-pub use read::{Block, Reader};
+pub use read::{EventBlock, Reader};
 
 use crate::error::ErrorResponse;
 use crate::event::Event;

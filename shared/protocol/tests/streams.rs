@@ -2,7 +2,7 @@
 
 use dormouse_protocol::event::EventPlace;
 use dormouse_protocol::id::{EventId, Identifier, TaskId};
-use dormouse_protocol::sse::{Block, ERROR, HEARTBEAT, Reader, error, event};
+use dormouse_protocol::sse::{ERROR, EventBlock, HEARTBEAT, Reader, error, event};
 use dormouse_protocol::{Draft, Event, EventKind, ProtocolError};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn stream(events: &[Event]) -> String {
     events.iter().map(|one| event(one) + HEARTBEAT).collect()
 }
 
-fn read(blocks: &[Block]) -> Vec<Event> {
+fn read(blocks: &[EventBlock]) -> Vec<Event> {
     blocks.iter().map(|block| serde_json::from_str(&block.data).expect("an event")).collect()
 }
 
@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn every_event_comes_through_whatever_the_pieces(events in events(), size in 1_usize..40) {
         let mut reader = Reader::new();
-        let blocks: Vec<Block> =
+        let blocks: Vec<EventBlock> =
             stream(&events).as_bytes().chunks(size).flat_map(|piece| reader.push(piece)).collect();
         prop_assert_eq!(&read(&blocks), &events);
         for (block, event) in blocks.iter().zip(&events) {
@@ -58,7 +58,7 @@ proptest! {
     fn no_bytes_break_a_reader(bytes in prop::collection::vec(any::<u8>(), 0..200), size in 1_usize..20) {
         let whole = Reader::new().push(&bytes);
         let mut reader = Reader::new();
-        let pieces: Vec<Block> = bytes.chunks(size).flat_map(|piece| reader.push(piece)).collect();
+        let pieces: Vec<EventBlock> = bytes.chunks(size).flat_map(|piece| reader.push(piece)).collect();
         prop_assert_eq!(whole, pieces);
     }
 }

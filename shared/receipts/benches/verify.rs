@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dormouse_receipts::{Draft, Export, Keys, SigningKey, canonical, example};
+use dormouse_receipts::{Export, Keys, ReceiptDraft, SigningKey, canonical, example};
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 9;
@@ -19,7 +19,7 @@ const MANY: u32 = 1_000;
 fn chain(count: usize, key: &SigningKey) -> String {
     let (mut text, mut previous) = (String::new(), None);
     for number in 0..count {
-        let draft = Draft::new(example(&format!("receipt_{number}")));
+        let draft = ReceiptDraft::new(example(&format!("receipt_{number}")));
         let sealed = draft.seal(previous.as_deref(), key).expect("a receipt");
         text.push_str(&sealed.text);
         text.push('\n');
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
             black_box(canonical::hash(&body).expect("a hash"));
         }),
         measured("one sealed, with signature", seal, MANY, || {
-            black_box(Draft::new(body.clone()).seal(None, &key).expect("a receipt"));
+            black_box(ReceiptDraft::new(body.clone()).seal(None, &key).expect("a receipt"));
         }),
     ];
     if met.iter().all(|is_met| *is_met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

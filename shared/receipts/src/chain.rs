@@ -10,14 +10,14 @@ use crate::{Flaw, Keys, Receipt};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Everything that is wrong, in the order of the receipts.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ChainFinding>,
     /// The chains of sessions, in the order of their first receipts.
     pub chains: Vec<Chain>,
 }
 
 /// A flaw of one receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ChainFinding {
     /// Position of the receipt among those that were given, from 0.
     pub position: usize,
     /// Id of the receipt; empty where it cannot be read.
@@ -49,7 +49,7 @@ impl Report {
         for chain in &self.chains {
             if let Some(expected) = heads.get(&chain.session_id).filter(|expected| **expected != chain.head) {
                 let flaw = Flaw::OtherHead { found: chain.head.clone(), expected: expected.clone() };
-                self.findings.push(Finding { position: 0, receipt_id: String::new(), flaw });
+                self.findings.push(ChainFinding { position: 0, receipt_id: String::new(), flaw });
             }
         }
         self
@@ -79,12 +79,12 @@ pub fn verify(receipts: &[Receipt], keys: &Keys, at: Timestamp) -> Report {
     report
 }
 
-fn finding(receipts: &[Receipt], position: usize, flaw: Flaw) -> Finding {
-    Finding { position, receipt_id: receipts[position].id().to_owned(), flaw }
+fn finding(receipts: &[Receipt], position: usize, flaw: Flaw) -> ChainFinding {
+    ChainFinding { position, receipt_id: receipts[position].id().to_owned(), flaw }
 }
 
 /// Flaws of the links between the receipts at `places`, which are those of one session.
-fn links(receipts: &[Receipt], places: &[usize]) -> Vec<Finding> {
+fn links(receipts: &[Receipt], places: &[usize]) -> Vec<ChainFinding> {
     let mut by_hash: BTreeMap<&str, usize> = BTreeMap::new();
     let mut followers: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     let mut findings = Vec::new();

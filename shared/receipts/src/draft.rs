@@ -7,7 +7,7 @@ use crate::{Flaw, Map, Receipt, SigningKey, canonical};
 
 /// A receipt before it has its place in a chain, its hash and its signature.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Draft(Map);
+pub struct ReceiptDraft(Map);
 
 /// A receipt with its place in a chain and its hash, which is not signed yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Sealed {
     pub text: String,
 }
 
-impl Draft {
+impl ReceiptDraft {
     /// The receipt of `body`, all of it but `chain`, `issuer.public_key_id` and `signatures`.
     pub fn new(body: Map) -> Self {
         Self(body)

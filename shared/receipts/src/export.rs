@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::chain::{self, Finding, Report};
+use crate::chain::{self, ChainFinding, Report};
 use crate::{Flaw, Keys, Map, PublicKey, Receipt, json, limits};
 
 /// The word in the field `object` of the line with the keys.
@@ -121,7 +121,7 @@ impl Export {
                     places.push(position);
                     readable.push(receipt.clone());
                 }
-                Err(flaw) => findings.push(Finding { position, receipt_id: String::new(), flaw: flaw.clone() }),
+                Err(flaw) => findings.push(ChainFinding { position, receipt_id: String::new(), flaw: flaw.clone() }),
             }
         }
         let mut report = chain::verify(&readable, keys, at);

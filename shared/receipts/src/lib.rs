@@ -6,11 +6,11 @@
 //! holder of the public key can tell whether a receipt, or the order of many, was changed.
 //!
 //! ```
-//! use dormouse_receipts::{Draft, Keys, Receipt, SigningKey, chain};
+//! use dormouse_receipts::{ReceiptDraft, Keys, Receipt, SigningKey, chain};
 //!
 //! # let body = dormouse_receipts::example("receipt_1");
 //! let key = SigningKey::from_seed([7; 32]);
-//! let sealed = Draft::new(body).seal(None, &key)?;
+//! let sealed = ReceiptDraft::new(body).seal(None, &key)?;
 //! let receipt = Receipt::parse(sealed.text.as_bytes())?;
 //!
 //! let keys = Keys::from([key.public()]);
@@ -43,7 +43,7 @@ mod ring;
 mod schema;
 mod shape;
 
-pub use draft::{Draft, Sealed, Unsigned, example};
+pub use draft::{ReceiptDraft, Sealed, Unsigned, example};
 pub use export::{Export, ExportError};
 pub use flaw::Flaw;
 pub use keys::{InvalidKey, Keys, PublicKey, SigningKey};

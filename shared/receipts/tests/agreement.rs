@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use dormouse_receipts::{Draft, Export, Keys, Map, PublicKey, Receipt, SigningKey, canonical, example};
+use dormouse_receipts::{Export, Keys, Map, PublicKey, Receipt, ReceiptDraft, SigningKey, canonical, example};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ impl File {
 fn chains() -> Vec<File> {
     let mut chance = fastrand::Rng::with_seed(19);
     let sealed = |draft: Map, previous: Option<&str>, key: &SigningKey| {
-        Draft::new(draft).seal(previous, key).expect("a receipt")
+        ReceiptDraft::new(draft).seal(previous, key).expect("a receipt")
     };
     let mut random = Vec::new();
     let mut previous: Option<String> = None;

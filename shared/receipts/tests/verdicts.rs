@@ -1,7 +1,7 @@
 //! What was done to a receipt or to a chain, and the verdict on it.
 
 use dormouse_receipts::{
-    Draft, Export, ExportError, Flaw, KeyRing, Keys, KmsRing, Map, PublicKey, Receipt, Ring, Sealed, SigningKey,
+    Export, ExportError, Flaw, KeyRing, Keys, KmsRing, Map, PublicKey, Receipt, ReceiptDraft, Ring, Sealed, SigningKey,
     example,
 };
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ fn now() -> Timestamp {
 fn chain_by(key: &SigningKey, count: usize) -> Vec<Sealed> {
     let mut chain: Vec<Sealed> = Vec::new();
     for number in 1..=count {
-        let draft = Draft::new(example(&format!("receipt_{number}")));
+        let draft = ReceiptDraft::new(example(&format!("receipt_{number}")));
         chain.push(draft.seal(chain.last().map(|last| last.hash.as_str()), key).expect("a receipt"));
     }
     chain
@@ -94,7 +94,7 @@ fn the_order_of_fields_the_writing_of_numbers_and_of_texts_do_not_matter() {
 fn a_text_in_another_normal_form_is_another_text() {
     let mut body = example("receipt_1");
     body.insert("metadata".to_owned(), json!({ "name": "caf\u{e9}" }));
-    let sealed = Draft::new(body).seal(None, &ours()).expect("a receipt");
+    let sealed = ReceiptDraft::new(body).seal(None, &ours()).expect("a receipt");
     assert_eq!(flaws(&[sealed.text.replace("caf\u{e9}", "cafe\u{301}")]), ["0 hash_mismatch"]);
 }
 
@@ -149,7 +149,7 @@ fn removed_moved_repeated_and_forked_receipts_are_found() {
     assert_eq!(flaws(&[a.clone(), b.clone(), b.clone(), c.clone()]), ["2 repeated"]);
     let mut other = example("receipt_2b");
     other.insert("metadata".to_owned(), json!({ "other": true }));
-    let fork = Draft::new(other).seal(Some(&chain_by(&ours(), 1)[0].hash), &ours()).expect("a receipt").text;
+    let fork = ReceiptDraft::new(other).seal(Some(&chain_by(&ours(), 1)[0].hash), &ours()).expect("a receipt").text;
     assert_eq!(flaws(&[a, b, fork]), ["2 fork"]);
 }
 
@@ -226,7 +226,7 @@ fn a_revoked_key_is_believed_for_the_time_before_and_a_retired_one_for_what_it_s
 fn a_chain_goes_on_with_the_next_key() {
     let next = SigningKey::from_seed([9; 32]);
     let first = chain_by(&ours(), 1).remove(0);
-    let second = Draft::new(example("receipt_2")).seal(Some(&first.hash), &next).expect("a receipt");
+    let second = ReceiptDraft::new(example("receipt_2")).seal(Some(&first.hash), &next).expect("a receipt");
     let lines = [first.text, second.text];
     assert_eq!(flaws_by(&lines, &Keys::from([ours().public(), next.public()]), now()), [""; 0]);
     assert_eq!(flaws(&lines), ["1 unknown_key"]);

@@ -199,24 +199,14 @@ fn method(name: &str) -> Method {
 #[cfg(test)]
 mod tests {
     use dormouse_ports::tool::Exposure;
-    use dormouse_ports::{Secret, SecretError, Secrets};
     use dormouse_testkit::ScriptedFetch;
     use serde_json::json;
 
     use super::*;
 
-    struct Nothing;
-
-    #[async_trait::async_trait]
-    impl Secrets for Nothing {
-        async fn resolve(&self, name: &str) -> Result<Secret, SecretError> {
-            Err(SecretError::Missing(name.to_owned()))
-        }
-    }
-
     fn tools() -> DeclaredTools {
         let fetch: Arc<dyn Fetch> = Arc::new(ScriptedFetch::default());
-        DeclaredTools::new(fetch, Values::new(Arc::new(Nothing), Arc::new(Nothing)))
+        DeclaredTools::new(fetch, Values::none())
     }
 
     fn definition(source: ToolSourceDefinition) -> ToolDefinition {

@@ -99,7 +99,7 @@ mod tests {
 
     /// A question about the weather.
     #[derive(Deserialize, JsonSchema)]
-    struct Question {
+    struct CityQuestion {
         /// Name of the city.
         city: String,
         #[serde(default)]
@@ -118,7 +118,7 @@ mod tests {
 
     fn weather() -> RunnableTool {
         RustTool::new("weather").describe("Tells the weather").read_only().returns::<Forecast>().run(
-            async |question: Question| match question.city.as_str() {
+            async |question: CityQuestion| match question.city.as_str() {
                 "Atlantis" => Err("there is no such city"),
                 city => Ok(Forecast {
                     degrees: city.len() as i8 + question.days.iter().map(|d| d.number as i8).sum::<i8>(),

@@ -1,6 +1,6 @@
 //! Webhooks of others: believed by their signature, used once, and only where their connector may.
 
-use dormouse_api::{CallAnswer, Delivery, SignedBody, standard_signature};
+use dormouse_api::{CallAnswer, ReceivedDelivery, SignedBody, standard_signature};
 use dormouse_ports::Secret;
 use dormouse_protocol::ProtocolError;
 use hmac::{Hmac, Mac};
@@ -47,7 +47,7 @@ pub(crate) async fn deliver(
     let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let sent = SignedBody { headers, body: body.as_bytes().to_vec() };
     use dormouse_ports::Clock;
-    let delivery = Delivery { connector_id: connector.into(), sent, now: world.clock.now() };
+    let delivery = ReceivedDelivery { connector_id: connector.into(), sent, now: world.clock.now() };
     let answer = world.api.deliver(delivery).await?;
     assert!(matches!(answer, CallAnswer::Json(200, _)), "{answer:?}");
     Ok(crate::world::body(answer))
@@ -125,7 +125,8 @@ async fn what_is_not_believed_is_counted_and_leaves_nothing_else() {
     use dormouse_ports::Clock;
     let sent = SignedBody { headers, body: ISSUE.replace(": ", ":").into_bytes() };
     let now = world.clock.now();
-    let refusal = world.api.deliver(Delivery { connector_id: id.as_str().into(), sent, now }).await.unwrap_err();
+    let refusal =
+        world.api.deliver(ReceivedDelivery { connector_id: id.as_str().into(), sent, now }).await.unwrap_err();
     assert_eq!(refusal.status(), 401);
     let shown = world.get(&format!("/v1/connectors/{id}")).await;
     assert_eq!(shown["webhook"]["refused_deliveries"], 3);
@@ -144,7 +145,8 @@ async fn sent(world: &World, connector: &str, headers: &[(&str, String)], body: 
     use dormouse_ports::Clock;
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let sent = SignedBody { headers, body: body.to_vec() };
-    let answer = world.api.deliver(Delivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
+    let answer =
+        world.api.deliver(ReceivedDelivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
     Ok(crate::world::body(answer))
 }
 
@@ -400,6 +402,7 @@ async fn completed(world: &World, connector: &str, (id, body): (String, String))
     let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     use dormouse_ports::Clock;
     let sent = SignedBody { headers, body: body.into_bytes() };
-    let answer = world.api.deliver(Delivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
+    let answer =
+        world.api.deliver(ReceivedDelivery { connector_id: connector.into(), sent, now: world.clock.now() }).await?;
     Ok(crate::world::body(answer))
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use dormouse_receipts::{Draft, Map, PublicKey, SigningKey, canonical, example};
+use dormouse_receipts::{Map, PublicKey, ReceiptDraft, SigningKey, canonical, example};
 use serde_json::{Value, json};
 
 use crate::process::{Dormouse, program, text};
@@ -25,7 +25,7 @@ fn chain(key: &SigningKey) -> Vec<String> {
     let sealed = (1..=3).map(|number| {
         let mut body = example(&format!("receipt_{number}"));
         body.insert("metadata".to_owned(), json!({ "name": "caf\u{e9}", "number": 1500 }));
-        let sealed = Draft::new(body).seal(before.as_deref(), key).expect("a receipt");
+        let sealed = ReceiptDraft::new(body).seal(before.as_deref(), key).expect("a receipt");
         before = Some(sealed.hash);
         sealed.text
     });

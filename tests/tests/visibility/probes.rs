@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_api::keys::Grant;
-use dormouse_http::{Said as Taken, Socket};
+use dormouse_http::{Socket, SocketReply as Taken};
 use dormouse_protocol::openapi::{DocumentInfo, document};
 use dormouse_protocol::operation::{Access, Paging};
 

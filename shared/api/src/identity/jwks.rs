@@ -48,18 +48,18 @@ pub const MOST_WAITING: usize = 32;
 pub(super) struct WaitingRoom(Arc<AtomicUsize>);
 
 /// A place in a [`WaitingRoom`], which is free again when this is dropped.
-struct Place(Arc<AtomicUsize>);
+struct WaitingPlace(Arc<AtomicUsize>);
 
 impl WaitingRoom {
     /// A place, if one is free.
-    fn enter(&self) -> Option<Place> {
+    fn enter(&self) -> Option<WaitingPlace> {
         let taken = |count: usize| (count < MOST_WAITING).then_some(count + 1);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
-        Some(Place(self.0.clone()))
+        Some(WaitingPlace(self.0.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

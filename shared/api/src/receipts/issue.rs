@@ -18,7 +18,7 @@ pub(crate) const RECEIPT: &str = "receipt";
 pub(super) const PREVIOUS: &str = "previous_receipt_id";
 
 /// End of a task, as its receipt tells of it.
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedTask<'a> {
     /// Status with which it ended.
     pub(crate) status: OutcomeStatus,
     /// Failure, if it ended badly.
@@ -38,7 +38,7 @@ pub(crate) struct Ended<'a> {
 pub(crate) fn end_receipt(
     change: &mut SessionChange,
     task: &mut Stored<Task>,
-    ended: &Ended<'_>,
+    ended: &EndedTask<'_>,
 ) -> Result<Option<ReceiptId>, ProtocolError> {
     let now = change.now();
     issue(change, task, |id, task| {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use dormouse_ports::StoreError;
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, text, text_value};
 use super::keys::{Key, PK, SK};
 use super::requests::Table;
@@ -49,17 +49,21 @@ impl Table {
     }
 
     /// The items that were read of `keys`, and the keys that have to be asked for again; at least one is read.
-    async fn batch_once(&self, keys: &[Item], attributes: Option<&str>) -> Result<(Vec<Item>, Vec<Item>), Fault> {
+    async fn batch_once(
+        &self,
+        keys: &[Item],
+        attributes: Option<&str>,
+    ) -> Result<(Vec<Item>, Vec<Item>), RequestFault> {
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec())).consistent_read(true);
         let wanted = wanted.set_projection_expression(attributes.map(str::to_owned)).build();
-        let wanted = wanted.map_err(|error| Fault::Permanent(StoreError::Invalid(error.to_string())))?;
+        let wanted = wanted.map_err(|error| RequestFault::Permanent(StoreError::Invalid(error.to_string())))?;
         let answer = self.client.batch_get_item().request_items(&self.name, wanted).send().await;
         let answer = answer.map_err(|error| fault("BatchGetItem", &self.name, &error))?;
         let items = answer.responses.and_then(|mut tables| tables.remove(&self.name)).unwrap_or_default();
         let unread = answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.name));
         let unread = unread.map(|rest| rest.keys).unwrap_or_default();
         if items.is_empty() && unread.len() == keys.len() {
-            return Err(Fault::Transient(StoreError::Unavailable("the table is throttling".to_owned())));
+            return Err(RequestFault::Transient(StoreError::Unavailable("the table is throttling".to_owned())));
         }
         Ok((items, unread))
     }
@@ -85,7 +89,7 @@ impl Table {
         range: &KeyRange,
         limit: usize,
         start: Option<Item>,
-    ) -> Result<(Vec<Item>, Option<Item>), Fault> {
+    ) -> Result<(Vec<Item>, Option<Item>), RequestFault> {
         let request = self.query().consistent_read(true);
         let request = request.limit(i32::try_from(limit).unwrap_or(i32::MAX)).scan_index_forward(!range.backwards);
         let request = request.key_condition_expression("pk = :pk");

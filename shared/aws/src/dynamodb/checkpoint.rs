@@ -21,7 +21,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::scan::ScanSelection;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 use super::{StoreConfig, opened};
 
 /// The [`Checkpointer`] on DynamoDB, in the table of the [`DynamoDbStateStore`](super::DynamoDbStateStore). Every save is durable when it returns,
@@ -66,9 +66,9 @@ impl Checkpointer for DynamoDbCheckpointer {
         let blob = body.as_s().ok().cloned();
         self.bodies.put_blobs(encoder.blobs).await?;
         let (replaced, kept) = match self.table.write_alone(&self.put(record, body)).await? {
-            Written::Done(before) => (blob_of(&before), blob),
+            WriteOutcome::Done(before) => (blob_of(&before), blob),
             // A later record is there; or this very one, if its acknowledgement was lost.
-            Written::Refused(found) => (blob, found.as_ref().and_then(blob_of)),
+            WriteOutcome::Refused(found) => (blob, found.as_ref().and_then(blob_of)),
         };
         if replaced != kept {
             self.clear(id, replaced.as_deref()).await;

@@ -10,7 +10,7 @@ use dormouse_ports::{InvocationId, PutAside, StoreError, limits};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::invocation;
 use super::item::{Item, text, text_value, time};
 use super::keys::{self, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, CLAIMS_INDEX, Key, PENDING_SHARDS, PHASE, PK, SK};
@@ -58,7 +58,7 @@ impl SleeperIndex {
         Ok(PutAside { ids: aside.into_iter().map(|(_, id)| id).collect(), more })
     }
 
-    async fn query_lane(&self, lane: String) -> Result<LanePage, Fault> {
+    async fn query_lane(&self, lane: String) -> Result<LanePage, RequestFault> {
         let request = self.table.query().index_name(CLAIMS_INDEX);
         let request = request.key_condition_expression("claim_lane = :lane");
         let request = request.expression_attribute_values(":lane", text_value(lane));

@@ -35,7 +35,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 
 use super::blobs::{BlobRef, Bodies};
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::invocation::InvocationItems;
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
 use super::keys::{self, GENERATION, INVOCATION_ID, Key, LIST_REFS, OWNERS, PAUSE, PIECE, PK, SK, TTL, WRITTEN_AT};
@@ -169,7 +169,7 @@ impl GarbageCollector {
         self.table.get_item(key).await?.map(|item| time(&item, WRITTEN_AT)).transpose()
     }
 
-    async fn stretch(&self, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
+    async fn stretch(&self, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), RequestFault> {
         let attributes = [PK, SK, OWNERS, WRITTEN_AT, INVOCATION_ID, GENERATION, LIST_REFS, PAUSE].join(", ");
         let request =
             self.table.client.scan().table_name(&self.table.name).limit(STRETCH).projection_expression(attributes);
@@ -179,7 +179,7 @@ impl GarbageCollector {
         let request = request.expression_attribute_values(":waiting", text_value(WAITING));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
         let answer = answer.map_err(|error| fault("Scan", &self.table.name, &error))?;
-        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Permanent)?;
+        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(RequestFault::Permanent)?;
         Ok((answer.items.unwrap_or_default(), last))
     }
 

@@ -26,7 +26,7 @@ use jiff::SignedDuration;
 use sha2::{Digest, Sha256};
 
 use super::blobs::Bodies;
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, optional_text};
 use super::journal::AppendWrites;
 use super::keys::{COMMIT_ID, Key};
@@ -35,7 +35,7 @@ use super::recent::RecentLists;
 use super::requests::Table;
 use super::session;
 use super::signal::SignalItems;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
 /// clock.
@@ -102,16 +102,16 @@ impl CommitWriter {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
-                    self.table.put_all(plan.rows(at)).await.map_err(Fault::Permanent)?;
+                    self.table.put_all(plan.rows(at)).await.map_err(RequestFault::Permanent)?;
                     if self.clock.now().duration_since(at) > ROWS_TAKE {
-                        return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
+                        return Err(RequestFault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
                     }
                     let parts = plan.sent_at(commit, at);
                     let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table.name));
-                    let items = items.collect::<Result<_, _>>().map_err(Fault::Permanent)?;
+                    let items = items.collect::<Result<_, _>>().map_err(RequestFault::Permanent)?;
                     let sent = self.transact(commit, items, &format!("{} {at}", commit.id)).await;
                     sent.inspect_err(|fault| {
-                        in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
+                        in_doubt.fetch_or(matches!(fault, RequestFault::Transient(_)), Ordering::Relaxed);
                     })
                 }
             };
@@ -141,7 +141,8 @@ impl CommitWriter {
         plan: &Plan<'_>,
         in_doubt: &AtomicBool,
     ) -> Result<ItemsVerdict, StoreError> {
-        let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Transient(_)), Ordering::Relaxed);
+        let doubt =
+            |fault: &RequestFault| in_doubt.fetch_or(matches!(fault, RequestFault::Transient(_)), Ordering::Relaxed);
         let retry = &self.table.retry;
         match plan.parts.as_slice() {
             [] => Ok(ItemsVerdict::Happened),
@@ -152,9 +153,9 @@ impl CommitWriter {
                     })
                 };
                 match retry.run(attempt).await? {
-                    Written::Done(_) => Ok(ItemsVerdict::Happened),
-                    Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(ItemsVerdict::Happened),
-                    Written::Refused(found) => Ok(ItemsVerdict::Refused(0, found)),
+                    WriteOutcome::Done(_) => Ok(ItemsVerdict::Happened),
+                    WriteOutcome::Refused(found) if is_ours(commit, found.as_ref()) => Ok(ItemsVerdict::Happened),
+                    WriteOutcome::Refused(found) => Ok(ItemsVerdict::Refused(0, found)),
                 }
             }
             parts => {
@@ -176,7 +177,7 @@ impl CommitWriter {
         commit: &Commit,
         items: Vec<TransactWriteItem>,
         name: &str,
-    ) -> Result<ItemsVerdict, Fault> {
+    ) -> Result<ItemsVerdict, RequestFault> {
         let request = self.table.client.transact_write_items().set_transact_items(Some(items));
         let error = match request.client_request_token(token(name)).send().await {
             Ok(_) => return Ok(ItemsVerdict::Happened),
@@ -225,20 +226,20 @@ impl CommitWriter {
     }
 }
 
-fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<ItemsVerdict, Fault> {
+fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<ItemsVerdict, RequestFault> {
     if reasons.iter().any(|reason| is_ours(commit, reason.item())) {
         return Ok(ItemsVerdict::Happened);
     }
     let coded = |wanted: &[&str]| reasons.iter().position(|reason| wanted.contains(&reason.code().unwrap_or("None")));
     if let Some(index) = coded(PASSING) {
         let code = reasons[index].code().unwrap_or_default();
-        return Err(Fault::Busy(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
+        return Err(RequestFault::Busy(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
     }
     if let Some(index) = coded(&["ConditionalCheckFailed"]) {
         return Ok(ItemsVerdict::Refused(index, reasons[index].item().cloned()));
     }
     let sentences: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
-    Err(Fault::Permanent(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
+    Err(RequestFault::Permanent(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
 }
 
 /// True if the item `found` was last written by `commit`.
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn a_conflict_outweighs_a_failed_condition() {
         let reasons = [reason("ConditionalCheckFailed", Some("other")), reason("TransactionConflict", None)];
-        assert!(matches!(verdict(&commit(), &reasons), Err(Fault::Busy(_))));
+        assert!(matches!(verdict(&commit(), &reasons), Err(RequestFault::Busy(_))));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::refusal::{RefusalKind, refusal};
 
 /// Reason for which an attempt gave no answer.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum RequestFault {
     /// Another attempt may succeed. It is unknown if this one did.
     Transient(StoreError),
     /// Another attempt may succeed. This one did nothing.
@@ -18,16 +18,16 @@ pub(super) enum Fault {
 }
 
 /// The fault that `error` means for `action` on `table`.
-pub(super) fn fault<E>(action: &str, table: &str, error: &SdkError<E, HttpResponse>) -> Fault
+pub(super) fn fault<E>(action: &str, table: &str, error: &SdkError<E, HttpResponse>) -> RequestFault
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let (kind, sentence) = refusal(action, &format!("table {table}"), error);
     match kind {
-        RefusalKind::Transient if is_busy(error) => Fault::Busy(StoreError::Unavailable(sentence)),
-        RefusalKind::Transient => Fault::Transient(StoreError::Unavailable(sentence)),
-        RefusalKind::Denied => Fault::Permanent(StoreError::Denied(sentence)),
-        RefusalKind::Refused => Fault::Permanent(StoreError::Invalid(sentence)),
+        RefusalKind::Transient if is_busy(error) => RequestFault::Busy(StoreError::Unavailable(sentence)),
+        RefusalKind::Transient => RequestFault::Transient(StoreError::Unavailable(sentence)),
+        RefusalKind::Denied => RequestFault::Permanent(StoreError::Denied(sentence)),
+        RefusalKind::Refused => RequestFault::Permanent(StoreError::Invalid(sentence)),
     }
 }
 

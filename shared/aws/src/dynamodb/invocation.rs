@@ -20,7 +20,7 @@ use super::keys::{
 };
 use super::requests::Table;
 use super::segments;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 const SUSPENDED: &str = "suspended";
 const RESUMING: &str = "resuming";
@@ -91,9 +91,9 @@ impl InvocationItems {
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.bodies.put_blobs(encoder.blobs).await?;
         match self.table.write_alone(&claim_write(request, payload)).await? {
-            Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.record(&item).await?))),
-            Written::Refused(None) => Ok(ClaimOutcome::NotFound),
-            Written::Refused(Some(item)) => self.refused_claim(request, &item).await,
+            WriteOutcome::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.record(&item).await?))),
+            WriteOutcome::Refused(None) => Ok(ClaimOutcome::NotFound),
+            WriteOutcome::Refused(Some(item)) => self.refused_claim(request, &item).await,
         }
     }
 

@@ -34,7 +34,7 @@ use super::keys::{
     LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::requests::Table;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 /// Makes, changes or removes a document, or only demands that there is none.
 pub(super) fn document_write(
@@ -221,9 +221,9 @@ impl DocumentItems {
             return invalid("it is too large for one item");
         }
         match self.table.put_alone(&put).await? {
-            Written::Done(_) => Ok(true),
+            WriteOutcome::Done(_) => Ok(true),
             // Our own, whose answer was lost.
-            Written::Refused(found) => Ok(found.is_some_and(|item| optional_text(&item, COMMIT_ID) == Some(name))),
+            WriteOutcome::Refused(found) => Ok(found.is_some_and(|item| optional_text(&item, COMMIT_ID) == Some(name))),
         }
     }
 

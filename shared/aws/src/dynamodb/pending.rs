@@ -10,7 +10,7 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, number, number_value, optional_text, optional_time, text, text_value, time, time_value};
 use super::keys::{
     self, DUE_AT, GENERATION, INVOCATION_ID, Key, LEASE_UNTIL, PENDING_SHARDS, PK, RECEIVED_AT, REGISTERED, SHAPE,
@@ -80,7 +80,7 @@ impl SleeperIndex {
         partition: fn(u8) -> String,
         bound: Option<&str>,
         (shard, after): &ListingPosition,
-    ) -> Result<(Vec<Item>, Option<String>), Fault> {
+    ) -> Result<(Vec<Item>, Option<String>), RequestFault> {
         let pk = partition(*shard);
         let request = self.table.query().consistent_read(true).limit(self.table.page_size);
         let request = request.expression_attribute_values(":pk", text_value(&pk));
@@ -94,7 +94,7 @@ impl SleeperIndex {
         let answer = request.set_exclusive_start_key(start).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table.name, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(|key| text(key, SK).map(str::to_owned)).transpose();
-        Ok((answer.items.unwrap_or_default(), last.map_err(Fault::Permanent)?))
+        Ok((answer.items.unwrap_or_default(), last.map_err(RequestFault::Permanent)?))
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use dormouse_ports::StoreError;
 use rand::Rng;
 
-use super::fault::Fault;
+use super::fault::RequestFault;
 
 /// Number and pauses of the repetitions of a request: full jitter under an exponentially growing ceiling.
 #[derive(Clone, Debug)]
@@ -28,16 +28,18 @@ impl RetryPolicy {
     /// The first answer of `attempt`, or the fault that lasts.
     pub(super) async fn run<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, RequestFault>>,
     {
         let mut sent = 0;
         loop {
             sent += 1;
             match attempt().await {
                 Ok(answer) => return Ok(answer),
-                Err(Fault::Permanent(error)) => return Err(error),
-                Err(Fault::Transient(error) | Fault::Busy(error)) if sent >= self.attempts => return Err(error),
-                Err(Fault::Transient(error) | Fault::Busy(error)) => {
+                Err(RequestFault::Permanent(error)) => return Err(error),
+                Err(RequestFault::Transient(error) | RequestFault::Busy(error)) if sent >= self.attempts => {
+                    return Err(error);
+                }
+                Err(RequestFault::Transient(error) | RequestFault::Busy(error)) => {
                     tracing::debug!(%error, sent, "the request is repeated");
                     let pause = self.pause(sent);
                     if !pause.is_zero() {

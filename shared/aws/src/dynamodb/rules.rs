@@ -5,11 +5,11 @@ use std::sync::Arc;
 use dormouse_ports::{RuleEntry, RuleIncarnation, RuleUpdate, ShapeId, StoreError};
 use jiff::Timestamp;
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
 use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, STANDS_SINCE, TOUCHES};
 use super::requests::Table;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 /// The entry is as it was read: of the same edition, and untouched.
 const UNTOUCHED: &str = "rule_edition = :edition AND touches = :touches";
@@ -41,8 +41,8 @@ impl RuleItems {
             .with(":now", time_value(now))
             .with(":one", number_value(1));
         match self.table.write_alone(&write).await? {
-            Written::Done(item) => entry(&item),
-            Written::Refused(_) => Err(StoreError::Corrupt("an entry of a rule refused to be touched".to_owned())),
+            WriteOutcome::Done(item) => entry(&item),
+            WriteOutcome::Refused(_) => Err(StoreError::Corrupt("an entry of a rule refused to be touched".to_owned())),
         }
     }
 
@@ -61,7 +61,7 @@ impl RuleItems {
         }
     }
 
-    async fn query(&self, start: Option<Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
+    async fn query(&self, start: Option<Item>) -> Result<(Vec<Item>, Option<Item>), RequestFault> {
         let request = self.table.query().consistent_read(true);
         let request = request.key_condition_expression("pk = :pk");
         let request = request.expression_attribute_values(":pk", text_value(RULES)).set_exclusive_start_key(start);

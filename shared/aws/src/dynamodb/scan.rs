@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::StoreError;
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, text};
 use super::keys::{Key, PK, SK};
 use super::requests::Table;
@@ -35,14 +35,18 @@ impl Table {
         }
     }
 
-    async fn scan_once(&self, listing: &ScanSelection, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
+    async fn scan_once(
+        &self,
+        listing: &ScanSelection,
+        start: Option<&Key>,
+    ) -> Result<(Vec<Item>, Option<Key>), RequestFault> {
         let request = self.client.scan().table_name(&self.name).consistent_read(true).limit(self.page_size);
         let request = request.filter_expression(&listing.condition);
         let request = request.set_expression_attribute_values(Some(listing.values.clone()));
         let request = request.projection_expression(listing.attributes.join(", "));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
         let answer = answer.map_err(|error| fault("Scan", &self.name, &error))?;
-        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Permanent)?;
+        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(RequestFault::Permanent)?;
         Ok((answer.items.unwrap_or_default(), last))
     }
 }

@@ -28,7 +28,7 @@ use serde_json::Value;
 use super::blobs::Bodies;
 use super::codec;
 use super::encode::Encoder;
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, text, text_value, time_value};
 use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, PieceKey, PieceLevel, SK, WRITTEN_AT};
 use super::marks::Marks;
@@ -200,7 +200,11 @@ impl Bodies {
         Ok(items)
     }
 
-    async fn query_pieces(&self, list: &StoredList, start: Option<&Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
+    async fn query_pieces(
+        &self,
+        list: &StoredList,
+        start: Option<&Item>,
+    ) -> Result<(Vec<Item>, Option<Item>), RequestFault> {
         let (low, high) = PieceKey::bounds(&list.field, list.count, list.merged);
         let request = self.table.query().consistent_read(true);
         let request = request.key_condition_expression("pk = :home AND sk BETWEEN :low AND :high");

@@ -20,7 +20,7 @@ use super::keys::{
 use super::requests::Table;
 use super::scan::ScanSelection;
 use super::segments;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 /// Heads of sessions, their leases and their states.
 #[derive(Clone)]
@@ -41,11 +41,11 @@ impl SessionItems {
     /// second one and keeps its fence: that is also how a grant is found again when its answer was lost.
     pub(super) async fn lease(&self, id: &SessionId, request: &LeaseRequest) -> Result<LoadedSession, StoreError> {
         let item = match self.table.write_alone(&grant(id, request)).await? {
-            Written::Done(item) => item,
-            Written::Refused(Some(item)) if optional_text(&item, LEASE_OWNER) == Some(request.owner.as_str()) => {
+            WriteOutcome::Done(item) => item,
+            WriteOutcome::Refused(Some(item)) if optional_text(&item, LEASE_OWNER) == Some(request.owner.as_str()) => {
                 self.renew(id, request, &item).await?
             }
-            Written::Refused(item) => return Err(held(item.as_ref())),
+            WriteOutcome::Refused(item) => return Err(held(item.as_ref())),
         };
         let lease = Lease { owner: request.owner.clone(), fence: number(&item, FENCE)? };
         self.loaded(id, &item, Some(lease)).await
@@ -58,8 +58,8 @@ impl SessionItems {
             .with(":owner", text_value(request.owner.as_str()))
             .with(":fence", number_value(number(found, FENCE)?));
         match self.table.write_alone(&renewal).await? {
-            Written::Done(item) => Ok(item),
-            Written::Refused(item) => Err(held(item.as_ref())),
+            WriteOutcome::Done(item) => Ok(item),
+            WriteOutcome::Refused(item) => Err(held(item.as_ref())),
         }
     }
 

@@ -17,7 +17,7 @@ use super::keys::{
     SIGNAL_ID, TTL,
 };
 use super::requests::Table;
-use super::write::{ItemWrite, Written};
+use super::write::{ItemWrite, WriteOutcome};
 
 pub(super) const WAITING: &str = "waiting";
 const BUFFERED: &str = "buffered";
@@ -80,7 +80,7 @@ impl SignalItems {
         let write = park_write(&mut encoder, id, signal)?;
         self.bodies.put_blobs(encoder.blobs).await?;
         match self.table.write_alone(&write).await? {
-            Written::Done(_) => {
+            WriteOutcome::Done(_) => {
                 // The signal is kept whether or not its row is: the row only counts it.
                 if let Err(error) = self.note_parked(id, signal).await {
                     tracing::warn!(
@@ -90,8 +90,8 @@ impl SignalItems {
                 }
                 Ok(BufferOutcome::Buffered { expires_at: signal.expires_at })
             }
-            Written::Refused(Some(item)) if text(&item, PHASE)? == BUFFERED => occupied(&item, signal),
-            Written::Refused(_) => Ok(BufferOutcome::Changed),
+            WriteOutcome::Refused(Some(item)) if text(&item, PHASE)? == BUFFERED => occupied(&item, signal),
+            WriteOutcome::Refused(_) => Ok(BufferOutcome::Changed),
         }
     }
 

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{
 use dormouse_ports::StoreError;
 use serde_json::{Value, json};
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::keys::{CLAIM_LANE, CLAIM_SINCE, CLAIMS_INDEX, PK, SK, TTL};
 
 /// The logical name of the table in the template.
@@ -132,8 +132,8 @@ fn malformed(error: BuildError) -> StoreError {
     StoreError::Invalid(error.to_string())
 }
 
-fn reason(fault: Fault) -> StoreError {
+fn reason(fault: RequestFault) -> StoreError {
     match fault {
-        Fault::Transient(error) | Fault::Busy(error) | Fault::Permanent(error) => error,
+        RequestFault::Transient(error) | RequestFault::Busy(error) | RequestFault::Permanent(error) => error,
     }
 }

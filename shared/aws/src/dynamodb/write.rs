@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{
 use dormouse_ports::StoreError;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::fault::{Fault, fault};
+use super::fault::{RequestFault, fault};
 use super::item::{Item, text_value};
 use super::keys::{Key, PK, SK};
 use super::requests::{CONCURRENT, Table};
@@ -43,7 +43,7 @@ pub(super) struct ItemWrite {
 
 /// The answer to a conditional change.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     /// It happened; the item after an update, or before a put, where that was asked for.
     Done(Item),
     /// Its condition did not hold; the item as it is, if it exists.
@@ -180,12 +180,12 @@ pub(super) fn key_item(key: &Key) -> Item {
 
 impl Table {
     /// Does `write` alone.
-    pub(super) async fn write_alone(&self, write: &ItemWrite) -> Result<Written, StoreError> {
+    pub(super) async fn write_alone(&self, write: &ItemWrite) -> Result<WriteOutcome, StoreError> {
         self.retry.run(|| self.attempt(write)).await
     }
 
     /// Does `write`, which is a put, alone: a program that writes by nothing else has no other request in it.
-    pub(super) async fn put_alone(&self, write: &ItemWrite) -> Result<Written, StoreError> {
+    pub(super) async fn put_alone(&self, write: &ItemWrite) -> Result<WriteOutcome, StoreError> {
         let ItemChange::Put(item) = &write.change else {
             return Err(StoreError::Invalid("expected a write that puts an item".to_owned()));
         };
@@ -203,60 +203,65 @@ impl Table {
     }
 
     /// Does `write` once.
-    pub(super) async fn attempt(&self, write: &ItemWrite) -> Result<Written, Fault> {
+    pub(super) async fn attempt(&self, write: &ItemWrite) -> Result<WriteOutcome, RequestFault> {
         match &write.change {
             ItemChange::Put(item) => self.attempt_put(write, item).await,
             ItemChange::Update { key, expression } => self.attempt_update(write, key, expression).await,
             ItemChange::Delete { key } => self.attempt_delete(write, key).await,
             ItemChange::Check { .. } => {
-                Err(Fault::Permanent(StoreError::Invalid("a condition alone is no write".to_owned())))
+                Err(RequestFault::Permanent(StoreError::Invalid("a condition alone is no write".to_owned())))
             }
         }
     }
 
-    async fn attempt_delete(&self, write: &ItemWrite, key: &Item) -> Result<Written, Fault> {
+    async fn attempt_delete(&self, write: &ItemWrite, key: &Item) -> Result<WriteOutcome, RequestFault> {
         let request = self.client.delete_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         match request.set_expression_attribute_values(write.placeholders()).send().await {
-            Ok(_) => Ok(Written::Done(Item::new())),
+            Ok(_) => Ok(WriteOutcome::Done(Item::new())),
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                Ok(Written::Refused(None))
+                Ok(WriteOutcome::Refused(None))
             }
             Err(error) => Err(fault("DeleteItem", &self.name, &error)),
         }
     }
 
-    async fn attempt_put(&self, write: &ItemWrite, item: &Item) -> Result<Written, Fault> {
+    async fn attempt_put(&self, write: &ItemWrite, item: &Item) -> Result<WriteOutcome, RequestFault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         let request = self.client.put_item().table_name(&self.name).set_item(Some(item.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
         let request = request.set_return_values(write.tells_what_was.then_some(ReturnValue::AllOld));
         match request.set_return_values_on_condition_check_failure(old).send().await {
-            Ok(answer) => Ok(Written::Done(answer.attributes.unwrap_or_default())),
+            Ok(answer) => Ok(WriteOutcome::Done(answer.attributes.unwrap_or_default())),
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 let PutItemError::ConditionalCheckFailedException(refused) = error.into_err() else {
-                    return Ok(Written::Refused(None));
+                    return Ok(WriteOutcome::Refused(None));
                 };
-                Ok(Written::Refused(refused.item))
+                Ok(WriteOutcome::Refused(refused.item))
             }
             Err(error) => Err(fault("PutItem", &self.name, &error)),
         }
     }
 
-    async fn attempt_update(&self, write: &ItemWrite, key: &Item, expression: &str) -> Result<Written, Fault> {
+    async fn attempt_update(
+        &self,
+        write: &ItemWrite,
+        key: &Item,
+        expression: &str,
+    ) -> Result<WriteOutcome, RequestFault> {
         let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         let request = self.client.update_item().table_name(&self.name).set_key(Some(key.clone()));
         let request = request.update_expression(expression).set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
         let request = request.set_return_values_on_condition_check_failure(old).return_values(ReturnValue::AllNew);
         match request.send().await {
-            Ok(answer) => Ok(Written::Done(answer.attributes.unwrap_or_default())),
+            Ok(answer) => Ok(WriteOutcome::Done(answer.attributes.unwrap_or_default())),
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 let UpdateItemError::ConditionalCheckFailedException(refused) = error.into_err() else {
-                    return Ok(Written::Refused(None));
+                    return Ok(WriteOutcome::Refused(None));
                 };
-                Ok(Written::Refused(refused.item))
+                Ok(WriteOutcome::Refused(refused.item))
             }
             Err(error) => Err(fault("UpdateItem", &self.name, &error)),
         }
@@ -268,7 +273,7 @@ impl Table {
     }
 
     /// Asks once for the item at `key`.
-    pub(super) async fn attempt_get(&self, key: &Key) -> Result<Option<Item>, Fault> {
+    pub(super) async fn attempt_get(&self, key: &Key) -> Result<Option<Item>, RequestFault> {
         let request = self.client.get_item().table_name(&self.name).set_key(Some(key_item(key)));
         let answer = request.consistent_read(true).send().await;
         answer.map(|answer| answer.item).map_err(|error| fault("GetItem", &self.name, &error))

@@ -20,7 +20,7 @@ const TAG: &str = "x-Extensions";
 const DESCRIPTION: &str = "Beside the contract: everything that sleeps, whoever began it, and the shapes of graphs. The \
     console is made of these and of the protocol. Keys, version, errors and lists are the protocol's.";
 
-struct Listed {
+struct ListedResource {
     path: &'static str,
     id: &'static str,
     does: &'static str,
@@ -29,8 +29,8 @@ struct Listed {
     gives: SchemaOf,
 }
 
-const LISTED: [Listed; 9] = [
-    Listed {
+const LISTED: [ListedResource; 9] = [
+    ListedResource {
         path: "/v1/x-pauses",
         id: "x-listPauses",
         does: "Lists what sleeps, about so many at once as are asked for. A page may be empty and go on.",
@@ -43,7 +43,7 @@ const LISTED: [Listed; 9] = [
         takes: None,
         gives: schema::<List<PauseSummary>>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-pauses/{invocation_id}",
         id: "x-getPause",
         does: "Shows what an invocation waits for, what may be answered, and what time does.",
@@ -51,7 +51,7 @@ const LISTED: [Listed; 9] = [
         takes: None,
         gives: schema::<Pause>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-pauses/{invocation_id}/answer",
         id: "x-answerPause",
         does: "Answers the pause that the body names, and goes on. Of a task, its message says more: POST /v1/tasks/{task_id}/messages.",
@@ -59,7 +59,7 @@ const LISTED: [Listed; 9] = [
         takes: Some(schema::<PauseAnswer>),
         gives: schema::<AnswerTaken>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-pauses/{invocation_id}/cancel",
         id: "x-cancelPause",
         does: "Ends the invocation for good, while it is in the pause that the body names.",
@@ -67,7 +67,7 @@ const LISTED: [Listed; 9] = [
         takes: Some(schema::<PauseCancel>),
         gives: schema::<Pause>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-pauses/{invocation_id}/repair",
         id: "x-repairPause",
         does: "Does what helps against what the doctor finds, where something does.",
@@ -75,7 +75,7 @@ const LISTED: [Listed; 9] = [
         takes: Some(schema::<PauseRepair>),
         gives: schema::<Repaired>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-graphs",
         id: "x-listGraphs",
         does: "Gives the shapes of the graphs that are linked into the server: nodes, and what follows them.",
@@ -83,7 +83,7 @@ const LISTED: [Listed; 9] = [
         takes: None,
         gives: schema::<Graphs>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-catalog",
         id: "x-getCatalog",
         does: "Tells what is declared: agents, models, sources of tools, and what cannot be used and why.",
@@ -91,7 +91,7 @@ const LISTED: [Listed; 9] = [
         takes: None,
         gives: schema::<Catalog>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-feed",
         id: "x-getFeedStart",
         does: "Tells behind which event a range of all events begins that were sent since an instant.",
@@ -99,7 +99,7 @@ const LISTED: [Listed; 9] = [
         takes: None,
         gives: schema::<FeedStart>,
     },
-    Listed {
+    ListedResource {
         path: "/v1/x-audit",
         id: "x-listAudit",
         does: "Lists who did what, oldest first; of all tenants with the scope operations:read. As lines with `accept: \
@@ -152,7 +152,7 @@ pub(crate) fn described() -> Beside {
     Beside { tag: TAG.to_owned(), description: DESCRIPTION.to_owned(), paths, components }
 }
 
-fn parameters(listed: &Listed) -> Vec<Value> {
+fn parameters(listed: &ListedResource) -> Vec<Value> {
     let text = json!({ "type": "string" });
     let version = json!({ "type": "string", "enum": [PROTOCOL_VERSION] });
     let mut all = vec![json!({ "name": VERSION_HEADER, "in": "header", "required": true, "schema": version })];

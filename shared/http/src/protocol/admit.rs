@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dormouse_api::{Actor, Call, Delivery, Keys, SignedBody, Taken};
+use dormouse_api::{Actor, Call, Keys, ReceivedDelivery, SignedBody, Taken};
 use dormouse_ports::Clock;
 use dormouse_protocol::id::ConnectorId;
 use dormouse_protocol::operation::{Access, Operation};
@@ -61,7 +61,7 @@ impl ProtocolAdmission {
     ///
     /// # Errors
     /// If no operation has its path and method.
-    pub(super) fn delivery(&self, request: &Request) -> Result<Option<Delivery>, ProtocolError> {
+    pub(super) fn delivery(&self, request: &Request) -> Result<Option<ReceivedDelivery>, ProtocolError> {
         let found = Operation::find(&request.method, &request.path)?;
         if found.operation.spec().access != Access::Signed {
             return Ok(None);
@@ -69,7 +69,7 @@ impl ProtocolAdmission {
         tracing::Span::current().record("operation", found.operation.spec().id);
         let connector_id = ConnectorId::from(found.params.get("connector_id"));
         let sent = SignedBody { headers: request.headers.clone(), body: request.body.clone() };
-        Ok(Some(Delivery { connector_id, sent, now: self.clock.now() }))
+        Ok(Some(ReceivedDelivery { connector_id, sent, now: self.clock.now() }))
     }
 
     /// Writes to the audit log, where one is kept, that `request` is begun.

@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 use self::records::Changed;
 use super::record::{self, Follower, SocketRecord};
-use super::{Frame, Said, Socket, behind, frames, refusal, refused, told, with_credentials};
+use super::{Frame, Socket, SocketReply, behind, frames, refusal, refused, told, with_credentials};
 use crate::{Content, Request, Response, Server};
 
 /// Type of the events that call a follower.
@@ -194,13 +194,13 @@ impl HeldSockets {
             return self.end(id, Some("the server cannot read any more who opened the socket: open another one")).await;
         };
         let (said, resumed) = match Box::pin(socket.take(text)).await {
-            Said::Frame(said) => (Some(said), None),
-            Said::Resumed(_) if before.generation > 1 && now.duration_since(before.since) < RESUMES_EVERY => {
+            SocketReply::Frame(said) => (Some(said), None),
+            SocketReply::Resumed(_) if before.generation > 1 && now.duration_since(before.since) < RESUMES_EVERY => {
                 let often = ProtocolError::new(ErrorCode::RateLimited, "a socket resumes once a second").retry_after(1);
                 return Some(refused(id_of(text), often));
             }
-            Said::Resumed(_) => (None, Some(socket.query)),
-            Said::Closed(reason) => return self.end(id, Some(reason)).await,
+            SocketReply::Resumed(_) => (None, Some(socket.query)),
+            SocketReply::Closed(reason) => return self.end(id, Some(reason)).await,
         };
         let unreadable = socket.unreadable - before.unreadable;
         if let Err(error) = self.heard(id, unreadable, resumed.as_deref()).await {

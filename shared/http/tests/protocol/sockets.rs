@@ -1,7 +1,7 @@
 //! Sockets: the frames of a connection, and everything that a client must not send.
 
 use dormouse_api::StreamLimits;
-use dormouse_http::{Frames, LARGEST_FRAME, Said, Socket};
+use dormouse_http::{Frames, LARGEST_FRAME, Socket, SocketReply};
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::{EventKind, Operation, PROTOCOL_VERSION};
 use futures::StreamExt;
@@ -20,7 +20,7 @@ async fn opened(world: &World, target: &str) -> (Socket, Frames) {
 }
 
 async fn said(socket: &mut Socket, frame: &str) -> Value {
-    let Said::Frame(said) = socket.take(frame).await else { panic!("{frame}: nothing is said") };
+    let SocketReply::Frame(said) = socket.take(frame).await else { panic!("{frame}: nothing is said") };
     serde_json::from_str(&said).expect("JSON")
 }
 
@@ -40,15 +40,15 @@ async fn events_come_as_frames_and_go_on_behind_any_of_them() {
     assert_eq!(marks, [(&json!("event"), &json!(true)), (&json!("event"), &json!(false))]);
     let first = EventId::at(SESSION, 1);
     let resume = json!({"type": "resume", "after_event_id": first}).to_string();
-    let Said::Resumed(again) = socket.take(&resume).await else { panic!("it resumes") };
+    let SocketReply::Resumed(again) = socket.take(&resume).await else { panic!("it resumes") };
     let again = told(again).await;
     assert_eq!((again.len(), &again[0]["event"]["id"]), (1, &json!(EventId::at(SESSION, 2))));
     for bad in ["", "evt&limit=1", "event_session_9_0000000000000001"] {
         let resume = json!({"type": "resume", "id": 7, "after_event_id": bad}).to_string();
         match socket.take(&resume).await {
-            Said::Frame(frame) => assert!(frame.contains("cursor_expired"), "{frame}"),
-            Said::Resumed(frames) => assert_eq!(told(frames).await[0]["type"], "error", "{bad}"),
-            Said::Closed(reason) => panic!("{reason}"),
+            SocketReply::Frame(frame) => assert!(frame.contains("cursor_expired"), "{frame}"),
+            SocketReply::Resumed(frames) => assert_eq!(told(frames).await[0]["type"], "error", "{bad}"),
+            SocketReply::Closed(reason) => panic!("{reason}"),
         }
     }
 }
@@ -104,11 +104,11 @@ async fn what_is_no_frame_is_refused_and_too_much_of_it_ends_the_socket() {
     }
     assert!(world.desk.calls.lock().unwrap().is_empty(), "none of them was served");
     let huge = format!(r#"{{"type": "ping", "id": "{}"}}"#, "x".repeat(LARGEST_FRAME));
-    assert!(matches!(socket.take(&huge).await, Said::Closed(_)));
+    assert!(matches!(socket.take(&huge).await, SocketReply::Closed(_)));
     for _ in 0..2 {
         said(&mut socket, "nonsense").await;
     }
-    assert!(matches!(socket.take("nonsense").await, Said::Closed(_)), "the tenth");
+    assert!(matches!(socket.take("nonsense").await, SocketReply::Closed(_)), "the tenth");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 /// One event of a stream, as the standard for server-sent events dispatches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct EventBlock {
     /// The newest id so far: what to send as `Last-Event-ID`. Empty if there was none.
     pub id: String,
     /// The name of the event; `message` if it has none.
@@ -37,7 +37,7 @@ impl Reader {
     }
 
     /// Takes the next bytes and gives out the events that they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<Block> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<EventBlock> {
         let mut blocks = Vec::new();
         for &byte in bytes {
             let ends_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
@@ -50,7 +50,7 @@ impl Reader {
         blocks
     }
 
-    fn end_line(&mut self) -> Option<Block> {
+    fn end_line(&mut self) -> Option<EventBlock> {
         let bytes = std::mem::take(&mut self.line);
         let text = String::from_utf8_lossy(&bytes);
         let line = if std::mem::replace(&mut self.begun, true) { &text } else { text.trim_start_matches('\u{feff}') };
@@ -76,11 +76,11 @@ impl Reader {
     }
 
     /// An event without data is none; its name is forgotten, its id is not.
-    fn dispatch(&mut self) -> Option<Block> {
+    fn dispatch(&mut self) -> Option<EventBlock> {
         self.id.clone_from(&self.next_id);
         let event = std::mem::take(&mut self.event);
         let event = if event.is_empty() { "message".to_owned() } else { event };
-        self.data.take().map(|data| Block { id: self.id.clone(), event, data })
+        self.data.take().map(|data| EventBlock { id: self.id.clone(), event, data })
     }
 }
 
@@ -88,8 +88,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn block(id: &str, event: &str, data: &str) -> Block {
-        Block { id: id.to_owned(), event: event.to_owned(), data: data.to_owned() }
+    fn block(id: &str, event: &str, data: &str) -> EventBlock {
+        EventBlock { id: id.to_owned(), event: event.to_owned(), data: data.to_owned() }
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Flood {
 
 /// One output, as far as it has come.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct CommandOutput {
     kept: Mutex<CapturedOutput>,
     /// Bytes of the beginning, and as many of the end.
     half: usize,
@@ -44,7 +44,7 @@ struct CapturedOutput {
     bytes: u64,
 }
 
-impl Output {
+impl CommandOutput {
     pub(super) fn keeping(bytes: usize) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), half: bytes / 2 })
     }
@@ -101,11 +101,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_beginning_and_the_end_are_kept() {
-        let output = Output::keeping(8);
+        let output = CommandOutput::keeping(8);
         output.clone().read(&b"0123456789abcdef"[..], Arc::default(), 100).await;
         let captured = output.captured();
         assert_eq!((captured.text.as_str(), captured.bytes), ("0123\n[8 bytes are left out here]\ncdef", 16));
-        let short = Output::keeping(8);
+        let short = CommandOutput::keeping(8);
         short.clone().read("ab€d".as_bytes(), Arc::default(), 100).await;
         assert_eq!(short.captured().text, "ab€d");
     }

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
-use super::capture::{Flood, Output};
+use super::capture::{CommandOutput, Flood};
 use super::confinement::{self, HiddenFolder, Namespace, ProcessGroup};
 use super::place::Place;
 use super::processes::{MARK, Processes};
@@ -58,7 +58,8 @@ pub(super) async fn run(
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let leader = leader.ok_or_else(|| unavailable("the command has no process", true))?;
     let mut processes = Processes::of(leader, &mark);
-    let (stdout, stderr) = (Output::keeping(command.limits.kept_output), Output::keeping(command.limits.kept_output));
+    let (stdout, stderr) =
+        (CommandOutput::keeping(command.limits.kept_output), CommandOutput::keeping(command.limits.kept_output));
     let flood = Arc::<Flood>::default();
     let most = command.limits.most_output;
     let mut readers = Vec::new();

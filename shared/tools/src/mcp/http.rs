@@ -19,7 +19,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use self::exchange::{Sent, judged, media_type, shown, whole};
+use self::exchange::{SentRequest, judged, media_type, shown, whole};
 use super::config::OAuth;
 use super::oauth::Tokens;
 use super::sse::{MESSAGE, events};
@@ -105,7 +105,7 @@ impl FetchClient {
 
     /// Sends a request with the session's and the protocol's headers. A server that refuses an access token is shown a
     /// new one, once: what it refused did not happen.
-    async fn send(&self, sent: Sent) -> Result<FetchResponse, HttpFault> {
+    async fn send(&self, sent: SentRequest) -> Result<FetchResponse, HttpFault> {
         let token = self.token(None).await?;
         let response = self.once(&sent, token.as_ref()).await?;
         match token {
@@ -125,7 +125,7 @@ impl FetchClient {
         }
     }
 
-    async fn once(&self, sent: &Sent, token: Option<&Secret>) -> Result<FetchResponse, HttpFailure> {
+    async fn once(&self, sent: &SentRequest, token: Option<&Secret>) -> Result<FetchResponse, HttpFailure> {
         let url = self.0.values.resolve(&self.0.url).await?;
         let mut request = FetchRequest::new(sent.method, url.expose());
         request = request.header("accept", "application/json, text/event-stream");
@@ -242,8 +242,9 @@ impl StreamableHttpClient for FetchClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Posted, HttpFault> {
-        let sent = Sent::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
-        let response = self.send(Sent { body: serde_json::to_vec(&message)?, ..sent }).await?;
+        let sent =
+            SentRequest::new(Method::Post, &headers, self.limits()).with("mcp-session-id", session_id.as_deref());
+        let response = self.send(SentRequest { body: serde_json::to_vec(&message)?, ..sent }).await?;
         self.posted(&message, response, session_id.is_some()).await
     }
 
@@ -254,7 +255,7 @@ impl StreamableHttpClient for FetchClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpFault> {
-        let sent = Sent::new(Method::Delete, &headers, self.limits()).with("mcp-session-id", Some(&session_id));
+        let sent = SentRequest::new(Method::Delete, &headers, self.limits()).with("mcp-session-id", Some(&session_id));
         self.send(sent).await.map(drop)
     }
 
@@ -270,7 +271,7 @@ impl StreamableHttpClient for FetchClient {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         let limits = FetchLimits { total: LISTENING, idle: LISTENING, most_bytes: usize::MAX };
-        let sent = Sent::new(Method::Get, &headers, limits).with("mcp-session-id", session_id.as_deref());
+        let sent = SentRequest::new(Method::Get, &headers, limits).with("mcp-session-id", session_id.as_deref());
         let response = judged(self.send(sent.with("last-event-id", last_event_id.as_deref())).await?)?;
         match response.status {
             200..=299 if media_type(&response) == "text/event-stream" => {

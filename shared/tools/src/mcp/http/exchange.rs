@@ -11,14 +11,14 @@ use super::{HttpFault, MOST_SHOWN};
 use crate::text::cut;
 
 /// A request beside what belongs to every request.
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) method: Method,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
     pub(super) limits: FetchLimits,
 }
 
-impl Sent {
+impl SentRequest {
     pub(super) fn new(method: Method, headers: &HashMap<HeaderName, HeaderValue>, limits: FetchLimits) -> Self {
         let header =
             |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
