@@ -4,10 +4,11 @@ mod cast;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
-use dormouse::testing::{Status, TestBed};
+use dormouse::testing::{Invocation, Status, TestBed};
 use dormouse::{Agents, Value, json};
 use dormouse_agent::graph::{self, HookPart};
 use dormouse_agent::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
@@ -15,7 +16,7 @@ use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefi
 use dormouse_ports::model::{
     CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response, RuntimeConfig,
 };
-use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
 
 /// True for the request of a summary.
 fn asks_for_summary(request: &CompletionRequest) -> bool {
@@ -367,4 +368,48 @@ fn a_step_of_many_calls_with_many_talkative_hooks_is_recorded_all_the_same() {
         assert_eq!(results(&model.last()).len(), 25, "each call has a result");
         assert!(tools.made().len() > 5, "{}", tools.made().len());
     }
+}
+
+/// A run that makes 25 calls of `tools` in one step, with 24 hooks behind each; its agent has `matter`.
+fn crowded(matter: &'static str, tools: &Arc<Toolbox>) -> (TestBed, Invocation, Arc<ScriptedModel>) {
+    let model = ScriptedModel::new(|request| {
+        let asked: Vec<_> = (0..25).map(|n| format!("c{n}")).collect();
+        let asked: Vec<_> = asked.iter().map(|id| (id.as_str(), "send", json!({ "to": "x" }))).collect();
+        Ok(if results(request).is_empty() { calls(&asked) } else { says("done") })
+    });
+    let (used, toolbox) = (model.clone(), tools.clone());
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts(matter, used.clone(), toolbox.clone(), outside.clock.clone());
+        let saying = Arc::new(Saying(json!({})));
+        let behind = [HookEvent::AfterToolDispatch];
+        parts.hooks = (0..24).map(|n| hook(&format!("h{n}"), &behind, saying.clone())).collect();
+        graph::graph(parts)
+    }));
+    let run = bed.start("helper", message("send"));
+    (bed, run, model)
+}
+
+#[test]
+fn calls_side_by_side_are_begun_as_many_as_a_commit_has_room_for_with_the_hooks_behind_them() {
+    let sends = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Done(ToolOutput::text("sent"))));
+    let (bed, run, model) = crowded("policy: {parallel_tool_calls: true}", &sends);
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(results(&model.last()), ["sent"; 25]);
+    assert_eq!(sends.made().len(), 25, "each is made once");
+}
+
+#[test]
+fn outcomes_that_come_together_are_taken_as_many_as_a_commit_has_room_for_with_the_hooks_behind_them() {
+    let jobs = Toolbox::new(vec![tool("send", Effect::Safe)], |_| Ok(ToolReply::Pending(Pending::default())));
+    let (mut bed, run, model) = crowded("description: sends", &jobs);
+    for call in 1..=25 {
+        bed.answer_as(&run, &format!("call-{call}"), json!({ "number": call })).unwrap();
+    }
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    let told: Vec<_> = (1..=25).map(|call| json!({ "number": call }).to_string()).collect();
+    assert_eq!(results(&model.last()), told, "each outcome is that of its call");
+    let (mut bed, run, model) = crowded("description: sends", &jobs);
+    bed.pass(Duration::from_secs(24 * 60 * 60 + 10));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(results(&model.last()), ["error: the tool sent no outcome in time"; 25]);
 }

@@ -17,7 +17,7 @@ use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, T
 use super::time;
 use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
 use super::toolset::Toolset;
-use super::waits::{PendingDue, due, with};
+use super::waits::{PendingDue, due, outcomes_at_once, with};
 
 /// How often a person is asked again about one call whose arguments were given wrongly.
 const MOST_UNFIT: usize = 3;
@@ -35,11 +35,16 @@ pub(crate) async fn decide(
     let mut outputs = Outputs::of(&run, &parts.limits);
     let mut stops = false;
     let mut stopped = None;
+    let mut room = outcomes_at_once(parts);
     for call in &mut calls {
         let since = begun_at(call);
+        if since.is_some() && room == 0 {
+            continue;
+        }
         let Some((status, whole)) = replies.next(parts, &tools, call, &mut stops)? else { continue };
         call.status = status;
         if let (Some(since), CallStatus::Answered { .. }) = (since, &call.status) {
+            room -= 1;
             let elapsed = parts.clock.now().duration_since(since).as_millis();
             let time = Time::Elapsed(u64::try_from(elapsed).unwrap_or_default());
             let concluded = Concluded { whole, effects: NotedEffects::default(), time };

@@ -8,6 +8,7 @@ use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, InvocationId, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
+use super::entries::calls_with;
 use super::environment::EnvironmentPart;
 use super::hooks::HookPart;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, HookEvent, Prices, ToolOrigin};
@@ -71,6 +72,11 @@ impl AgentParts {
     /// Number of hooks that may run at `event`.
     pub(crate) fn hooks_at(&self, event: HookEvent) -> usize {
         self.hooks.iter().filter(|hook| hook.definition.events.contains(&event)).count()
+    }
+
+    /// The calls of which what came of them, and of the hooks behind them, is recorded in one commit.
+    pub(crate) fn calls_at_once(&self) -> usize {
+        calls_with(self.hooks_at(HookEvent::AfterToolDispatch))
     }
 
     /// The parts of the agent called `name`, to which a run of this one was handed over; its own where it was not.

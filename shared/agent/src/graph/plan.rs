@@ -119,7 +119,8 @@ pub(crate) enum BegunMark {
 }
 
 /// Where all results of a step are known, they go to the conversation; else the next call that must not run twice is
-/// marked as begun, before the commit that this node ends with. Where calls run side by side that is each of them.
+/// marked as begun, before the commit that this node ends with. Where calls run side by side that is each of them for which
+/// the commit of their results has room.
 pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: BegunMark) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
@@ -132,7 +133,7 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, 
     let is_ready = |call: &&mut PlannedCall| matches!(call.status, CallStatus::Ready { .. });
     // Of calls that are made one after the other a safe one has its turn, too.
     let (in_line, most) = match parts.agent.policy.parallel_tool_calls {
-        Some(true) => (usize::MAX, usize::MAX),
+        Some(true) => (usize::MAX, parts.calls_at_once()),
         Some(false) => (1, 1),
         None => (usize::MAX, 1),
     };

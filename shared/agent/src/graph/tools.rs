@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::agents::facts;
 use super::children;
 use super::digest;
-use super::entries::{LATER, SIDE_EFFECTS, about, calls_with, record_in_room};
+use super::entries::{LATER, SIDE_EFFECTS, about, record_in_room};
 use super::gates::after_tool;
 use super::model::{conclusion, end, millis, unwritable};
 use super::notes::note;
@@ -26,7 +26,7 @@ use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, Termin
 use super::time::{Bound, CallTime, is_over};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
-use crate::workspace::{HookEvent, ToolOrigin};
+use crate::workspace::ToolOrigin;
 
 /// A call that ran.
 struct FinishedCall {
@@ -51,7 +51,7 @@ pub(crate) async fn act(
     doubt(markers, &mut run);
     let tools = Toolset::of_run(parts, &run).await;
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
-    let most = if one_by_one { 1 } else { calls_with(parts.hooks_at(HookEvent::AfterToolDispatch)) };
+    let most = if one_by_one { 1 } else { parts.calls_at_once() };
     let runnable = run.calls.iter().enumerate().filter(|(_, call)| may_run(call));
     let mut runnable: Vec<(usize, &PlannedCall)> = runnable.collect();
     // Those that are marked would be in doubt if they were left.

@@ -146,12 +146,14 @@ pub(crate) fn ask(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, R
 /// Waits for the outcomes of calls that go on elsewhere.
 pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun, Map>, NodeError> {
     let now = parts.clock.now();
-    let waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, now)).collect();
+    let mut waits: Vec<_> = run.calls.iter().filter_map(|call| pending_of(call, now)).collect();
     let first = waits.iter().map(|(_, _, left)| *left).min().unwrap_or_default();
     let time = match asked_since(&run.calls) {
         Some(_) => whole_seconds(waiting(parts, run, first)),
         None => whole_seconds(first),
     };
+    // The outcomes of the others are kept till these are recorded.
+    waits.truncate(outcomes_at_once(parts));
     let wait = match waits.as_slice() {
         [(_, signal, _)] => Wait::signal_into(signal.clone(), AgentRun::outcome, Answer::anything()),
         _ => {
@@ -167,6 +169,11 @@ pub(crate) fn pending(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .describe("Tools that the agent called work elsewhere")
         .label("calls", Value::Object(references.collect()))
         .or_default(time, Update::none()))
+}
+
+/// The calls that went on elsewhere of which one step takes the outcomes; where there are more, others wait for theirs.
+pub(crate) fn outcomes_at_once(parts: &AgentParts) -> usize {
+    parts.calls_at_once().max(2)
 }
 
 /// `time` as the delay of a wait, which is a second at least.
