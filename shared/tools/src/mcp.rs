@@ -22,6 +22,7 @@ mod config;
 mod connection;
 mod failure;
 mod handler;
+mod heard;
 mod http;
 mod list;
 mod notice;

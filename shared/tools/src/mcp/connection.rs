@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::config::{McpConfig, McpTransport};
 use super::failure::not_begun;
 use super::handler::Handler;
+use super::heard::Heard;
 use super::http::{FetchClient, Reach};
 use crate::Values;
 
@@ -28,6 +29,7 @@ const TO_ANSWER: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     running: RunningService<RoleClient, Handler>,
     listening: Option<JoinHandle<()>>,
+    heard: Heard,
     offers_tools: bool,
     tells_changes: bool,
     is_process: bool,
@@ -35,7 +37,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Begins a conversation: as of 2026-07-28 where the server knows that version, else with the older handshake.
+    /// Begins a conversation: as of 2026-07-28 where the server knows that version, else with the older handshake. What a
+    /// process says besides is `heard`.
     ///
     /// # Errors
     /// The server is not there, refuses, or speaks something else. No call was made.
@@ -44,13 +47,15 @@ impl Connection {
         fetch: &Arc<dyn Fetch>,
         values: &Values,
         handler: &Handler,
+        heard: &Heard,
     ) -> Result<Self, ToolError> {
-        let begun = match begin(config, fetch, values, handler, newest()).await {
-            Err(NotBegun::Otherwise) => begin(config, fetch, values, handler, ClientLifecycleMode::Initialize).await,
+        let beginning = Beginning { config, fetch, values, handler, heard };
+        let begun = match beginning.begin(newest()).await {
+            Err(NotBegun::Otherwise) => beginning.begin(ClientLifecycleMode::Initialize).await,
             begun => begun,
         };
         match begun {
-            Ok(running) => Ok(Self::of(running, handler, config).await),
+            Ok(running) => Ok(Self::of(running, beginning).await),
             Err(NotBegun::Otherwise) => Err(ToolError::permanent(
                 "it speaks no version of the protocol that is spoken here, or is no MCP server; check its address",
             )),
@@ -58,7 +63,7 @@ impl Connection {
         }
     }
 
-    async fn of(running: RunningService<RoleClient, Handler>, handler: &Handler, config: &McpConfig) -> Self {
+    async fn of(running: Running, Beginning { config, handler, heard, .. }: Beginning<'_>) -> Self {
         let peer = running.peer().clone();
         // There is one cache, and it is ours.
         peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -69,11 +74,17 @@ impl Connection {
         let listening = (tells_changes && is_modern).then(|| tokio::spawn(listen_for_changes(peer, handler.clone())));
         let is_process = matches!(config.transport, McpTransport::Stdio { .. });
         let doubted = AtomicBool::new(false);
-        Self { listening, offers_tools: tools.is_some(), tells_changes, is_process, doubted, running }
+        let (offers_tools, heard) = (tools.is_some(), heard.clone());
+        Self { listening, heard, offers_tools, tells_changes, is_process, doubted, running }
     }
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
         self.running.peer()
+    }
+
+    /// What its process says besides its messages.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// True if the server says that it has tools.
@@ -154,37 +165,58 @@ impl NotBegun {
 
 type Running = RunningService<RoleClient, Handler>;
 
-async fn begin(
-    config: &McpConfig,
-    fetch: &Arc<dyn Fetch>,
-    values: &Values,
-    handler: &Handler,
-    lifecycle: ClientLifecycleMode,
-) -> Result<Running, NotBegun> {
-    match &config.transport {
-        McpTransport::Http { url, headers, oauth } => {
-            let reach = Reach {
-                url,
-                headers,
-                oauth: oauth.as_deref(),
-                timeout: config.timeout.max(config.connect_timeout),
-                most_bytes: config.most_bytes,
-                listen: config.listen,
-            };
-            let client = FetchClient::new(&reach, fetch.clone(), values.clone());
-            // The client looks the address up itself; what stands here is only for logs.
-            let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
-                .reinit_on_expired_session(false)
-                .max_sse_event_size(config.most_bytes)
-                .max_json_response_size(config.most_bytes);
-            let transport = StreamableHttpClientTransport::with_client(client, settings);
-            let begun = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
-            begun.map_err(|error| NotBegun::of(&error))
+/// What it takes to begin a conversation.
+#[derive(Clone, Copy)]
+struct Beginning<'b> {
+    config: &'b McpConfig,
+    fetch: &'b Arc<dyn Fetch>,
+    values: &'b Values,
+    handler: &'b Handler,
+    heard: &'b Heard,
+}
+
+impl Beginning<'_> {
+    async fn begin(self, lifecycle: ClientLifecycleMode) -> Result<Running, NotBegun> {
+        match &self.config.transport {
+            McpTransport::Http { url, headers, oauth } => {
+                let reach = Reach {
+                    url,
+                    headers,
+                    oauth: oauth.as_deref(),
+                    timeout: self.config.timeout.max(self.config.connect_timeout),
+                    most_bytes: self.config.most_bytes,
+                    listen: self.config.listen,
+                };
+                let client = FetchClient::new(&reach, self.fetch.clone(), self.values.clone());
+                // The client looks the address up itself; what stands here is only for logs.
+                let settings = StreamableHttpClientTransportConfig::with_uri(url.written())
+                    .reinit_on_expired_session(false)
+                    .max_sse_event_size(self.config.most_bytes)
+                    .max_json_response_size(self.config.most_bytes);
+                let transport = StreamableHttpClientTransport::with_client(client, settings);
+                let begun = serve_client_with_lifecycle(self.handler.clone(), transport, lifecycle).await;
+                begun.map_err(|error| NotBegun::of(&error))
+            }
+            McpTransport::Stdio { command, environment, folder } => {
+                let start = Start { command, environment, folder: folder.as_deref() };
+                self.process(start, lifecycle).await
+            }
         }
-        McpTransport::Stdio { command, environment, folder } => {
-            let start = Start { command, environment, folder: folder.as_deref() };
-            process(start, values, handler, lifecycle).await
-        }
+    }
+
+    #[cfg(feature = "stdio")]
+    async fn process(self, start: Start<'_>, lifecycle: ClientLifecycleMode) -> Result<Running, NotBegun> {
+        let process = super::stdio::start(&start, self.values, self.heard).await.map_err(NotBegun::Failed)?;
+        let begun = serve_client_with_lifecycle(self.handler.clone(), process, lifecycle).await;
+        begun.map_err(|error| NotBegun::of(&error))
+    }
+
+    #[cfg(not(feature = "stdio"))]
+    async fn process(self, _: Start<'_>, _: ClientLifecycleMode) -> Result<Running, NotBegun> {
+        Err(NotBegun::Failed(ToolError::denied(
+            "it is a process (`command`), and none can be started here: run the agent in local mode, or serve it over \
+             HTTP and set `url`",
+        )))
     }
 }
 
@@ -218,32 +250,4 @@ pub(super) struct Start<'s> {
     pub(super) command: &'s str,
     pub(super) environment: &'s [(String, Template)],
     pub(super) folder: Option<&'s Path>,
-}
-
-#[cfg(feature = "stdio")]
-async fn process(
-    start: Start<'_>,
-    values: &Values,
-    handler: &Handler,
-    lifecycle: ClientLifecycleMode,
-) -> Result<Running, NotBegun> {
-    let (process, complaints) = super::stdio::start(&start, values).await.map_err(NotBegun::Failed)?;
-    let error = match serve_client_with_lifecycle(handler.clone(), process, lifecycle).await {
-        Ok(running) => return Ok(running),
-        Err(error) => NotBegun::of(&error),
-    };
-    Err(match (error, complaints.last().await) {
-        (NotBegun::Failed(failed), Some(last)) => {
-            NotBegun::Failed(ToolError { message: format!("{}. It wrote last: {last}", failed.message), ..failed })
-        }
-        (not_begun, _) => not_begun,
-    })
-}
-
-#[cfg(not(feature = "stdio"))]
-async fn process(_: Start<'_>, _: &Values, _: &Handler, _: ClientLifecycleMode) -> Result<Running, NotBegun> {
-    Err(NotBegun::Failed(ToolError::denied(
-        "it is a process (`command`), and none can be started here: run the agent in local mode, or serve it over HTTP \
-         and set `url`",
-    )))
 }

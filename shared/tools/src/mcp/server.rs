@@ -9,7 +9,9 @@ use dormouse_ports::tool::{
     ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
 use rmcp::ServiceError;
-use rmcp::model::{CallToolResult, CancelTaskParams, ErrorCode, GetTaskParams, ServerResult, UpdateTaskParams};
+use rmcp::model::{
+    CallToolResult, CancelTaskParams, CustomResult, ErrorCode, GetTaskParams, ServerResult, UpdateTaskParams,
+};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -20,12 +22,14 @@ use super::config::{McpConfig, McpTransport};
 use super::connection::Connection;
 use super::failure::{is_expired, refused, too_large, unfinished};
 use super::handler::Handler;
+use super::heard::Heard;
 use super::notice::{McpNotice, NoticeListener};
 use super::question::{Along, NextStep, next};
 use super::task::{Followed, KnownTask};
 use super::{list, output, specs};
 use crate::Values;
 use crate::mask::Mask;
+use crate::text::cut;
 
 /// Times that a server may ask for the same call again without asking a person.
 const MOST_ROUNDS: u32 = 8;
@@ -123,9 +127,11 @@ impl McpServer {
             // Changes of the time without a listener are not known.
             self.handler.doubted();
         }
-        let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler);
+        let heard = Heard::default();
+        let opening = Connection::open(&self.config, &self.fetch, &self.values, &self.handler, &heard);
         let connection = match timeout(self.config.connect_timeout, opening).await {
-            Ok(opened) => Arc::new(opened?),
+            Ok(Ok(opened)) => Arc::new(opened),
+            Ok(Err(error)) => return Err(heard.last_words(error, &self.mask).await),
             Err(_) => {
                 let late = self.too_slow("begin a conversation", self.config.connect_timeout);
                 let message = match &self.config.transport {
@@ -135,7 +141,7 @@ impl McpServer {
                     ),
                     McpTransport::Http { .. } => late.message,
                 };
-                return Err(ToolError { message, ..late });
+                return Err(heard.explain(ToolError { message, ..late }, &self.mask));
             }
         };
         *held = Some(connection.clone());
@@ -181,12 +187,18 @@ impl McpServer {
         let changes = self.handler.changes();
         let asked = timeout(self.config.connect_timeout, list::pages(&connection)).await;
         let list::Listing { tools, left_out: no_tools, holds } = match asked {
-            Ok(asked) => asked?,
+            Ok(Ok(asked)) => asked,
+            Ok(Err(error)) if connection.is_closed() => {
+                return Err(connection.heard().last_words(error, &self.mask).await);
+            }
+            Ok(Err(error)) => return Err(error),
             Err(_) => {
                 connection.doubt();
-                return Err(self.too_slow("list its tools", self.config.connect_timeout));
+                let late = self.too_slow("list its tools", self.config.connect_timeout);
+                return Err(connection.heard().explain(late, &self.mask));
             }
         };
+        connection.heard().settle();
         let (specs, mut left_out) = specs::read(tools);
         left_out.extend(no_tools);
         for (tool, reason) in left_out.clone() {
@@ -233,6 +245,11 @@ impl McpServer {
                 self.forget(&connection).await;
                 let connection = self.connection().await?;
                 Ok(exchange(&connection, &self.handler, call, spec, along).await)
+            }
+            Err(error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)))
+                if exchanged.asked.is_none() =>
+            {
+                Err(connection.heard().last_words(unfinished(error), &self.mask).await)
             }
             Ok(_) | Err(_) => Ok(exchanged),
         }
@@ -315,7 +332,7 @@ impl McpServer {
         ToolReply::Done(output)
     }
 
-    /// The same, without what a process wrote of its secrets before it ended.
+    /// The same, without secrets in it.
     fn masked(&self, error: ToolError) -> ToolError {
         let error = self.named(error);
         ToolError { message: self.mask.text(error.message.clone()), ..error }
@@ -329,12 +346,25 @@ impl McpServer {
 /// The result of a call that is complete. A server may leave everything out.
 ///
 /// # Errors
-/// It is the result of something else.
+/// It is the result of something else, or what it says stands in no field that a result has.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the SDK may add variants, and all others mean the same")]
 fn complete(result: ServerResult) -> Result<CallToolResult, ToolError> {
     match result {
         ServerResult::CallToolResult(result) => Ok(result),
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Ok(CallToolResult::success(Vec::new())),
+        ServerResult::CustomResult(CustomResult(value)) => {
+            let missing = match value.get("content") {
+                None => "it has no `content`",
+                Some(Value::Array(_)) => "a block of its `content` is none",
+                Some(_) => "its `content` is no list",
+            };
+            Err(ToolError::permanent(format!(
+                "what it answers is no result of a call: {missing}; a result has a list of blocks, such as `\"content\": \
+                 [{{\"type\": \"text\", \"text\": \"done\"}}]`, and says {}",
+                cut(&value.to_string(), 300)
+            ))
+            .maybe_done())
+        }
         _ => Err(ToolError::permanent("what it answers is no result of a call").maybe_done()),
     }
 }
@@ -372,14 +402,21 @@ impl ToolSource for McpServer {
         };
         let made = match timeout(self.config.timeout, work).await {
             Ok(made) => made,
-            Err(_) => Err(self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done()),
+            Err(_) => {
+                let late = self.too_slow(&format!("answer `{}`", call.name), self.config.timeout).maybe_done();
+                // While another conversation is begun, nothing is said of this one.
+                match self.connection.try_lock().ok().and_then(|held| held.clone()) {
+                    Some(connection) => Err(connection.heard().explain(late, &self.mask)),
+                    None => Err(late),
+                }
+            }
         };
         self.mask.outcome(made.map_err(|error| self.named(error)))
     }
 
     async fn withdraw(&self, _: &str, state: &Value) -> Result<(), ToolError> {
         let known = KnownTask::read(state)?;
-        let connection = self.connection().await.map_err(|error| self.named(error))?;
+        let connection = self.connection().await.map_err(|error| self.masked(error))?;
         let told = connection.peer().cancel_task(CancelTaskParams::new(known.task)).await;
         told.map_err(|error| self.named(unfinished(&error)))
     }

@@ -1,41 +1,45 @@
 //! Servers that are processes of this machine.
 
+use std::io;
+use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use dormouse_ports::tool::ToolError;
-use process_wrap::tokio::{CommandWrap, ProcessGroup};
-use rmcp::transport::TokioChildProcess;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
-use tokio::task::JoinHandle;
+use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessGroup};
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::connection::Start;
+use super::heard::Heard;
 use crate::Values;
 use crate::failure::unresolved;
 
 /// Variables that every process gets, as far as they are set; everything else is named by its author.
 const INHERITED: &[&str] = &["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
-/// Bytes of what a process writes to its error output that are kept.
-const KEPT: usize = 2 * 1024;
 
-/// Time for which the error output of a process that has ended is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time in which a process is to end by itself when its input has ended, and then by a signal.
+const TO_END: Duration = Duration::from_secs(3);
+/// The signal that asks a process to end, the same everywhere (POSIX).
+const SIGTERM: i32 = 15;
 
-/// The end of what a process wrote to its error output.
-#[derive(Debug)]
-pub(super) struct Complaints {
-    kept: Arc<Mutex<Vec<u8>>>,
-    /// Reads as long as the process writes.
-    reader: Option<JoinHandle<()>>,
+/// The messages that are exchanged with a process. It ends with them.
+pub(super) struct ProcessTransport {
+    messages: AsyncRwTransport<RoleClient, Overheard, ChildStdin>,
+    process: Process,
 }
 
-/// Starts a command line in a shell, in a process group of its own. It ends with the transport.
+/// Starts a command line in a shell, in a process group of its own. What it says besides messages is `heard`.
 ///
 /// # Errors
 /// A reference of its environment leads nowhere, or the process cannot be started.
-pub(super) async fn start(start: &Start<'_>, values: &Values) -> Result<(TokioChildProcess, Complaints), ToolError> {
+pub(super) async fn start(start: &Start<'_>, values: &Values, heard: &Heard) -> Result<ProcessTransport, ToolError> {
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(start.command).env_clear().kill_on_drop(true);
     shell.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -45,39 +49,104 @@ pub(super) async fn start(start: &Start<'_>, values: &Values) -> Result<(TokioCh
     if let Some(folder) = start.folder {
         shell.current_dir(folder);
     }
-    let mut group = CommandWrap::from(shell);
-    group.wrap(ProcessGroup::leader());
-    let started = TokioChildProcess::builder(group).stderr(Stdio::piped()).spawn();
-    let (process, stderr) =
-        started.map_err(|error| ToolError::permanent(format!("its process cannot be started: {error}")))?;
-    let kept = Arc::<Mutex<Vec<u8>>>::default();
-    let reader = stderr.map(|stderr| tokio::spawn(keep(kept.clone(), stderr)));
-    Ok((process, Complaints { kept, reader }))
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawned(shell, heard).map_err(|error| ToolError::permanent(format!("its process cannot be started: {error}")))
 }
 
-/// Reads `stderr` to its end, so that the process never waits for a reader.
-async fn keep(into: Arc<Mutex<Vec<u8>>>, mut stderr: impl AsyncRead + Unpin) {
+fn spawned(shell: Command, heard: &Heard) -> io::Result<ProcessTransport> {
+    let mut group = CommandWrap::from(shell);
+    group.wrap(ProcessGroup::leader());
+    let mut child = group.spawn()?;
+    let (input, output, complaints) = (child.stdin().take(), child.stdout().take(), child.stderr().take());
+    let process = Process(Some(child));
+    let (Some(input), Some(output), Some(complaints)) = (input, output, complaints) else {
+        return Err(io::Error::other("it has no input, or no output"));
+    };
+    let (end, ended) = watch::channel(());
+    heard.begin(ended);
+    tokio::spawn(hear(heard.clone(), complaints, end));
+    let messages = AsyncRwTransport::new(Overheard { output, heard: heard.clone() }, input);
+    Ok(ProcessTransport { messages, process })
+}
+
+/// Reads `complaints` to their `end`, so that the process never waits for a reader.
+async fn hear(heard: Heard, mut complaints: impl AsyncRead + Unpin, end: watch::Sender<()>) {
     let mut piece = [0; 1024];
-    while let Ok(read) = stderr.read(&mut piece).await {
+    while let Ok(read) = complaints.read(&mut piece).await {
         if read == 0 {
-            return;
+            break;
         }
-        let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&piece[..read]);
-        let over = kept.len().saturating_sub(KEPT);
-        kept.drain(..over);
+        heard.complains(&piece[..read]);
+    }
+    drop(end);
+}
+
+/// The output of a process, of which is heard what is no message.
+struct Overheard {
+    output: ChildStdout,
+    heard: Heard,
+}
+
+impl AsyncRead for Overheard {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.output).poll_read(cx, buffer))?;
+        self.heard.says(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
     }
 }
 
-impl Complaints {
-    /// Last output of a process that does not go on, if there is any.
-    pub(super) async fn last(self) -> Option<String> {
-        if let Some(reader) = self.reader {
-            // What is late is not waited for: it only explains.
-            let _ = tokio::time::timeout(LAST_WORDS, reader).await;
+impl Transport<RoleClient> for ProcessTransport {
+    type Error = io::Error;
+
+    fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        self.messages.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.messages.receive()
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.messages.close().await?;
+        self.process.end().await
+    }
+}
+
+/// A process, until it has ended.
+struct Process(Option<Box<dyn ChildWrapper>>);
+
+impl Process {
+    /// Waits for its end, asks for it, and enforces it.
+    async fn end(&mut self) -> io::Result<()> {
+        let Some(child) = &mut self.0 else { return Ok(()) };
+        for signal in [None, Some(SIGTERM)] {
+            if let Some(Err(error)) = signal.map(|signal| child.signal(signal)) {
+                tracing::debug!(%error, "the process of an MCP server could not be asked to end");
+            }
+            if let Ok(ended) = timeout(TO_END, child.wait()).await {
+                self.0 = None;
+                return ended.map(|_| ());
+            }
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&kept).trim().to_owned();
-        (!text.is_empty()).then_some(text)
+        Box::into_pin(child.kill()).await?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        // A process that is killed is waited for.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = Box::into_pin(child.kill()).await {
+                    tracing::debug!(%error, "the process of an MCP server could not be ended");
+                }
+            });
+        } else if let Err(error) = child.start_kill() {
+            tracing::debug!(%error, "the process of an MCP server could not be ended");
+        }
     }
 }

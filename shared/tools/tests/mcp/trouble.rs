@@ -40,6 +40,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::an_access_token_that_expires", token),
         trial("trouble::a_process_that_cannot_be_started", no_process),
         trial("trouble::a_process_that_writes_something_else", chatty),
+        trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
+        trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
+        trial("trouble::an_answer_without_content", no_content),
     ]
 }
 
@@ -329,5 +332,86 @@ async fn chatty() {
     let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(2), ..config });
     let error = server.list().await.expect_err("it never answers");
     assert!(!error.uncertain, "{error}");
+    assert!(error.message.ends_with("has: Welcome to the server!"), "{error}");
     server.close().await;
+}
+
+/// What a process writes is quoted, without its secrets, where it is no message in a line of its own.
+async fn unframed() {
+    for (script, quoted) in [
+        (r#"echo '{'; echo "  \"key\": \"$KEY\""; echo '}'"#, "has: {\n  \"key\": \"[secret]\"\n}"),
+        (r#"printf 'Content-Length: 17\r\n\r\n{"jsonrpc":"2.0"}'"#, "has: Content-Length: 17"),
+        ("echo \"loading with $KEY\" >&2", "It wrote last: loading with [secret]"),
+        ("true", "It wrote nothing"),
+    ] {
+        let command = format!("{script}; cat > /dev/null");
+        let McpTransport::Stdio { command, folder, .. } = McpConfig::stdio("peer", command).transport else {
+            panic!("a process")
+        };
+        let environment = vec![("KEY".to_owned(), template("${secrets.key}"))];
+        let config = McpConfig::new("peer", McpTransport::Stdio { command, environment, folder });
+        let (server, _) = server(McpConfig { connect_timeout: Duration::from_secs(2), ..config });
+        let error = server.list().await.expect_err("it never answers");
+        assert_eq!(error.kind, ToolErrorKind::TimedOut, "{error}");
+        assert!(error.message.contains("one line of JSON, and flushes it"), "{error}");
+        assert!(error.message.contains(quoted) && !error.message.contains("s3cret"), "{script}: {error}");
+        server.close().await;
+    }
+}
+
+/// A server in shell that lists the tool `a`, and does `on_call` when it is called.
+fn in_shell(on_call: &str) -> McpConfig {
+    let answer = |result: &str| format!(r#"printf '{{"jsonrpc":"2.0","id":%s,"result":%s}}\n' "$id" '{result}'"#);
+    let script = format!(
+        r#"while read -r line; do
+            id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+            case "$line" in
+            *'"method":"initialize"'*) {initialized} ;;
+            *'"method":"tools/list"'*) {listed} ;;
+            *'"method":"tools/call"'*) {on_call} ;;
+            *'"method":"server/discover"'*)
+                printf '{{"jsonrpc":"2.0","id":%s,"error":{{"code":-32601,"message":"no"}}}}\n' "$id" ;;
+            esac
+        done"#,
+        initialized = answer(
+            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#
+        ),
+        listed = answer(r#"{"tools":[{"name":"a","inputSchema":{}}]}"#),
+    );
+    McpConfig { connect_timeout: Duration::from_secs(20), ..McpConfig::stdio("peer", script) }
+}
+
+async fn ends_in_a_call() {
+    let (server, _) = server(in_shell("echo 'Traceback: no such city' >&2; exit 1"));
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    let error = server.call(&call("a", json!({}))).await.expect_err("it ends");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Transient, true), "{error}");
+    assert!(error.message.ends_with("It wrote last: Traceback: no such city"), "{error}");
+    let config = McpConfig { timeout: Duration::from_secs(2), ..in_shell("echo 'it takes a while' >&2") };
+    let (server, _) = crate::world::server(config);
+    assert_eq!(server.list().await.expect("a list").len(), 1);
+    let error = server.call(&call("a", json!({}))).await.expect_err("it hangs");
+    assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, true), "{error}");
+    assert!(error.message.ends_with("It wrote last: it takes a while"), "{error}");
+    server.close().await;
+}
+
+async fn no_content() {
+    for (result, missing) in [
+        (json!({ "text": "sunny" }), "it has no `content`; "),
+        (json!({ "content": "sunny" }), "its `content` is no list; "),
+        (json!({ "content": [{ "text": "sunny" }] }), "a block of its `content` is none; "),
+    ] {
+        let host = scripted(move |method| match method {
+            "tools/list" => Some(json!({ "tools": [{ "name": "a", "inputSchema": {} }] })),
+            "tools/call" => Some(result.clone()),
+            _ => None,
+        })
+        .await;
+        let (server, _) = server(http(&host.url));
+        let error = server.call(&call("a", json!({}))).await.expect_err("it is no result");
+        assert_eq!((error.kind, error.uncertain), (ToolErrorKind::Permanent, true), "{error}");
+        assert!(error.message.contains(missing) && error.message.contains("sunny"), "{error}");
+        assert!(error.message.contains(r#""content": [{"type": "text""#), "{error}");
+    }
 }
