@@ -3,6 +3,7 @@
 mod cast;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
@@ -195,4 +196,59 @@ fn a_run_is_handed_over_and_goes_on_with_the_other_agent() {
     assert_eq!(request[0]["content"], "You are the second.");
     assert_eq!(request[1]["content"], "<system_reminder>\nBe brief.\n</system_reminder>\ngo");
     assert!(second.last().tools.is_empty(), "it has its own tools");
+}
+
+/// Agents whose model is busy, for good or, with `times`, so often for the first of them.
+fn busy(times: usize) -> Arc<ScriptedModel> {
+    let first = AtomicUsize::new(0);
+    ScriptedModel::new(move |request| {
+        let asked = serde_json::to_value(request.messages.last()).expect("JSON")["content"].to_string();
+        match asked.contains("look 0") && first.fetch_add(1, Ordering::Relaxed) >= times {
+            true => Ok(says("found")),
+            false => Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")),
+        }
+    })
+}
+
+/// The agents that were told that they are not wanted any more, as their ends say.
+fn canceled(bed: &TestBed) -> usize {
+    let said = bed.published().into_iter().map(|event| Value::Object(event.detail).to_string());
+    said.filter(|said| said.contains("the agent was canceled: the agent that asked has ended")).count()
+}
+
+#[test]
+fn a_run_that_waits_for_agents_ends_when_its_own_time_is_over_and_they_with_it() {
+    for background in [false, true] {
+        let (lead, scout) = (asks(2, background), busy(usize::MAX));
+        let mut bed = bed(&lead, &scout, |parts| parts.agent.policy.run_timeout_seconds = Some(100));
+        let run = bed.start("lead", message("go"));
+        bed.pass(Duration::from_secs(99));
+        assert!(bed.status(&run).is_asleep());
+        assert_eq!(canceled(&bed), 0);
+        bed.pass(Duration::from_secs(1));
+        let state = bed.status(&run).completed();
+        assert_eq!((&state["reason"], &state["dormouse_shortfall"]["code"]), (&json!("time"), &json!("time")));
+        assert_eq!(state["usage"]["active_ms"], 100_000, "others worked for it all the time");
+        assert_eq!(canceled(&bed), 2, "in the background: {background}");
+        let (asked, led) = (scout.calls(), lead.calls());
+        bed.pass_days(1);
+        assert_eq!((scout.calls(), lead.calls()), (asked, led), "nobody works for a run that has ended");
+    }
+}
+
+#[test]
+fn the_waits_of_a_run_for_agents_in_the_background_are_counted_together() {
+    let (lead, scout) = (asks(2, true), busy(3));
+    let mut bed = bed(&lead, &scout, |parts| parts.agent.policy.run_timeout_seconds = Some(100));
+    let run = bed.start("lead", message("go"));
+    // The first one rests for 5, 20 and 60 seconds before it has an answer.
+    bed.pass(Duration::from_secs(99));
+    assert!(bed.status(&run).is_asleep());
+    assert_eq!(told(&lead.last()).len(), 1, "it was told of the first one");
+    bed.pass(Duration::from_secs(1));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["usage"]["active_ms"]), (&json!("time"), &json!(100_000)));
+    assert_eq!(state["usage"].get("waits_since"), None);
+    let ended: Vec<_> = state_children(&state).iter().map(|child| child["ended"] == true).collect();
+    assert_eq!((ended, canceled(&bed)), (vec![true, false], 1), "who has ended is not canceled");
 }

@@ -2,14 +2,18 @@
 
 mod cast;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
-use dormouse_ports::model::{CompletionRequest, ModelError, ModelErrorCategory};
+use dormouse_ports::model::{
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory,
+};
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
 };
@@ -616,4 +620,53 @@ fn calls_that_are_made_one_after_the_other_are_made_in_their_order_and_none_is_i
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     let made: Vec<String> = tools.made().into_iter().map(|(name, to)| format!("{name} {}", to["to"])).collect();
     assert_eq!(made, ["look \"a\"", "send \"b\"", "look \"c\""]);
+}
+
+/// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.
+#[derive(Default)]
+struct Slow {
+    begun: AtomicUsize,
+    looks: AtomicUsize,
+    canceled: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl BackgroundProvider for Slow {
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
+        Ok(BackgroundJob { id: format!("job-{}", self.begun.fetch_add(1, Ordering::Relaxed) + 1) })
+    }
+
+    async fn poll(&self, job: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(match job.id == "job-1" && looks == 5 {
+            true => BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))),
+            false => BackgroundStatus::Running,
+        })
+    }
+
+    async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
+        self.canceled.lock().unwrap().push(job.id.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_whose_model_thinks_in_the_background_ends_when_its_own_time_is_over() {
+    let (slow, tools) = (Arc::new(Slow::default()), mailer());
+    let provider = slow.clone();
+    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+    let mut bed = bed_with("policy: {run_timeout_seconds: 100}", &model, &tools, move |parts| {
+        parts.model.background = Some(provider.clone());
+    });
+    let run = bed.start("helper", message("look"));
+    // It is looked at after 2, 3, 5, 10 and 20 seconds.
+    bed.pass(Duration::from_secs(40));
+    assert_eq!((tools.made().len(), slow.begun.load(Ordering::Relaxed)), (1, 2), "the first one has answered");
+    bed.pass(Duration::from_secs(59));
+    assert!(bed.status(&run).is_asleep() && slow.canceled.lock().unwrap().is_empty());
+    bed.pass(Duration::from_secs(1));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["reason"], &state["dormouse_shortfall"]["code"]), (&json!("time"), &json!("time")));
+    assert_eq!((&state["usage"]["active_ms"], &state["thinking"]), (&json!(100_000), &json!(null)));
+    assert_eq!(*slow.canceled.lock().unwrap(), ["job-2"], "its provider need not go on");
 }

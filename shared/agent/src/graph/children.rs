@@ -7,13 +7,12 @@ use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId
 
 use super::agents::output_of;
 use super::compact::RESULT;
-use super::model::{conclusion, end, millis, unwritable};
+use super::model::{conclusion, end, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
-use super::run::{AgentRun, CallStatus, PlannedCall, TerminalReason};
-use super::time::is_over;
+use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage, TerminalReason};
+use super::time::{is_over, used};
 use super::tools::text_of;
-use super::waits::until_look;
 use crate::names::{ASK, SWITCH};
 use crate::workspace::{AgentMode, ToolOrigin};
 
@@ -107,11 +106,12 @@ pub(super) fn frame(child: &ChildLink) -> (String, &'static str) {
 /// Takes the end of a run in the background, for which nothing else is left to do.
 pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let Some(at) = run.dormouse_children.iter().position(|child| child.background && !child.ended) else {
-        return Ok(AgentRun::awaits_children.set(false).set(AgentRun::outcome, Map::new()));
+        waited(parts, &mut run);
+        return Ok(AgentRun::awaits_children
+            .set(false)
+            .set(AgentRun::usage, run.usage)
+            .set(AgentRun::outcome, Map::new()));
     };
-    if run.dormouse_resolution == "timed_out" {
-        run.usage.active_ms += millis(until_look(parts, &run).length());
-    }
     let is_told = run.dormouse_resolution != "timed_out" && run.dormouse_resolution != "woken";
     let payload = match (is_told, &parts.colleagues.runs) {
         (true, _) => Some(std::mem::take(&mut run.outcome)),
@@ -126,6 +126,7 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
             }
         },
     };
+    waited(parts, &mut run);
     let child = &mut run.dormouse_children[at];
     child.ended = true;
     let text = text_of(&output_of(payload));
@@ -140,10 +141,19 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
         .set(AgentRun::awaits_children, false))
 }
 
+/// The wait is over: its time is one in which others worked for the run.
+fn waited(parts: &AgentParts, run: &mut AgentRun) {
+    run.usage = RunUsage { waits_since: None, ..used(parts, run) };
+}
+
 /// A run whose agents in the background still work: it ends where its time is over.
 async fn still_waiting(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     if is_over(parts, &run) {
+        waited(parts, &mut run);
         end(parts, &mut run, TerminalReason::Time).await?;
+    } else {
+        // A run that waited before this was kept is counted from here on.
+        run.usage.waits_since.get_or_insert(parts.clock.now());
     }
     Ok(AgentRun::outcome
         .set(Map::new())

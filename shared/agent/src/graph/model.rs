@@ -26,7 +26,7 @@ use super::gates::{self, HooksSay, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
-use super::time::{Bound, CallTime, is_over};
+use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
 use crate::workspace::HookEvent;
@@ -44,10 +44,12 @@ pub(crate) async fn think(
 ) -> Result<Update<AgentRun>, NodeError> {
     wanted(parts, &run).await?;
     if is_over(parts, &run) {
+        run.usage = used(parts, &run);
         if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
             background::give_up(&**provider, &thinking).await;
         }
-        return ended(parts, &run, TerminalReason::Time).await.map(|update| update.then(identity(parts)));
+        let update = ended(parts, &run, TerminalReason::Time).await?;
+        return Ok(update.then(AgentRun::usage.set(run.usage)).then(identity(parts)));
     }
     if run.compact {
         return made_shorter(parts, run).await;
@@ -242,6 +244,7 @@ async fn follow(
             && spent(parts, run).is_none()
         {
             run.awaits_children = true;
+            run.usage.waits_since = Some(parts.clock.now());
             return Ok(Vec::new());
         }
         let reason = match response.finish_reason {

@@ -173,8 +173,11 @@ pub struct RunUsage {
     pub completion_tokens: u64,
     /// Money, in the currency of the model's prices.
     pub cost: f64,
-    /// Milliseconds in which models and tools worked.
+    /// Milliseconds in which models and tools worked, and agents that were asked.
     pub active_ms: u64,
+    /// Instant since which nothing is left to do but to wait for agents in the background.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_since: Option<Timestamp>,
 }
 
 impl RunUsage {
@@ -191,6 +194,7 @@ impl RunUsage {
             completion_tokens: self.completion_tokens + usage.completion_tokens.unwrap_or_default(),
             cost: self.cost + cost,
             active_ms: self.active_ms + active_ms,
+            waits_since: self.waits_since,
         }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn is_over(parts: &AgentParts, run: &AgentRun) -> bool {
 /// The usage of `run` with the time for which others work for it while it sleeps: its model, and agents that it asked.
 pub(crate) fn used(parts: &AgentParts, run: &AgentRun) -> RunUsage {
     let thinking = run.thinking.as_ref().map(|thinking| thinking.since);
-    let since = thinking.into_iter().chain(asked_since(&run.calls)).min();
+    let since = thinking.into_iter().chain(asked_since(&run.calls)).chain(run.usage.waits_since).min();
     let slept = since.map_or(0, |since| parts.clock.now().duration_since(since).as_millis());
     RunUsage { active_ms: run.usage.active_ms + u64::try_from(slept).unwrap_or_default(), ..run.usage }
 }

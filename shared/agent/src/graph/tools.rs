@@ -23,7 +23,7 @@ use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
-use super::time::{Bound, CallTime, is_over};
+use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::ToolOrigin;
@@ -121,6 +121,7 @@ pub(crate) async fn act(
 
 /// Ends a run whose time is over while its calls are open; gives what its conversation says of them.
 pub(crate) async fn out_of_time(parts: &AgentParts, run: &mut AgentRun) -> Result<Vec<Value>, NodeError> {
+    run.usage = used(parts, run);
     end(parts, run, TerminalReason::Time).await?;
     give_up(run, "the call was not made: the time of the run was over")
 }

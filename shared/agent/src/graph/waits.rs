@@ -201,12 +201,7 @@ pub(crate) fn agents(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun
         .kind("agents")
         .describe("Agents work in the background")
         .label("agents", json!(names))
-        .or_default(until_look(parts, run), Update::none()))
-}
-
-/// Time for which a run with nothing left to do waits for agents in the background.
-pub(crate) fn until_look(parts: &AgentParts, run: &AgentRun) -> Delay {
-    whole_seconds(waiting(parts, run, LOOKS))
+        .or_default(whole_seconds(waiting(parts, run, LOOKS)), Update::none()))
 }
 
 /// Rests before the next attempt at asking the model.
