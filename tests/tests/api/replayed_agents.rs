@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, graph};
+use async_trait::async_trait;
+use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
 use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::CompletionRequest;
-use dormouse_ports::tool::{Effect, ToolError, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
@@ -246,4 +247,74 @@ async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
     for decision in [json!({ "decision": "happened", "result": "sent, I saw it" }), json!({ "decision": "skip" })] {
         assert!(tries(decision).await > 0);
     }
+}
+
+/// A server with the tools of a box, or one that cannot be listed; it leaves a tool out.
+#[derive(Debug)]
+struct Server(Result<Arc<Toolbox>, ToolError>);
+
+#[async_trait]
+impl ToolSource for Server {
+    fn lists_offline(&self) -> bool {
+        false
+    }
+
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.0.clone()?.list().await
+    }
+
+    async fn left_out(&self) -> Vec<(String, String)> {
+        vec![("two words".to_owned(), "a name has no blanks".to_owned())]
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        self.0.clone()?.call(call).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_had_to_do_without_tools_is_replayed_without_them_and_says_the_same() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).last() {
+            None => calls(&[("c1", "look", json!({ "to": "x" }))]),
+            Some(result) => answers(&format!("done: {result}")),
+        })
+    });
+    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+    let outside = (model.clone(), tools.clone());
+    let agents = [(
+        "helper",
+        Agent::new(move |outside| {
+            let matter = "policy: {approval: {external: [send_mail]}}";
+            let mut parts = parts(matter, model.clone(), tools.clone(), outside.clock.clone());
+            let away = ToolError::transient("MCP server `away`: no connection: it is down");
+            let part = parts.tools.remove(0);
+            parts.tools = [("near", Ok(tools.clone())), ("away", Err(away))]
+                .map(|(name, listed)| ToolPart {
+                    name: name.to_owned(),
+                    source: Arc::new(Server(listed)),
+                    ..part.clone()
+                })
+                .into();
+            graph(parts)
+        }),
+    )];
+    let (world, session) = world(&agents).await;
+    let task = run(&world, &session, "look").await;
+    let missing = |events: Vec<Value>| {
+        let told = events.into_iter().find(|event| event["event"] == "vendor.dormouse.tools_missing");
+        told.expect("what is missing is told")["payload"]["missing"].clone()
+    };
+    let told = missing(events(&world, &path_of(&task)).await);
+    let left_out = "`two words` is left out: a name has no blanks";
+    let expected = json!([
+        { "source": "near", "reason": left_out },
+        { "source": "away", "reason": left_out },
+        { "source": "away", "reason": "transient: MCP server `away`: no connection: it is down" },
+    ]);
+    assert_eq!(told, expected);
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!(replay["status"], "COMPLETED", "{replay:#}");
+    assert_eq!(missing(events(&world, &path_of(&replay)).await), told);
+    ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
 }

@@ -11,7 +11,10 @@ use super::run::PlannedCall;
 /// Bytes of JSON of lists of tools that an entry keeps for replays.
 const LISTED: usize = 48 * 1024;
 /// Name of the entry about tools that are missing.
-const TOOLS_MISSING: &str = "dormouse.tools_missing";
+pub(crate) const TOOLS_MISSING: &str = "dormouse.tools_missing";
+/// Characters of all reasons in it, and of one.
+const REASONS: usize = 8 * 1024;
+const LONGEST_REASON: usize = 4 * 1024;
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
 /// The same where the step is crowded.
@@ -92,7 +95,9 @@ pub(crate) fn tools_missing(missing: &[(String, String)]) -> Result<(), NodeErro
         return Ok(());
     }
     let kind = EntryKind::vendor(TOOLS_MISSING).map_err(|error| NodeError::new(error.to_string()))?;
-    let one = |(source, reason): &(String, String)| json!({ "source": source, "reason": reason });
+    let most = LONGEST_REASON.min(REASONS / missing.len());
+    let cut = |reason: &str| reason.chars().take(most).collect::<String>();
+    let one = |(source, reason): &(String, String)| json!({ "source": source, "reason": cut(reason) });
     record(JournalEntry::new(kind).with("missing", missing.iter().map(one).collect::<Vec<_>>()))
 }
 

@@ -290,10 +290,19 @@ fn names_of(part: &ToolPart, plain: &str) -> Vec<String> {
     names
 }
 
+/// Between the name of a tool that its source left out and the reason.
+const LEFT_OUT: &str = "` is left out: ";
+
 /// What is said of a tool that its source left out, short enough to be recorded.
 fn told(tool: &str, reason: &str) -> String {
     let reason: String = reason.chars().take(300).collect();
-    format!("`{tool}` is left out: {reason}")
+    format!("`{tool}{LEFT_OUT}{reason}")
+}
+
+/// The tool and the reason of which that was said.
+pub(super) fn left_out_in(said: &str) -> Option<(String, String)> {
+    let (tool, reason) = said.strip_prefix('`')?.split_once(LEFT_OUT)?;
+    Some((tool.to_owned(), reason.to_owned()))
 }
 
 /// True if the agent selects the source.

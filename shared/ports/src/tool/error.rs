@@ -60,6 +60,10 @@ impl ToolError {
 }
 
 impl ToolErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::NotFound, Self::InvalidArguments, Self::Transient, Self::Permanent, Self::Denied, Self::TimedOut];
+
     /// Its name in records and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::model::{AssistantMessage, Content, Message};
-use dormouse_ports::tool::{InputRequest, NotedEffects, Pending};
+use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolError, ToolErrorKind};
 use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
-use super::super::entries::{LATER, SERVER, SIDE_EFFECTS};
+use super::super::entries::{LATER, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
 use super::super::run::TerminalReason;
+use super::super::toolset::left_out_in;
 
 /// The kind of the entry at the end of a run.
 const RUN_ENDED: &str = "vendor.dormouse.run_ended";
@@ -157,6 +158,26 @@ impl Past {
     /// The next run of the hook `name`.
     pub(super) fn take_hook(&self, name: &str) -> Option<PastEntry> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner).get_mut(name)?.pop_front()
+    }
+
+    /// What is recorded of why the source `name`, or tools of it, were missing.
+    fn missing<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
+        let lists = self.vendor_entries(TOOLS_MISSING).filter_map(|entry| entry.payload.get("missing")?.as_array());
+        lists.flatten().filter(move |one| one["source"] == name).filter_map(|one| one["reason"].as_str())
+    }
+
+    /// The tools that the source `name` left out.
+    pub(super) fn left_out(&self, name: &str) -> Vec<(String, String)> {
+        self.missing(name).filter_map(left_out_in).collect()
+    }
+
+    /// The error for which the source `name` listed nothing.
+    pub(super) fn not_listed(&self, name: &str) -> Option<ToolError> {
+        self.missing(name).find_map(|reason| {
+            let (kind, message) = reason.split_once(": ")?;
+            let kind = ToolErrorKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+            Some(ToolError::new(kind, message))
+        })
     }
 
     /// The tools that the source `name` listed, where that was recorded.

@@ -35,9 +35,19 @@ impl ToolSource for RecordedTools {
         if self.source.lists_offline() {
             return self.source.list().await;
         }
+        if let Some(error) = self.past.not_listed(&self.name) {
+            return Err(error);
+        }
         let key = format!("host:tools:{}", self.name);
         self.past.material.lack("host_fact", key, "which tools the server offered was not recorded");
         Err(ToolError::permanent("the tools of the source were not recorded"))
+    }
+
+    async fn left_out(&self) -> Vec<(String, String)> {
+        match self.source.lists_offline() {
+            true => self.source.left_out().await,
+            false => self.past.left_out(&self.name),
+        }
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
