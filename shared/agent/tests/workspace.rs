@@ -258,10 +258,44 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
         (".openharness/skills/pack.md", "a folder with a file `SKILL.md`"),
         (".openharness/agents/other.txt", "call it `NAME.md`"),
         (".openharness/hook/one.yaml", "did you mean `.openharness/hooks`?"),
+        (".openharness/AGENTS.md", "move it to `AGENTS.md`, beside `.openharness`"),
+        (".openharness/agents.md", "move it to `AGENTS.md`, beside `.openharness`"),
+        (".openharness/settings.yml", "did you mean `.openharness/settings.yaml`?"),
+        (".openharness/prompts.yml", "did you mean `.openharness/prompts.yaml`?"),
+        (".openharness/tools/settings.yml", "call it `settings.yaml`"),
+        (".openharness/actions/refund/ACTION.yml", "call it `ACTION.yaml`"),
+        (".openharness/agents/other.yml", "call it `NAME.md`"),
+        (".openharness/memory/other.yml", "call it `NAME.md`"),
     ] {
         let told = files_of(path);
         assert!(told.iter().any(|line| line.starts_with(path) && line.contains(advice)), "{path}: {told:?}");
     }
+    let model = with(".openharness/models/more.yml", "large: {provider: openai, name: x}\n");
+    assert!(model.models.contains_key("large") && lines(&model).is_empty(), "{:?}", lines(&model));
+    let hook = "events: [run_completed]\nhandler: {type: command, command: 'true'}\n";
+    let hook = with(".openharness/hooks/one.yml", hook);
+    assert!(hook.hooks.contains_key("one") && lines(&hook).is_empty(), "{:?}", lines(&hook));
+}
+
+#[test]
+fn what_has_no_effect_where_agents_only_talk_is_told_where_that_was_chosen() {
+    let told = |settings: &'static str| {
+        let prompts = "compose: {include_environment: true}\n";
+        let tools = "docs: {url: 'https://docs.example.com/mcp'}\n";
+        let mut all = sound();
+        all.retain(|(path, _)| ![SETTINGS, TOOLS].contains(path));
+        all.extend([(SETTINGS, settings), (TOOLS, tools), (".openharness/prompts.yaml", prompts)]);
+        lines(&load(&files(&all), &platform())).join("\n")
+    };
+    let chat = told("kind: chat\nmodels: {fast: workspace/small}\n");
+    assert!(chat.contains("`include_environment`, or `environment` in the order, has no effect"), "{chat}");
+    assert!(chat.contains("a `chat` workspace only talks"), "{chat}");
+    for settings in ["kind: caht\n", "a: [\n", "kind: chat\ndefualt_agent: x\n"] {
+        let wrong = told(settings);
+        assert!(wrong.contains("error") && !wrong.contains("only talks") && !wrong.contains("no effect"), "{wrong}");
+    }
+    let project = told("models: {fast: workspace/small}\n");
+    assert!(!project.contains("no effect"), "{project}");
 }
 
 #[test]

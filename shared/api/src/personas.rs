@@ -383,7 +383,8 @@ impl Api {
         let stored = match self.reads.see::<Persona>(call, id).await {
             Ok(stored) => stored.kept.resource,
             Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
-                return Err(self.refused_of_server(name).await?.unwrap_or_else(|| self.none_so_called()));
+                let meant = own.personas.iter().chain(&specs).find(|spec| spec.graph == id.as_str());
+                return Err(self.refused_of_server(name).await?.unwrap_or_else(|| self.none_so_called(meant)));
             }
             Err(refusal) => return Err(refusal),
         };
@@ -522,8 +523,8 @@ fn refused_definition(message: String) -> ProtocolError {
 }
 
 impl Api {
-    /// Tells whoever names a persona that is not there which there are.
-    fn none_so_called(&self) -> ProtocolError {
+    /// Tells whoever names a persona that is not there which there are, and the one whose name without more was given.
+    fn none_so_called(&self, meant: Option<&PersonaSpec>) -> ProtocolError {
         let files = match self.parts().personas.own() {
             Some(_) => "with `?workspace_id=…` also those that the files of a workspace declare, which run there alone",
             None => {
@@ -531,7 +532,9 @@ impl Api {
                  published (`dormouse workspace publish`)"
             }
         };
-        let message = format!("there is no such persona: `GET /v1/personas` lists those that there are; {files}");
+        let meant = meant.map(|spec| format!(", did you mean `{}`?", spec.persona_id().as_str())).unwrap_or_default();
+        let message =
+            format!("there is no such persona{meant}: `GET /v1/personas` lists those that there are; {files}");
         ProtocolError::new(ErrorCode::ResourceNotFound, message)
     }
 }

@@ -41,6 +41,9 @@ const INFRA: [(&str, &str); 9] = [
     ("venv.sh", include_str!("new/infra/venv.sh")),
 ];
 
+/// Folder of the models of a workspace.
+const MODELS: &str = ".openharness/models/";
+
 /// Folder of the crate for authors in a checkout, seen from this one.
 const BESIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dormouse");
 
@@ -107,9 +110,13 @@ fn new_workspace(folder: &Path, template: &str) -> Result<(), NewError> {
     }
     files.iter().try_for_each(|(place, bytes)| write(&folder.join(place), bytes))?;
     let folder = folder.display();
+    // What is made of a template of a platform may have no models of its own.
+    let models = files.keys().find(|place| place.starts_with(MODELS));
+    let models =
+        models.map(|models| format!("  export OPENAI_API_KEY=...   or name another model in {folder}/{models}\n"));
     say(&format!(
-        "made {folder}: an agent in Markdown and YAML\n\n  export OPENAI_API_KEY=...   or name another model in {folder}/.openharness/models/models.yaml\n  \
-         dormouse workspace check {folder}\n  dormouse chat {folder}\n"
+        "made {folder}: an agent in Markdown and YAML\n\n{}  dormouse workspace check {folder}\n  dormouse chat {folder}\n",
+        models.unwrap_or_default()
     ))
 }
 

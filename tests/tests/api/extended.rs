@@ -49,6 +49,18 @@ async fn a_tenant_makes_personas_of_the_workflows_of_the_server() {
 }
 
 #[tokio::test]
+async fn a_persona_by_its_name_alone_is_not_found_and_its_id_is_told() {
+    let (world, session) = World::with_session().await;
+    for (named, told) in [("expense-approval", Some("did you mean `persona_expense-approval`?")), ("nobody", None)] {
+        let task = json!({"persona_id": named, "input": says("Hello")["input"]});
+        let refusal = world.refusal(ada(), "POST", &format!("{session}/tasks"), task).await;
+        assert_eq!(refusal.status(), 404);
+        assert_eq!(refusal.message().contains("did you mean"), told.is_some(), "{}", refusal.message());
+        assert!(told.is_none_or(|told| refusal.message().contains(told)), "{}", refusal.message());
+    }
+}
+
+#[tokio::test]
 async fn lists_of_what_is_stored_and_what_comes_with_the_server_go_on_page_by_page() {
     let world = World::new();
     for _ in 0..3 {

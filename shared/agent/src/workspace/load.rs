@@ -473,6 +473,11 @@ impl<'f> Loader<'f> {
     }
 
     fn stray(&mut self, path: &str, part: &str) {
+        if part.eq_ignore_ascii_case(INSTRUCTIONS) {
+            let mut problems = FileProblems::new(path);
+            problems.warning(None, format!("the file is not read: move it to `{INSTRUCTIONS}`, beside `.openharness`"));
+            return self.keep(problems);
+        }
         let guess =
             nearest(part, ["agents", "models", "tools", "actions", "skills", "hooks", "prompts.yaml", "settings.yaml"]);
         if let Some(guard @ ("hooks" | "settings.yaml")) = guess

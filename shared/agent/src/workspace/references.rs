@@ -8,7 +8,8 @@ use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::approval::{ApprovalPolicy, is_exact};
 use super::hook::{HookDefinition, HookEvent};
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
+use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
 use crate::names::{OWN_TOOLS, nearest, slip_of, wire_name};
@@ -94,6 +95,9 @@ impl Workspace {
 
 /// Adds the problems between definitions of `workspace`, and those with the platform.
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
+    // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
+    let is_wrong = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
+    let only_talks = workspace.settings.kind == WorkspaceKind::Chat && !workspace.problems.iter().any(is_wrong);
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         if let Err(message) = model(workspace, agent, platform) {
@@ -109,7 +113,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     hooks(workspace);
     imports(workspace);
     default_agent(workspace);
-    if workspace.settings.kind == WorkspaceKind::Chat {
+    if only_talks {
         unused(workspace);
     }
     if workspace.agents.is_empty() && workspace.problems.iter().all(|problem| problem.disables.is_none()) {
@@ -409,6 +413,11 @@ fn unused(workspace: &mut Workspace) {
     if workspace.settings.engine.workspace_memory {
         let message = "`workspace_memory` is not told in a `chat` workspace: its agents know `AGENTS.md` alone";
         workspace.warn(SETTINGS, None, message.to_owned());
+    }
+    if workspace.prompts.order.contains(&Segment::Environment) {
+        let message = "`include_environment`, or `environment` in the order, has no effect in a `chat` workspace: its agents \
+                       work in no folder, and are not told of one";
+        workspace.warn(PROMPTS, None, message.to_owned());
     }
 }
 

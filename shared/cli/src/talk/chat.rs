@@ -1,5 +1,8 @@
 //! `dormouse chat`: a conversation with an agent of a folder, in the terminal.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
-use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, Typed};
+use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{data_of, declared};
 use crate::terminal::plain;
@@ -104,9 +107,16 @@ async fn converse(
     };
     let mut lines = InputLines::start();
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
-    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone() };
+    let failed = RefCell::default();
+    let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone(), failed };
     let mut sent = talk.resume(&mut lines).await?;
-    while sent == Sent::Ended {
+    let mut outcome = TalkOutcome::Fine;
+    while let Sent::Ended(ended) = sent {
+        // A script has to know; a person has seen it.
+        if ended == TalkOutcome::Failed && !io::stdin().is_terminal() {
+            outcome = ended;
+        }
+        sent = Sent::Ended(TalkOutcome::Fine);
         screen.prompt("> ");
         let Typed::Line(line) = lines.next().await? else { break };
         match line.trim() {
@@ -121,7 +131,13 @@ async fn converse(
             "/compact" => {
                 let compact = Map::from_iter([("compact".to_owned(), true.into())]);
                 sent = talk.send(SubmitInput::Payload(compact), &mut lines).await?;
-                screen.line("the model is shown a summary of what was said before");
+                if sent == Sent::Ended(TalkOutcome::Fine) {
+                    screen.line("the model is shown a summary of what was said before");
+                }
+            }
+            word if is_command(&line) => {
+                screen.line(&format!("there is no {}; with a blank before it, it is said to {agent}", plain(word)));
+                screen.line(COMMANDS);
             }
             text => sent = talk.send(SubmitInput::Message(MessageInput::user(text)), &mut lines).await?,
         }
@@ -130,7 +146,13 @@ async fn converse(
     if sent == Sent::Left {
         screen.line("it sleeps, and asks again when this conversation is taken up");
     }
-    Ok(TalkOutcome::Fine)
+    Ok(outcome)
+}
+
+/// True if `line` is meant for the terminal: a slash and a word of letters, at its very beginning.
+fn is_command(line: &str) -> bool {
+    let word = line.split_whitespace().next().and_then(|word| word.strip_prefix('/'));
+    line.starts_with('/') && word.is_some_and(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphabetic()))
 }
 
 /// What a person may do besides talking.
@@ -139,6 +161,9 @@ const COMMANDS: &str =
 
 /// The most events of a task that are read at once.
 const PAGE: usize = 200;
+
+/// Characters of the reason for which a call failed.
+const LONGEST_REASON: usize = 300;
 
 /// The event about tools that an agent has to do without.
 const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
@@ -149,11 +174,13 @@ struct ChatSession {
     session: String,
     agent: String,
     screen: Arc<Screen>,
+    /// The tools of calls that have failed and whose results were not told, by the ids of the calls.
+    failed: RefCell<BTreeMap<String, String>>,
 }
 
 /// Result of a task that was followed.
 enum FollowedTask {
-    Ended,
+    Ended(TalkOutcome),
     /// It asks something.
     Asks(Map),
 }
@@ -161,8 +188,8 @@ enum FollowedTask {
 /// How a message was seen through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// Its task has ended.
-    Ended,
+    /// Its task has ended so, or there was none.
+    Ended(TalkOutcome),
     /// The person left while its task asked; it sleeps.
     Left,
 }
@@ -203,6 +230,7 @@ impl ChatSession {
     /// Asks again what the conversation was left with, and sees it through.
     async fn resume(&mut self, lines: &mut InputLines) -> Result<Sent, TalkError> {
         let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
+        let mut outcome = TalkOutcome::Fine;
         for task in tasks["data"].as_array().into_iter().flatten() {
             let Ok(task) = Task::deserialize(task) else { continue };
             if !task.status.is_suspended() {
@@ -213,11 +241,13 @@ impl ChatSession {
             if asked.as_ref().is_none_or(asks_nobody) {
                 continue;
             }
-            if self.attend(id, (after, asked), lines).await? == Sent::Left {
-                return Ok(Sent::Left);
+            match self.attend(id, (after, asked), lines).await? {
+                Sent::Left => return Ok(Sent::Left),
+                Sent::Ended(TalkOutcome::Fine) => {}
+                Sent::Ended(failed) => outcome = failed,
             }
         }
-        Ok(Sent::Ended)
+        Ok(Sent::Ended(outcome))
     }
 
     /// The last question of the task `id`, and its last event.
@@ -243,6 +273,7 @@ impl ChatSession {
         (mut after, mut asked): (Option<String>, Option<Map>),
         lines: &mut InputLines,
     ) -> Result<Sent, TalkError> {
+        self.screen.follow(task, after.is_some());
         loop {
             let followed = match asked.take() {
                 Some(request) => FollowedTask::Asks(request),
@@ -254,7 +285,10 @@ impl ChatSession {
                     }
                 },
             };
-            let FollowedTask::Asks(request) = followed else { return Ok(Sent::Ended) };
+            let request = match followed {
+                FollowedTask::Asks(request) => request,
+                FollowedTask::Ended(outcome) => return Ok(Sent::Ended(outcome)),
+            };
             match self.answer(task, &request, lines).await? {
                 Answered::Done => {}
                 Answered::Left => return Ok(Sent::Left),
@@ -267,20 +301,24 @@ impl ChatSession {
         let path = format!("/v1/tasks/{task}/cancel");
         let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
         self.screen.stop();
-        Ok(Sent::Ended)
+        Ok(Sent::Ended(TalkOutcome::Fine))
     }
 
     async fn follow(&self, task: &str, after: &mut Option<String>) -> Result<FollowedTask, TalkError> {
         let mut asks = None;
+        let mut outcome = TalkOutcome::Failed;
         let mut seen = after.clone();
         follow::follow(&self.client, &format!("/v1/tasks/{task}/stream"), after.clone(), |event| {
             seen = Some(event.envelope.id.as_str().to_owned());
             asks = self.show(event);
+            if event.event == EventKind::TaskCompleted {
+                outcome = TalkOutcome::Fine;
+            }
             Ok(asks.is_some() || super::show::ends_its_task(event))
         })
         .await?;
         *after = seen;
-        Ok(asks.map_or(FollowedTask::Ended, FollowedTask::Asks))
+        Ok(asks.map_or(FollowedTask::Ended(outcome), FollowedTask::Asks))
     }
 
     /// Shows `event`; returns what it asks.
@@ -297,15 +335,35 @@ impl ChatSession {
             let outcome = event.event.as_str().trim_start_matches("tool.");
             let time = payload.get("duration_ms").and_then(Value::as_u64);
             let time = time.map(|time| format!(", {time} ms")).unwrap_or_default();
-            self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{PLAIN}"));
+            let reason = Some(text("message")).filter(|reason| !reason.is_empty());
+            if event.event == EventKind::ToolFailed && reason.is_none() {
+                self.failed.borrow_mut().insert(text("tool_call_id").to_owned(), tool.clone());
+            }
+            let reason = reason.map(|reason| format!(": {}", short(reason))).unwrap_or_default();
+            self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{reason}{PLAIN}"));
         } else if event.event.as_str() == TOOLS_MISSING {
             self.show_missing(payload);
         } else if event.event == EventKind::TaskCompleted {
             self.screen.end_of_answer();
         } else {
+            self.show_failures(payload);
             self.show_message(event);
         }
+        if let Some(step) = told(event) {
+            self.screen.told(step);
+        }
         None
+    }
+
+    /// Why calls have failed, as their results in a message say.
+    fn show_failures(&self, payload: &Map) {
+        for part in payload.get("parts").and_then(Value::as_array).into_iter().flatten() {
+            let id = part["tool_call_id"].as_str().filter(|_| part["type"] == "tool_result").unwrap_or_default();
+            if let (Some(tool), Some(said)) = (self.failed.borrow_mut().remove(id), part["output"].as_str()) {
+                let reason = short(said.strip_prefix("error: ").unwrap_or(said));
+                self.screen.line(&format!("{DIM}  {tool}: {reason}{PLAIN}"));
+            }
+        }
     }
 
     /// Tools that the agent has to do without.
@@ -404,6 +462,29 @@ impl ChatSession {
     }
 }
 
+/// What `event` tells of the steps of its task.
+fn told(event: &Event) -> Option<ToldStep> {
+    let payload = &event.payload;
+    if event.event == EventKind::SpanCompleted {
+        payload.get("step").and_then(Value::as_u64).map(ToldStep::Answered)
+    } else if event.event == EventKind::ToolRequested {
+        Some(ToldStep::Called)
+    } else if payload.get("role").is_some_and(|role| role == "tool") {
+        Some(ToldStep::Returned)
+    } else {
+        payload.contains_key("parts").then_some(ToldStep::Said)
+    }
+}
+
+/// The beginning of a reason, in a line.
+fn short(reason: &str) -> String {
+    let mut said: String = reason.trim().chars().take(LONGEST_REASON).collect();
+    if said.len() < reason.trim().len() {
+        said.push('…');
+    }
+    plain(&said)
+}
+
 /// True if a job, an event, a time or other agents answer `request`.
 fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
@@ -460,5 +541,21 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "h"), Some(json!({ "decision": "happened" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
+    }
+
+    #[test]
+    fn a_slash_and_a_word_are_for_the_terminal_and_paths_are_not() {
+        for command in ["/help", "/nwe", "/compact now"] {
+            assert!(is_command(command), "{command}");
+        }
+        for text in ["/etc/hosts is wrong", " /nwe", "/", "/ 2", "/2", "a /help"] {
+            assert!(!is_command(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_a_short_line() {
+        assert_eq!(short(" no room\nleft "), "no room\\nleft");
+        assert_eq!(short(&"ü".repeat(400)), format!("{}…", "ü".repeat(300)));
     }
 }

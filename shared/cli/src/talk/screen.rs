@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_ports::model::DeltaKind;
@@ -47,14 +48,21 @@ impl InputLines {
     }
 }
 
-/// The terminal. Text that comes in pieces is shown at once.
+/// The terminal. Text that comes in pieces is shown at once, and behind what was done before it.
 #[derive(Default)]
 pub(super) struct Screen(Mutex<ScreenState>);
 
 #[derive(Default)]
 struct ScreenState {
-    /// The text of the answer that is shown as it comes.
+    /// The answer that is under way, or came last.
+    answer: Option<AnswerUnderWay>,
+    /// Its text, as far as it is shown.
     live: String,
+    /// Answers before it, which were shown as they came and have not come as messages.
+    earlier: Vec<String>,
+    /// Its text, which waits for what was done before it.
+    early: Option<EarlyText>,
+    told: ToldSteps,
     /// True if the cursor is not at the beginning of a line.
     in_line: bool,
     /// Lines that came in the midst of the answer's words, and are shown behind them.
@@ -65,6 +73,45 @@ struct ScreenState {
     said: String,
 }
 
+/// Longest time for which text waits for what was done before it.
+const LONGEST_EARLY: Duration = Duration::from_secs(2);
+
+/// Text of an answer that is not shown yet.
+struct EarlyText {
+    since: Instant,
+    text: String,
+}
+
+/// What the events of a task have told of its steps.
+#[derive(Default)]
+struct ToldSteps {
+    task: String,
+    /// The last answer of the model.
+    step: u64,
+    /// Calls of which no result was told.
+    open: u64,
+}
+
+impl ToldSteps {
+    /// True if everything was told that was done before `answer`, as far as that is known.
+    fn reach(&self, answer: &AnswerUnderWay) -> bool {
+        answer.invocation.as_str() != self.task || (answer.step <= self.step.saturating_add(1) && self.open == 0)
+    }
+}
+
+/// What an event tells of the steps of its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToldStep {
+    /// The model gave the answer of that number.
+    Answered(u64),
+    /// A tool is called.
+    Called,
+    /// The result of a call is in the conversation.
+    Returned,
+    /// Something else is.
+    Said,
+}
+
 impl ScreenState {
     /// Ends the line that is under way, and shows what waited for that.
     fn end_line(&mut self, out: &mut impl Write) -> io::Result<()> {
@@ -72,6 +119,80 @@ impl ScreenState {
             writeln!(out)?;
         }
         self.held.drain(..).try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    fn line(&mut self, text: String, out: &mut impl Write) -> io::Result<()> {
+        if self.in_line && !self.live.is_empty() {
+            self.held.push(text);
+            return Ok(());
+        }
+        self.end_line(out)?;
+        writeln!(out, "{text}")
+    }
+
+    fn began(&mut self, answer: &AnswerUnderWay, out: &mut impl Write) -> io::Result<()> {
+        self.stopped = false;
+        let is_again = self.answer.replace(answer.clone()).is_some_and(|before| before == *answer);
+        let shown = std::mem::take(&mut self.live);
+        if is_again && !shown.is_empty() && self.in_line {
+            write!(out, "{DIM}…{PLAIN}")?;
+        } else if !is_again && !shown.is_empty() {
+            self.earlier.push(shown);
+        }
+        let is_early = !self.told.reach(answer);
+        self.early = is_early.then(|| EarlyText { since: Instant::now(), text: String::new() });
+        self.end_line(out)
+    }
+
+    fn delta(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        if self.stopped {
+            return Ok(());
+        }
+        let Some(early) = &mut self.early else { return self.show(text, out) };
+        early.text.push_str(text);
+        if early.since.elapsed() < LONGEST_EARLY { Ok(()) } else { self.release(out) }
+    }
+
+    fn show(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        self.live.push_str(text);
+        self.in_line = true;
+        write!(out, "{}", screened(text))
+    }
+
+    /// Shows text that waited.
+    fn release(&mut self, out: &mut impl Write) -> io::Result<()> {
+        match self.early.take() {
+            Some(EarlyText { text, .. }) if !text.is_empty() => self.show(&text, out),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn told(&mut self, step: ToldStep, out: &mut impl Write) -> io::Result<()> {
+        match step {
+            ToldStep::Answered(number) => self.told.step = self.told.step.max(number),
+            ToldStep::Called => self.told.open += 1,
+            ToldStep::Returned => self.told.open = self.told.open.saturating_sub(1),
+            ToldStep::Said => {}
+        }
+        // What is said comes behind everything else of its step.
+        let is_said = matches!(step, ToldStep::Returned | ToldStep::Said);
+        let reaches = self.answer.as_ref().is_some_and(|answer| self.told.reach(answer));
+        if is_said && reaches { self.release(out) } else { Ok(()) }
+    }
+
+    /// A whole message, of which is shown what was not shown as it came.
+    fn whole(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        let is_it = |shown: &str| shown.trim() == text.trim();
+        text.trim().clone_into(&mut self.said);
+        if let Some(at) = self.earlier.iter().position(|shown| is_it(shown)) {
+            self.earlier.remove(at);
+            return Ok(());
+        }
+        if self.early.as_ref().is_some_and(|early| is_it(&early.text)) {
+            self.release(out)?;
+        }
+        let live = std::mem::take(&mut self.live);
+        if is_it(&live) { Ok(()) } else { self.line(screened(text), out) }
     }
 }
 
@@ -90,14 +211,7 @@ impl Screen {
         } else {
             [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
         };
-        self.write(|shown, out| {
-            if shown.in_line && !shown.live.is_empty() {
-                shown.held.push(text);
-                return Ok(());
-            }
-            shown.end_line(out)?;
-            writeln!(out, "{text}")
-        });
+        self.write(|shown, out| shown.line(text, out));
     }
 
     pub(super) fn prompt(&self, text: &str) {
@@ -107,18 +221,25 @@ impl Screen {
         });
     }
 
+    /// The events of `task` are told from now on: all of them, or with `later` those behind one.
+    pub(super) fn follow(&self, task: &str, later: bool) {
+        self.write(|shown, _| {
+            // Which steps lie before is not known: nothing waits for them.
+            let step = if later { u64::MAX } else { 0 };
+            shown.told = ToldSteps { task: task.to_owned(), step, open: 0 };
+            shown.earlier.clear();
+            Ok(())
+        });
+    }
+
+    /// An event told `step`; what it says is shown.
+    pub(super) fn told(&self, step: ToldStep) {
+        self.write(|shown, out| shown.told(step, out));
+    }
+
     /// A whole message, unless it was shown as it came.
     pub(super) fn whole(&self, text: &str) {
-        let seen = {
-            let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let seen = shown.live.trim() == text.trim();
-            shown.live.clear();
-            text.trim().clone_into(&mut shown.said);
-            seen
-        };
-        if !seen {
-            self.line(&screened(text));
-        }
+        self.write(|shown, out| shown.whole(text, out));
     }
 
     /// A question, unless it is what was said last.
@@ -142,38 +263,28 @@ impl Screen {
         self.write(|shown, _| {
             shown.stopped = true;
             shown.live.clear();
+            shown.early = None;
             Ok(())
         });
         self.line(&format!("{DIM}stopped{PLAIN}"));
     }
 
     pub(super) fn end_of_answer(&self) {
-        self.write(|shown, out| shown.end_line(out));
+        self.write(|shown, out| {
+            shown.release(out)?;
+            shown.end_line(out)
+        });
     }
 }
 
 impl DeltaSink for Screen {
-    fn began(&self, _: &AnswerUnderWay) {
-        self.write(|shown, out| {
-            shown.stopped = false;
-            let cut = !std::mem::take(&mut shown.live).is_empty();
-            if std::mem::take(&mut shown.in_line) && cut {
-                writeln!(out, "{DIM}…{PLAIN}")?;
-            }
-            shown.end_line(out)
-        });
+    fn began(&self, answer: &AnswerUnderWay) {
+        self.write(|shown, out| shown.began(answer, out));
     }
 
     fn delta(&self, _: &AnswerUnderWay, kind: DeltaKind, _: u64, text: &str) {
         if kind == DeltaKind::Content {
-            self.write(|shown, out| {
-                if shown.stopped {
-                    return Ok(());
-                }
-                shown.live.push_str(text);
-                shown.in_line = true;
-                write!(out, "{}", screened(text))
-            });
+            self.write(|shown, out| shown.delta(text, out));
         }
     }
 }
@@ -190,5 +301,77 @@ mod tests {
     #[test]
     fn what_comes_from_a_model_moves_no_cursor() {
         assert_eq!(screened("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
+    }
+
+    const TASK: &str = "task-1";
+
+    fn answer(step: u64) -> AnswerUnderWay {
+        AnswerUnderWay { invocation: TASK.into(), session: None, step }
+    }
+
+    /// A screen that follows [`TASK`], on which a first answer has called a tool.
+    fn called(out: &mut Vec<u8>) -> ScreenState {
+        let told = ToldSteps { task: TASK.to_owned(), ..ToldSteps::default() };
+        let mut screen = ScreenState { told, ..ScreenState::default() };
+        screen.began(&answer(1), out).expect("it writes");
+        screen.delta("I look.", out).expect("it writes");
+        screen
+    }
+
+    /// The events of the first answer, of its call and of its result.
+    fn told(screen: &mut ScreenState, out: &mut Vec<u8>) {
+        screen.told(ToldStep::Answered(1), out).expect("it writes");
+        screen.told(ToldStep::Called, out).expect("it writes");
+        screen.whole("I look.", out).expect("it writes");
+        screen.told(ToldStep::Said, out).expect("it writes");
+        screen.line("· look completed".to_owned(), out).expect("it writes");
+        screen.told(ToldStep::Returned, out).expect("it writes");
+    }
+
+    fn end(mut screen: ScreenState, mut out: Vec<u8>) -> String {
+        screen.end_line(&mut out).expect("it writes");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn what_a_call_came_to_stands_before_the_answer_behind_it_however_late_it_is_told() {
+        let mut out = Vec::new();
+        let mut screen = called(&mut out);
+        told(&mut screen, &mut out);
+        screen.began(&answer(2), &mut out).expect("it writes");
+        screen.delta("Found.", &mut out).expect("it writes");
+        screen.whole("Found.", &mut out).expect("it writes");
+        assert_eq!(end(screen, out), "I look.\n· look completed\nFound.\n", "told in time");
+
+        let mut out = Vec::new();
+        let mut screen = called(&mut out);
+        screen.began(&answer(2), &mut out).expect("it writes");
+        screen.delta("Found", &mut out).expect("it writes");
+        assert_eq!(String::from_utf8_lossy(&out), "I look.\n");
+        told(&mut screen, &mut out);
+        screen.delta(".", &mut out).expect("it writes");
+        screen.whole("Found.", &mut out).expect("it writes");
+        assert_eq!(end(screen, out), "I look.\n· look completed\nFound.\n", "told in the midst of it");
+
+        let mut out = Vec::new();
+        let mut screen = called(&mut out);
+        screen.began(&answer(2), &mut out).expect("it writes");
+        screen.delta("Found.", &mut out).expect("it writes");
+        told(&mut screen, &mut out);
+        screen.whole("Found.", &mut out).expect("it writes");
+        assert_eq!(end(screen, out), "I look.\n· look completed\nFound.\n", "told behind it");
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_begins_again_and_one_of_another_task_waits_for_nothing() {
+        let mut out = Vec::new();
+        let mut screen = called(&mut out);
+        screen.began(&answer(1), &mut out).expect("it writes");
+        screen.delta("I look.", &mut out).expect("it writes");
+        let other = AnswerUnderWay { invocation: "task-2".into(), session: None, step: 7 };
+        screen.began(&other, &mut out).expect("it writes");
+        screen.delta("Elsewhere.", &mut out).expect("it writes");
+        let shown = end(screen, out);
+        assert_eq!(shown, format!("I look.{DIM}…{PLAIN}\nI look.\nElsewhere.\n"));
     }
 }

@@ -14,6 +14,7 @@ use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use dormouse_local::ScriptedTurn;
 use dormouse_protocol::EventKind;
 use dormouse_protocol::resource::TaskStatus;
 use serde_json::{Value, json};
@@ -309,12 +310,16 @@ impl Terminal {
         String::from_utf8(shown).expect("text")
     }
 
-    fn leave(mut self) -> String {
+    fn leave(self) {
+        assert_eq!(self.ends(), Some(0));
+    }
+
+    /// The status with which it ends where nothing more is said.
+    fn ends(mut self) -> Option<i32> {
         drop(self.input);
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("text");
-        assert!(self.child.wait().expect("it ends").success());
-        rest
+        self.child.wait().expect("it ends").code()
     }
 }
 
@@ -331,7 +336,8 @@ async fn a_conversation_in_the_terminal_is_kept() {
         assert_eq!(asked.matches("May `assistant` call `book`?").count(), 1, "{asked}");
         assert!(asked.contains(r#"{"room":"blue"}"#), "{asked}");
         terminal.say("y");
-        terminal.shows(&["book completed", "The office says:"]);
+        let said = terminal.shows(&["book completed", "The office says:"]);
+        assert!(said.find("book completed") < said.find("The office says:"), "one after the other: {said}");
         terminal.leave();
 
         let mut again = Terminal::open(&assistant, &[]);
@@ -344,6 +350,36 @@ async fn a_conversation_in_the_terminal_is_kept() {
     let messages = last["messages"].to_string();
     assert!(messages.contains("hello") && messages.contains("The office says"), "it remembers: {messages}");
     assert_eq!(rooms(&assistant), ["blue"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_tells_why_a_call_failed_keeps_its_commands_to_itself_and_ends_as_its_runs_did() {
+    let assistant = Assistant::hired().await;
+    assistant.write(".openharness/settings.yaml", "default_agent: assistant\nmodels: {default: workspace/main}\n");
+    assistant.write(
+        ".openharness/tools/settings.yaml",
+        "book:\n  http:\n    method: POST\n    url: http://127.0.0.1:9/book\n    description: Books a room.\n    \
+         input_schema: {type: object, properties: {room: {type: string}}, required: [room]}\n",
+    );
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("/nwe");
+        terminal.shows(&["there is no /nwe", "/new begins a new conversation", "> "]);
+        terminal.say("book blue");
+        let said = terminal.shows(&["book failed", "\n  book: ", "The office says:"]);
+        assert!(said.find("\n  book: ") < said.find("The office says:"), "the reason stands before the answer: {said}");
+        terminal.leave();
+    });
+    assert_eq!(assistant.model.requests().len(), 2, "the model heard of the room alone");
+    assistant.answers(|_| ScriptedTurn::failing(401, "no such key"));
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("hello");
+        terminal.shows(&["failed: "]);
+        assert_eq!(terminal.ends(), Some(5));
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
