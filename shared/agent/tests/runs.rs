@@ -645,7 +645,7 @@ impl BackgroundProvider for Slow {
     }
 
     async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
-        self.canceled.lock().unwrap().push(job.id.clone());
+        self.canceled.lock().expect("not poisoned").push(job.id.clone());
         Ok(())
     }
 }
