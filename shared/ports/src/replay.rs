@@ -1,7 +1,7 @@
 //! What a run that has ended left behind, for running it again without anything outside.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -72,6 +72,8 @@ pub struct ReplayMaterial {
     /// Replacements by their keys: `llm:main:2`, `tool:CALL`, `event:ID`, `time:started_at`.
     pub overrides: BTreeMap<String, Value>,
     unavailable: Mutex<Option<Unavailable>>,
+    /// Number of answers that were given again, or passed over.
+    answered: AtomicUsize,
 }
 
 impl ReplayMaterial {
@@ -85,12 +87,23 @@ impl ReplayMaterial {
             end,
             overrides: BTreeMap::new(),
             unavailable: Mutex::new(None),
+            answered: AtomicUsize::new(0),
         }
     }
 
     /// True if nothing is replaced: each difference from what was recorded is a mistake then.
     pub fn is_exact(&self) -> bool {
         self.overrides.is_empty()
+    }
+
+    /// Notes that so many more of the [answers](Self::answers) were given again, or passed over.
+    pub fn pass(&self, answers: usize) {
+        self.answered.fetch_add(answers, Ordering::Relaxed);
+    }
+
+    /// True if no answer is left.
+    pub fn has_passed_all(&self) -> bool {
+        self.answered.load(Ordering::Relaxed) >= self.answers.len()
     }
 
     /// Notes that a piece is missing. The first one counts.

@@ -41,7 +41,7 @@ const REMEMBERED: &str = "remembered";
 /// As [`graph`].
 pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result<Twin, EngineError> {
     let past = Arc::new(Past::of(material.clone()));
-    let clock = Arc::new(RecordedClock::at(material.began));
+    let clock = Arc::new(RecordedClock::of(parts, &past));
     let messages = past.messages_before().to_vec();
     let twin = on_record(parts, &past, &clock);
     let mut state = Map::from_iter([("messages".to_owned(), messages.into())]);
@@ -92,16 +92,21 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
     }
 }
 
-/// A clock that goes on by what calls took.
+/// A clock that goes on by what calls took, and at last by the time that the run had, where it ended since that was over.
 #[derive(Debug)]
 struct RecordedClock {
-    began: Timestamp,
+    past: Arc<Past>,
     elapsed_ms: AtomicU64,
+    /// All of the time that the run had, and those to which it may have been handed over.
+    longest: Duration,
 }
 
 impl RecordedClock {
-    fn at(began: Timestamp) -> Self {
-        Self { began, elapsed_ms: AtomicU64::new(0) }
+    fn of(parts: &AgentParts, past: &Arc<Past>) -> Self {
+        let all = std::iter::once(parts).chain(parts.successors.iter().map(Arc::as_ref));
+        let longest = all.filter_map(|parts| parts.agent.policy.run_timeout_seconds).max();
+        let longest = Duration::from_secs(longest.unwrap_or_default());
+        Self { past: past.clone(), elapsed_ms: AtomicU64::new(0), longest }
     }
 
     fn pass(&self, millis: u64) {
@@ -112,16 +117,19 @@ impl RecordedClock {
 #[async_trait]
 impl Clock for RecordedClock {
     fn now(&self) -> Timestamp {
-        self.began + self.monotonic()
+        self.past.material.began + self.monotonic()
     }
 
     fn monotonic(&self) -> Duration {
-        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed))
+        let over = if self.past.is_over() { self.longest } else { Duration::ZERO };
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed)) + over
     }
 
-    /// Never: nothing that was recorded takes time.
+    /// Nothing that was recorded takes time; what comes behind it has none.
     async fn sleep(&self, _: Duration) {
-        futures::future::pending::<()>().await;
+        if !self.past.is_over() {
+            futures::future::pending::<()>().await;
+        }
     }
 }
 

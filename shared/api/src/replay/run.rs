@@ -255,9 +255,11 @@ impl Stage {
             };
             let node = suspended.suspending_node();
             // A rest before another attempt is not repeated, so that its end is passed over.
+            let left = answers.len();
             let Some(answer) = answers.by_ref().find(|answer| answer.node == node) else {
                 return self.stuck(&suspended);
             };
+            self.material.pass(left - answers.len());
             let replaced = self.material.overrides.get(&format!("event:{}", answer.event_id));
             let payload = replaced.and_then(Value::as_object).unwrap_or(&answer.payload).clone();
             let Some(paused) = self.run.paused() else { return self.stuck(&suspended) };

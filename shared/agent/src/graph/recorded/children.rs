@@ -54,7 +54,12 @@ impl ChildRuns for RecordedRuns {
 
     async fn look(&self, id: &InvocationId) -> Result<ChildStanding, ChildError> {
         match self.children.iter().any(|child| child.invocation_id == *id) {
-            true => Ok(self.ended(id).map_or(ChildStanding::Missing, ChildStanding::Ended)),
+            true => Ok(match self.ended(id) {
+                Some(payload) => ChildStanding::Ended(payload),
+                // It worked on when the time of the run was over.
+                None if self.past.is_over() => ChildStanding::Open,
+                None => ChildStanding::Missing,
+            }),
             // The run that asked for this one: it waited.
             false => Ok(ChildStanding::Open),
         }

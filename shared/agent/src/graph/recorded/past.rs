@@ -132,9 +132,13 @@ impl Past {
         self.answers.get(step.checked_sub(1)?)
     }
 
-    /// True if `step` is the last that was answered, and the run ended behind it since it had worked for too long.
-    pub(super) fn ends_by_time(&self, step: usize) -> bool {
-        step == self.answers.len() && self.ended_by_time()
+    /// True if the run ended since it had worked for too long, and everything before that was given again.
+    pub(super) fn is_over(&self) -> bool {
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asked.load(Ordering::Relaxed) >= self.answers.len()
+            && outcomes.values().all(VecDeque::is_empty)
+            && self.material.has_passed_all()
+            && self.ended_by_time()
     }
 
     /// True if the run ended since it had worked for too long.
