@@ -44,6 +44,7 @@ use std::sync::Arc;
 use dormouse_engine::{
     CompiledGraph, END, EngineError, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, Update, Wait,
 };
+use dormouse_ports::{Category, EntryKind};
 
 pub use agents::{Colleague, Colleagues};
 pub use asking::ModelHook;
@@ -58,6 +59,9 @@ pub use run::{
     ActionProgress, AgentRun, AskedAction, CallStatus, Choice, GivenInput, KeptOutput, ModelRest, PlannedCall, Reply,
     RunUsage, TerminalReason, Thinking,
 };
+
+use self::entries::RUN_ENDED;
+use crate::workspace::HookEvent;
 
 /// The graph of the agent of `parts`. A request sets `messages` to the new message; a session keeps the conversation.
 ///
@@ -78,6 +82,9 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
     let again = parts.clone();
     let awaiting = parts.clone();
     let admitting = parts.clone();
+    let hearing = parts.clone();
+    let ending = EntryKind::vendor(RUN_ENDED)
+        .map_err(|error| EngineError::new(Category::StateValidationError, error.to_string()))?;
     Graph::<AgentRun>::new(name)
         .version("1")
         .inputs((AgentRun::messages, AgentRun::confided, AgentRun::compact, AgentRun::action))
@@ -135,6 +142,7 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .edge("pending", "decide")
         .edge("rest", "model")
         .edge("think", "model")
+        .hears(ending, move |run: &AgentRun| hears(hearing.of(run.acting()), run))
         .on_cancel(move |run: AgentRun| background::withdraw(canceling.of(&run.agent).clone(), run))
         .twin(Arc::new(move |material| recorded::twin(&again, material)))
         .compile()
@@ -153,6 +161,22 @@ fn step(
     let parts = parts.clone();
     let markers = markers.clone();
     move |run| work(parts.of(who(&run)).clone(), markers.clone(), run)
+}
+
+/// What changes in a run that hears, behind a step, what was said to it; `None` where it does not: its model works on an
+/// answer, calls have no result yet, or nobody will be asked any more. A run that was about to end goes on, unless hooks ran
+/// at its end.
+fn hears(parts: &AgentParts, run: &AgentRun) -> Option<Update<AgentRun>> {
+    let is_closed = run.compact || run.action.is_some() || run.thinking.is_some() || !run.calls.is_empty();
+    if is_closed || model::spent(parts, run).is_some() {
+        return None;
+    }
+    let goes_on = AgentRun::awaits_children.set(false);
+    if run.reason.is_empty() {
+        return Some(goes_on);
+    }
+    let is_answered = run.reason == TerminalReason::Completed.as_str() && parts.hooks_at(HookEvent::RunCompleted) == 0;
+    is_answered.then(|| goes_on.then(model::conclusion(String::new(), None)))
 }
 
 /// The nodes to which [`next`] may lead.

@@ -125,8 +125,8 @@ pub(crate) struct TakenAnswer {
 }
 
 impl Api {
-    /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given
-    /// to the agent with the next task; a task that is queued comes first by it.
+    /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript. The run of an agent
+    /// hears it at its next step; what no run hears is given with the next task. A task that is queued comes first by it.
     pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
         let task = self.reads.named::<Task>(call, "task_id").await?;
@@ -144,8 +144,12 @@ impl Api {
                 let mut change = SessionChange::open(session, by(call), call.now);
                 let id = task.kept.resource.envelope.id;
                 change.thread_mut().put_first(&id);
-                let said = NewMessage { message: unplaced(message, Some(id), call), heard: false };
+                let position = change.next();
+                let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: false };
                 let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
+                if task.kept.own.hears {
+                    change.thread_mut().interrupted(&id, position);
+                }
                 let work = change.freed().map(|next| InvocationId::from(next.as_str()));
                 let change = Change::new(change.close()?.1, 201, &message)?;
                 Ok(Change { work, ..change })

@@ -286,7 +286,8 @@ impl Api {
                 | CommitError::SessionConflict
                 | CommitError::LeaseLost
                 | CommitError::SignalBuffered(_)
-                | CommitError::SignalTaken { .. },
+                | CommitError::SignalTaken { .. }
+                | CommitError::Said(_),
             ) => return Ok(None),
         }
         for invocation_id in called {

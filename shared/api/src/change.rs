@@ -380,7 +380,7 @@ impl SessionChange {
 }
 
 /// True if `content` is no more than is kept for replays.
-fn is_small(content: &Map) -> bool {
+pub(crate) fn is_small(content: &Map) -> bool {
     dormouse_json::length(content).is_ok_and(|size| size <= MOST_MATERIAL)
 }
 

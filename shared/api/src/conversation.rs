@@ -3,11 +3,14 @@
 
 use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::{ChatMessage, MESSAGES};
-use dormouse_ports::Map;
+use dormouse_ports::{EntryKind, JournalEntry, Map, PastEntry, Said};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::request::{nearest, read_message};
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::change::is_small;
 
 /// Field of a payload that asks an agent to make its conversation shorter, and to do nothing else.
 const COMPACT: &str = "compact";
@@ -17,6 +20,9 @@ const ACTION: &str = "action";
 
 /// Field of a graph with what the user says to one run alone: its session does not keep it.
 const CONFIDED: &str = "confided";
+
+/// Field of the material of what a run has heard with the place of the newest message.
+const UPTO: &str = "upto";
 
 /// Text that stands in a conversation for a message of which nothing is public.
 const NOT_PUBLIC: &str = "(a message that is not public)";
@@ -132,8 +138,45 @@ fn asks_for_no_answer(payload: &Map) -> bool {
     payload.get(COMPACT) == Some(&Value::Bool(true)) || payload.get(ACTION).is_some_and(Value::is_object)
 }
 
+/// What was `said`, as it joins the conversation of a run.
+pub(crate) fn joining(said: &[Message]) -> Vec<Value> {
+    said.iter().filter_map(|message| spoken(message.role, &message.parts).ok()).collect()
+}
+
+/// The kind of the entry of what a run has heard in its midst.
+const HEARD: &str = "dormouse.heard";
+
+/// The messages that joined the conversation of a run with what it has `heard`.
+pub(crate) fn joined(heard: &[Said]) -> impl Iterator<Item = &Value> {
+    heard.iter().filter_map(|said| said.update.get(MESSAGES)?.as_array()).flatten()
+}
+
+/// The entry of what a run has `heard` in its midst, with the messages for replays where they are not too long; `None` where
+/// that is nothing.
+pub(crate) fn heard_entry(heard: &[Said]) -> Option<JournalEntry> {
+    let last = heard.last()?;
+    let ids: Vec<&String> = heard.iter().flat_map(|said| &said.names).collect();
+    let entry = JournalEntry::new(EntryKind::vendor(HEARD).ok()?).with("message_ids", json!(ids));
+    let messages: Vec<&Value> = joined(heard).collect();
+    let material = Map::from_iter([(MESSAGES.to_owned(), json!(messages)), (UPTO.to_owned(), last.upto.into())]);
+    Some(if is_small(&material) { JournalEntry { material, ..entry } } else { entry })
+}
+
+/// True for the recorded entry of what a run has heard in its midst.
+pub(crate) fn tells_of_hearing(past: &PastEntry) -> bool {
+    past.kind.strip_prefix("vendor.") == Some(HEARD)
+}
+
+/// What the recorded entry `past` of what a run has heard tells of it; `None` where the messages were too long to be kept.
+pub(crate) fn heard_then(past: &PastEntry) -> Option<Said> {
+    let names = past.payload.get("message_ids").and_then(|ids| Vec::deserialize(ids).ok()).unwrap_or_default();
+    let upto = past.material.get(UPTO).and_then(Value::as_u64)?;
+    let messages = past.material.get(MESSAGES)?.clone();
+    Some(Said { names, upto, update: Map::from_iter([(MESSAGES.to_owned(), messages)]) })
+}
+
 fn said(undelivered_from: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
-    let before = undelivered_from.iter().filter_map(|message| spoken(message.role, &message.parts).ok());
+    let before = joining(undelivered_from).into_iter();
     Map::from_iter([(MESSAGES.to_owned(), before.chain(last).collect())])
 }
 

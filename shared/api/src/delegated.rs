@@ -124,6 +124,8 @@ impl Opening<'_> {
             graph: paused.graph.clone(),
             is_confidential,
             receipts,
+            // Only agents ask others, and only agents.
+            hears: true,
             ..TaskIndex::default()
         };
         let workspace = Some(task.workspace_id.clone());

@@ -295,6 +295,9 @@ pub(crate) struct SessionIndex {
     /// Otherwise the positions of the messages that its agent has not been given, the newest of them.
     #[serde(rename = "unheard_at", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) undelivered: Vec<u64>,
+    /// Those of them that a run is to hear in its midst.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) interruptions: Vec<Interruption>,
     /// The tasks that have not ended.
     pub(crate) open: BTreeMap<TaskId, OpenTask>,
     /// Those of them that wait for their turn, in the order in which they will begin.
@@ -311,7 +314,58 @@ pub(crate) struct SessionIndex {
     pub(crate) quotas: BTreeSet<QuotaId>,
 }
 
+/// A message to a task whose run hears, in its midst, what is said to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Interruption {
+    /// Where the message is in the stream of the session.
+    pub(crate) position: u64,
+    /// The task.
+    pub(crate) task: TaskId,
+}
+
 impl SessionIndex {
+    /// Notes that the message at `position`, which its agent has not been given, is for the run of `task`.
+    pub(crate) fn interrupted(&mut self, task: &TaskId, position: u64) {
+        if self.undelivered.contains(&position) {
+            self.interruptions.push(Interruption { position, task: task.clone() });
+            self.forget_delivered();
+        }
+    }
+
+    /// Where the messages are that a run of `task` is to hear next: those to itself, and to tasks that ended before they
+    /// heard them.
+    pub(crate) fn unheard_by(&self, task: &TaskId) -> Vec<u64> {
+        let is_heard = |one: &&Interruption| one.task == *task || !self.open.contains_key(&one.task);
+        self.interruptions.iter().filter(is_heard).map(|one| one.position).collect()
+    }
+
+    /// Notes that a run of `task` has heard those up to `upto`.
+    pub(crate) fn heard(&mut self, task: &TaskId, upto: u64) {
+        let heard = self.unheard_by(task);
+        self.undelivered.retain(|position| *position > upto || !heard.contains(position));
+        self.forget_delivered();
+    }
+
+    /// Where the messages are that only the run of a task that works, or waits for its turn, is to hear.
+    pub(crate) fn awaited(&self) -> Vec<u64> {
+        let works =
+            |one: &&Interruption| self.open.get(&one.task).is_some_and(|task| task.standing() == TaskStanding::Works);
+        self.interruptions.iter().filter(works).map(|one| one.position).collect()
+    }
+
+    /// Notes that its agent has been given all messages, but those that a run is to hear.
+    pub(crate) fn delivered_but_awaited(&mut self) {
+        let awaited = self.awaited();
+        self.undelivered_from = None;
+        self.undelivered.retain(|position| awaited.contains(position));
+        self.forget_delivered();
+    }
+
+    fn forget_delivered(&mut self) {
+        let Self { interruptions, undelivered, .. } = self;
+        interruptions.retain(|one| undelivered.contains(&one.position));
+    }
+
     /// Notes that its agent has not been given the message at `position`.
     pub(crate) fn not_delivered(&mut self, position: u64) {
         if self.undelivered_from.is_none() {
@@ -343,6 +397,7 @@ impl SessionIndex {
     pub(crate) fn delivered_but(&mut self, undelivered_from: Option<u64>) {
         self.undelivered_from = undelivered_from;
         self.undelivered.clear();
+        self.interruptions.clear();
     }
 }
 
@@ -463,6 +518,9 @@ pub(crate) struct TaskIndex {
     /// True if those were all of the transcript, of which its agent had been given nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) given_all: bool,
+    /// True if its run hears, in its midst, what is said to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hears: bool,
     /// Number of messages of the graph's conversation that were published; unknown before the first turn has ended.
     #[serde(rename = "told")]
     pub(crate) published_messages: Option<u64>,

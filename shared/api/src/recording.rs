@@ -3,16 +3,18 @@
 mod commit;
 mod told;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_harness::WorkCall;
+use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, InvocationId,
-    InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, Map, PausedInvocation, Records,
-    StoreError, SuspendFrom, TurnStore,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map, PausedInvocation,
+    Records, Said, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::id::{QuotaId, TaskId};
 use dormouse_protocol::resource::{Task, TaskStatus};
@@ -20,6 +22,7 @@ use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 
 use crate::change::{By, SessionChange};
+use crate::conversation::{heard_entry, joining};
 use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
@@ -27,7 +30,8 @@ use crate::quotas::{self, Verdict};
 use crate::receipts::{AnsweredApproval, RecentTallies, Recorded, TaskTally, note_approval};
 use crate::recent::{RecentTask, RecentTasks};
 use crate::refusal::unsigned;
-use crate::{AppendNotifier, Receipts};
+use crate::tasks::stretches;
+use crate::{AppendNotifier, Receipts, transcript};
 
 pub(crate) use commit::task_called;
 use commit::{ended_by_quota, ends, goes_on, task_of, untold};
@@ -187,15 +191,30 @@ impl RecordingStore {
     }
 
     /// Publication of `commit`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`CommitError::Said`] where something was said to the run that it may hear, and has not heard.
     async fn emit(
         &self,
         id: &TaskId,
         known: Option<RecentTask>,
         commit: &Commit,
-    ) -> Result<Option<Emitted>, StoreError> {
+    ) -> Result<Option<Emitted>, CommitError> {
         let Some(opened) = self.open(id, known, commit.now).await? else { return Ok(None) };
         let OpenedTask { mut task, mut change, as_stored } = opened;
-        let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
+        let Hearing { is_open, heard } = &commit.journal.hearing;
+        if let Some(last) = heard.last() {
+            change.thread_mut().heard(id, last.upto);
+        }
+        if *is_open && let Some(said) = self.said(id, &mut change).await? {
+            return Err(CommitError::Said(Box::new(said)));
+        }
+        let recorded = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
+        let entries: Cow<'_, [JournalEntry]> = match heard_entry(heard) {
+            Some(entry) => [recorded, &[entry]].concat().into(),
+            None => recorded.into(),
+        };
+        let entries = &*entries;
         if goes_on(commit) {
             self.note_untold_answer(&mut change, &mut task).await?;
         }
@@ -219,7 +238,7 @@ impl RecordingStore {
             Some(InvocationWrite::Complete { paused, state, .. }) => {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                let (said, conversation) = messages_since(&mut task, Some(paused), state);
+                let (said, conversation) = messages_since(&mut task, Some(paused), (state, heard));
                 let ending = TaskEnd::Completed { said, state, converses: conversation };
                 end(&mut change, &mut task, ending, &tally.take().unwrap_or_default())
             }
@@ -247,7 +266,7 @@ impl RecordingStore {
                 change.advance(&mut task, TaskStatus::Working, None, Map::new());
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::stepped(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
+                let (said, _) = messages_since(&mut task, Some(paused), (paused.outermost_state(), heard));
                 let said =
                     said.into_iter().try_for_each(|(role, parts)| say(&mut change, &task, role, parts).map(|_| ()));
                 said.and_then(|()| change.put_task(&task))
@@ -277,6 +296,20 @@ impl RecordingStore {
         let (session, journal) = change.close().map_err(corrupt)?;
         let recorded = task.kept.own.receipts.recorded;
         Ok(Some(Emitted { journal, as_stored, session, freed, recorded, tally }))
+    }
+
+    /// What was said to the run of the task `id`, and it has not heard.
+    async fn said(&self, id: &TaskId, change: &mut SessionChange) -> Result<Option<Said>, StoreError> {
+        let positions = change.thread_mut().unheard_by(id);
+        let Some(upto) = positions.iter().max().copied() else { return Ok(None) };
+        let missed = stretches(change.stream(), &positions);
+        let read = transcript::read(&*self.records, &missed, None, (usize::MAX, usize::MAX)).await;
+        let mut read = read.map_err(corrupt)?.messages;
+        read.retain(|((_, position), _)| positions.contains(position));
+        let messages: Vec<_> = read.into_iter().map(|(_, message)| message).collect();
+        let names = messages.iter().map(|message| message.envelope.id.to_string()).collect();
+        let update = Map::from_iter([(MESSAGES.to_owned(), joining(&messages).into())]);
+        Ok(Some(Said { names, upto, update }))
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all

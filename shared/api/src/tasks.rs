@@ -136,7 +136,7 @@ impl Api {
         let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
         let mut change = SessionChange::open(session, by(call), call.now);
         if converses(&graph) {
-            change.thread_mut().delivered_but(None);
+            change.thread_mut().delivered_but_awaited();
         }
         let place = (change.session().workspace_id.clone(), change.session().envelope.id.clone());
         let task = Task {
@@ -160,6 +160,7 @@ impl Api {
             is_confidential,
             receipts,
             quotas,
+            hears: converses(&graph) && graph.hears(),
             given_all,
             ..TaskIndex::default()
         };
@@ -211,7 +212,8 @@ impl Api {
         if session.kept.resource.state.is_open() { Ok(session) } else { Err(conflict("the session is closed")) }
     }
 
-    /// Messages of the transcript that the agent of `session` has not been given yet, the newest of them.
+    /// Messages of the transcript that the agent of `session` has not been given yet, the newest of them; without those that
+    /// a run of it is to hear.
     async fn undelivered(&self, session: &Stored<Session>) -> Result<Vec<(transcript::Spot, Message)>, ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.to_string();
@@ -221,7 +223,10 @@ impl Api {
             Some(first) => vec![TranscriptSegment { stream, first, last: None }],
         };
         let read = transcript::read(self.reads.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
-        let is_missed = |position: &u64| thread.undelivered_from.is_some() || thread.undelivered.contains(position);
+        let awaited = thread.awaited();
+        let is_missed = |position: &u64| {
+            thread.undelivered_from.is_some() || (thread.undelivered.contains(position) && !awaited.contains(position))
+        };
         let mut messages: Vec<_> = read.messages;
         messages.retain(|((_, position), _)| is_missed(position));
         let spare = messages.len().saturating_sub(HEARD_AT_ONCE);
@@ -340,7 +345,7 @@ impl Api {
 }
 
 /// Stretches of `stream` that hold all of `positions`, which are in order.
-fn stretches(stream: &str, positions: &[u64]) -> Vec<TranscriptSegment> {
+pub(crate) fn stretches(stream: &str, positions: &[u64]) -> Vec<TranscriptSegment> {
     let mut found: Vec<TranscriptSegment> = Vec::new();
     for &position in positions {
         match found.last_mut() {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     BufferedSignal, Cancellation, EarlySignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Journal,
-    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, SessionId, SignalId, StoreError, WakePlan,
+    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, Said, SessionId, SignalId, StoreError, WakePlan,
 };
 
 /// The right to change an invocation, and the one way in which durable state changes.
@@ -356,6 +356,9 @@ pub enum CommitError {
     },
     /// A document or a stream is not in the state that the journal assumes.
     Journal(JournalConflict),
+    /// Something was said to the run meanwhile: its state takes that in first. Only for a run that
+    /// [hears](crate::Hearing).
+    Said(Box<Said>),
     /// The store did not answer, and it could not be found out: all of it may have been written, or may be soon.
     Unknown(String),
     /// The store failed.
@@ -373,6 +376,7 @@ impl CommitError {
             | Self::SignalBuffered(_)
             | Self::SignalTaken { .. }
             | Self::Journal(_)
+            | Self::Said(_)
             | Self::Store(_) => false,
         }
     }
@@ -392,6 +396,7 @@ impl fmt::Display for CommitError {
                  needs a part that is the turn's own, its invocation id for example"
             ),
             Self::Journal(conflict) => conflict.fmt(f),
+            Self::Said(_) => f.write_str("something was said to the run meanwhile, which it has not heard"),
             Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),
             Self::Store(error) => error.fmt(f),
         }

@@ -181,6 +181,30 @@ pub struct Journal {
     /// Entries that nodes have recorded, which have no place in a stream yet. Only a layer that publishes tasks takes
     /// them; a store by itself refuses them.
     pub recorded: Option<RecordedEntries>,
+    /// What the run of the commit has heard, and may hear, of what is said to it while it works. Only a layer that
+    /// publishes tasks looks at it.
+    pub hearing: Hearing,
+}
+
+/// Whether a run may be told, in its midst, what was said to it meanwhile, and what of it its state has taken in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hearing {
+    /// True if what was said may join the state before that is written: the commit is then refused with
+    /// [`CommitError::Said`](crate::CommitError::Said).
+    pub is_open: bool,
+    /// What the state has taken in since the commit before, in order.
+    pub heard: Vec<Said>,
+}
+
+/// What was said to a run while it worked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// Names of the messages.
+    pub names: Vec<String>,
+    /// The place of the newest of them.
+    pub upto: u64,
+    /// Update of the state of the run, field by field, through the reducers.
+    pub update: Map,
 }
 
 impl Journal {
@@ -198,12 +222,12 @@ impl Journal {
     /// Everything that this one writes, and behind it everything that `other` does.
     #[must_use]
     pub fn merged_with(self, other: Self) -> Self {
-        let Self { mut documents, mut appends, mut counters, mut accepts, recorded } = self;
+        let Self { mut documents, mut appends, mut counters, mut accepts, recorded, hearing } = self;
         documents.extend(other.documents);
         appends.extend(other.appends);
         counters.extend(other.counters);
         accepts.extend(other.accepts);
-        Self { documents, appends, counters, accepts, recorded: recorded.or(other.recorded) }
+        Self { documents, appends, counters, accepts, recorded: recorded.or(other.recorded), hearing }
     }
 
     /// True if `conflict` is about a document or stream that this journal writes.

@@ -126,7 +126,8 @@ pub use invocation::{
 };
 pub use journal::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, DocumentWrites, EndOfStream, Fed, FedAppend, FeedPage,
-    FeedRequest, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry, StreamTip,
+    FeedRequest, FeedRow, Hearing, Journal, JournalConflict, ListRequest, Listed, Records, Said, StreamEnd,
+    StreamEntry, StreamTip,
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;

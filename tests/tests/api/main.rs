@@ -13,6 +13,7 @@ mod events;
 mod extended;
 mod idempotency;
 mod identity;
+mod interruptions;
 mod late;
 mod open;
 mod parts;

@@ -28,6 +28,8 @@ pub(crate) const LATER: &str = "later";
 pub(crate) const GIVEN_UP: &str = "given_up";
 /// Kind of the entry about what a person said of a call that was in doubt, or that asked something.
 pub(crate) const TOOL_DECIDED: &str = "dormouse.tool_decided";
+/// Kind of the entry at the end of a run.
+pub(crate) const RUN_ENDED: &str = "dormouse.run_ended";
 /// Field of the entry of a model call with the host that was asked.
 pub(crate) const SERVER: &str = "server.address";
 

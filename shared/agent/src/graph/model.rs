@@ -20,7 +20,7 @@ use super::children::wanted;
 use super::compact::{self, Compacted};
 use super::context;
 use super::digest::of_value;
-use super::entries::{ModelCall, model_call, tools_missing};
+use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
@@ -274,7 +274,7 @@ async fn follow(
 pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: TerminalReason) -> Result<(), NodeError> {
     reason.as_str().clone_into(&mut run.reason);
     run.dormouse_shortfall = reason.shortfall();
-    let kind = EntryKind::vendor("dormouse.run_ended").map_err(|error| NodeError::new(error.to_string()))?;
+    let kind = EntryKind::vendor(RUN_ENDED).map_err(|error| NodeError::new(error.to_string()))?;
     record(
         JournalEntry::new(kind)
             .with("reason", reason.as_str())
@@ -297,7 +297,7 @@ async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Re
 }
 
 /// The reason for which the run does not go on behind a call.
-fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
+pub(super) fn spent(parts: &AgentParts, run: &AgentRun) -> Option<TerminalReason> {
     let policy = &parts.agent.policy;
     if policy.max_total_tokens.is_some_and(|most| run.usage.tokens() >= most)
         || policy.max_cost.is_some_and(|most| run.usage.cost >= most)

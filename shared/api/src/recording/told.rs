@@ -1,7 +1,7 @@
 //! What clients are told of a turn.
 
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
-use dormouse_ports::{JournalEntry, Map, PausedInvocation};
+use dormouse_ports::{JournalEntry, Map, PausedInvocation, Said};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{Part, Role, Task, TaskStatus};
@@ -11,7 +11,7 @@ use super::MOST_SAID;
 use crate::answers::{question_of, request_of, status_of};
 use crate::artifacts::left_by;
 use crate::change::SessionChange;
-use crate::conversation::shown;
+use crate::conversation::{joined, shown};
 use crate::documents::Stored;
 use crate::ending::say;
 use crate::quotas;
@@ -62,7 +62,7 @@ pub(super) fn suspended(
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries)?;
     quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-    let (mut said, _) = messages_since(task, before, paused.outermost_state());
+    let (mut said, _) = messages_since(task, before, (paused.outermost_state(), &[]));
     if said.is_empty() {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
     }
@@ -82,17 +82,19 @@ pub(super) fn waiting(
 }
 
 /// Messages of the graph since the last publication to its clients, and whether it leads a conversation at all. At
-/// first these are its messages since the user's, which `before` knows.
+/// first these are its messages since the user's, which `before` knows. Those of the last that it has `heard` are left out:
+/// a client said them.
 pub(super) fn messages_since(
     task: &mut Stored<Task>,
     before: Option<&PausedInvocation>,
-    state: &Map,
+    (state, heard): (&Map, &[Said]),
 ) -> (Vec<(Role, Vec<Part>)>, bool) {
     let began = before.and_then(|before| before.carried.get(HISTORY_LENGTH)).and_then(Value::as_u64);
     let messages = state.get(MESSAGES).and_then(Value::as_array);
     let (Some(began), Some(messages)) = (began, messages) else { return (Vec::new(), false) };
     let told = task.kept.own.published_messages.replace(messages.len() as u64).unwrap_or(began);
     let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();
+    let new = new.get(..new.len().saturating_sub(joined(heard).count())).unwrap_or_default();
     let newest = new.get(new.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
     (newest.iter().filter_map(shown).collect(), true)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Replays;
 use crate::change::{ANSWER, MATERIAL, STATE};
-use crate::conversation::first_state;
+use crate::conversation::{first_state, tells_of_hearing};
 use crate::documents::Stored;
 use crate::ending::shortfall_of;
 use crate::refusal::store;
@@ -112,7 +112,11 @@ impl Source {
         let is_recorded = EntryKind::NAMED.iter().any(|named| named.as_str() == kind) || kind.starts_with("vendor.");
         if is_recorded {
             let payload = object(event.shift_remove("payload"));
-            self.material.entries.push(PastEntry { event_id, kind, payload, material });
+            let past = PastEntry { event_id, kind, payload, material };
+            // What a run heard before all else, it began with.
+            if !(self.material.entries.is_empty() && tells_of_hearing(&past)) {
+                self.material.entries.push(past);
+            }
         }
     }
 }

@@ -101,7 +101,7 @@ impl Replays {
             }
         };
         let ports = self.harness.engine().ports();
-        let run = Arc::new(OneRun::default());
+        let run = Arc::new(OneRun::on(material.clone()));
         let engine = Engine::new(Ports {
             store: ports_of(&run),
             clock: Arc::new(StandingClock::at(began(&material))),

@@ -1,15 +1,21 @@
 //! A store for one run, in memory: it keeps what a replay does, and nothing of it reaches any other store.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationId,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Hearing, InvocationId,
     InvocationRecord, InvocationSummary, InvocationWrite, Invocations, JournalEntry, LeaseRequest, LoadedSession, Map,
-    Notes, Page, PausedInvocation, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId,
-    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, StoreError, TurnStore,
+    Notes, Page, PausedInvocation, ReplayMaterial, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, Said,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, StoreError,
+    TurnStore,
 };
 use jiff::Timestamp;
+
+use crate::conversation::{heard_entry, heard_then, joined, tells_of_hearing};
+
+/// Kind of what is missing where a run heard something that is not kept.
+const HEARD_KIND: &str = "message";
 
 /// What one commit of the run would have written.
 #[derive(Clone, Debug, Default)]
@@ -18,11 +24,16 @@ pub(super) struct RunCommit {
     pub(super) entries: Vec<JournalEntry>,
     /// The state of the outermost graph; `None` where it is not told.
     pub(super) state: Option<Map>,
+    /// Number of the newest messages of that state that clients said while it ran.
+    pub(super) heard: usize,
 }
 
 /// The store.
-#[derive(Debug, Default)]
-pub(super) struct OneRun(Mutex<RunRecord>);
+#[derive(Debug)]
+pub(super) struct OneRun {
+    material: Arc<ReplayMaterial>,
+    record: Mutex<RunRecord>,
+}
 
 #[derive(Debug, Default)]
 struct RunRecord {
@@ -31,14 +42,36 @@ struct RunRecord {
 }
 
 impl OneRun {
+    /// The store of a run on `material`.
+    pub(super) fn on(material: Arc<ReplayMaterial>) -> Self {
+        Self { material, record: Mutex::default() }
+    }
+
     /// What was written so far.
     pub(super) fn written(&self) -> Vec<RunCommit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).written.clone()
+        self.lock().written.clone()
     }
 
     /// The pause that was written last.
     pub(super) fn paused(&self) -> Option<PausedInvocation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).paused.clone()
+        self.lock().paused.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the run heard then where it has come to with `recorded`, behind `before` other entries: behind all of it, or
+    /// in the place of its end.
+    fn said(&self, before: usize, recorded: &[JournalEntry]) -> Option<Said> {
+        let at = before + recorded.len();
+        let past = |at: usize| self.material.entries.get(at).filter(|past| tells_of_hearing(past));
+        let past = past(at).or_else(|| past(at.checked_sub(1).filter(|_| !recorded.is_empty())?))?;
+        let said = heard_then(past);
+        if said.is_none() {
+            self.material.lack(HEARD_KIND, past.event_id.clone(), "what was said to the run was too much to be kept");
+        }
+        said
     }
 }
 
@@ -62,7 +95,17 @@ impl Commits for OneRun {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
+        let mut entries = commit.journal.recorded.as_ref().map(|recorded| recorded.entries.clone()).unwrap_or_default();
+        let Hearing { is_open, heard } = &commit.journal.hearing;
+        let before = kept.written.iter().map(|written| written.entries.len()).sum();
+        if *is_open
+            && heard.is_empty()
+            && let Some(said) = self.said(before, &entries)
+        {
+            return Err(CommitError::Said(Box::new(said)));
+        }
+        entries.extend(heard_entry(heard));
         let state = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, .. } | InvocationWrite::Progress { paused, .. }) => {
                 kept.paused = Some((**paused).clone());
@@ -87,8 +130,7 @@ impl Commits for OneRun {
             )
             | None => None,
         };
-        let entries = commit.journal.recorded.as_ref().map(|recorded| recorded.entries.clone()).unwrap_or_default();
-        kept.written.push(RunCommit { entries, state });
+        kept.written.push(RunCommit { entries, state, heard: joined(heard).count() });
         Ok(())
     }
 }

@@ -213,7 +213,7 @@ impl<'r> Repeating<'r> {
                 let original = past.next().filter(|past| past.kind == entry.kind.as_str());
                 self.repeat_entry((change, task), entry, original.map(|past| past.event_id.as_str()));
             }
-            let said = said_since(&mut told, written.state.as_ref().filter(|_| ran.converses));
+            let said = said_since(&mut told, written.state.as_ref().filter(|_| ran.converses), written.heard);
             if at == last && completed {
                 at_last = said;
                 continue;
@@ -256,11 +256,11 @@ impl<'r> Repeating<'r> {
     }
 }
 
-/// What was said behind message `told` of the conversation in `state`.
-fn said_since(told: &mut usize, state: Option<&Map>) -> Vec<(Role, Vec<Part>)> {
+/// What was said behind message `told` of the conversation in `state`, but for the last, which it `heard`.
+fn said_since(told: &mut usize, state: Option<&Map>, heard: usize) -> Vec<(Role, Vec<Part>)> {
     let messages = state.and_then(|state| state.get(MESSAGES)).and_then(Value::as_array);
     let Some(messages) = messages else { return Vec::new() };
     let new = messages.get(*told..).unwrap_or_default();
     *told = messages.len();
-    new.iter().filter_map(shown).collect()
+    new.iter().take(new.len().saturating_sub(heard)).filter_map(shown).collect()
 }

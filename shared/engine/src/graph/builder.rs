@@ -1,11 +1,11 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use dormouse_ports::{Checkpointer, EventWait, Map};
+use dormouse_ports::{Checkpointer, EntryKind, EventWait, Map};
 use indexmap::IndexMap;
 
 use super::compile;
-use super::compiled::{CompiledGraph, MakeTwin, Policies, Replayable, Work};
+use super::compiled::{CompiledGraph, Hears, MakeTwin, Policies, Replayable, Work};
 use super::{FanOut, Migrate, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Route, Target};
 use crate::{EngineError, NodeError, State, StateSchema, Update};
@@ -259,6 +259,20 @@ impl GraphBuilder {
     /// event all the same: its rule is made before it is written.
     pub fn events(mut self, waits: impl IntoIterator<Item = EventWait>) -> Self {
         self.policies.events.extend(waits);
+        self
+    }
+
+    /// Declares that its runs hear, in their midst, what is said to them: behind a [durable](Self::durable) step, also one
+    /// that leads to the end, where `change` gives what else changes in the state then. The edge of the step is followed
+    /// anew, and has to lead to a node; an entry of the kind `ending` that was recorded at the end is taken back. Where
+    /// `change` gives `None`, what is said waits. Only a store that publishes tasks knows what is said
+    /// ([`CommitError::Said`](dormouse_ports::CommitError::Said)).
+    pub fn hears(
+        mut self,
+        ending: EntryKind,
+        change: impl Fn(&State) -> Result<Option<Update>, NodeError> + Send + Sync + 'static,
+    ) -> Self {
+        self.policies.hears = Some(Hears { change: Box::new(change), ending });
         self
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_ports::{Category, Checkpointer, EventWait, Map, ReplayMaterial};
+use dormouse_ports::{Category, Checkpointer, EntryKind, EventWait, Map, ReplayMaterial};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
@@ -10,7 +10,7 @@ use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{ObserverDeliveries, Observers, Subgraph};
-use crate::{EngineError, State, StateSchema};
+use crate::{EngineError, NodeError, State, StateSchema, Update};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -42,6 +42,8 @@ pub(super) struct Policies {
     pub(super) admits: Option<Admits>,
     /// The events that its pauses wait for, as far as they are declared.
     pub(super) events: Vec<EventWait>,
+    /// When its runs hear, in their midst, what is said to them.
+    pub(super) hears: Option<Hears>,
     /// Work outside that is undone when an invocation is canceled.
     pub(super) withdraw: Option<Withdraw>,
     /// Way to run again on what a run of it recorded.
@@ -50,6 +52,17 @@ pub(super) struct Policies {
 
 /// Says what is wrong with the state that a request gives.
 pub(super) type Admits = Box<dyn Fn(&Map) -> Result<(), String> + Send + Sync>;
+
+/// What changes in a state that hears something; `None` for one that does not.
+type HearingChange = dyn Fn(&State) -> Result<Option<Update>, NodeError> + Send + Sync;
+
+/// When runs of a graph hear, in their midst, what is said to them.
+pub(super) struct Hears {
+    /// What changes in the state where something is heard behind a durable step; `None` where nothing may be.
+    pub(super) change: Box<HearingChange>,
+    /// The kind of the entry of a step that ends the run; of one that goes on it is taken back.
+    pub(super) ending: EntryKind,
+}
 
 /// Way in which a graph runs again on what a run of it recorded.
 #[derive(Clone, Default)]
@@ -195,6 +208,21 @@ impl CompiledGraph {
     /// The events that it [declares](super::GraphBuilder::events) its pauses to wait for.
     pub fn events(&self) -> &[EventWait] {
         &self.policies.events
+    }
+
+    /// True if its runs [hear](super::GraphBuilder::hears), in their midst, what is said to them.
+    pub fn hears(&self) -> bool {
+        self.policies.hears.is_some()
+    }
+
+    /// What changes in `state`, behind a durable step, where something is heard there; `None` where nothing may be.
+    pub(crate) fn hearing(&self, state: &State) -> Result<Option<Update>, NodeError> {
+        self.policies.hears.as_ref().map_or(Ok(None), |hears| (hears.change)(state))
+    }
+
+    /// The kind of the entry that is taken back where a run hears something at its end, and goes on.
+    pub(crate) fn ending(&self) -> Option<&EntryKind> {
+        self.policies.hears.as_ref().map(|hears| &hears.ending)
     }
 
     /// Checks that a request may begin a turn with `state`.

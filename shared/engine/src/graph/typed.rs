@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Category, Checkpointer, EventWait, Map};
+use dormouse_ports::{Category, Checkpointer, EntryKind, EventWait, Map};
 
 use super::{CompiledGraph, GraphBuilder, MakeTwin, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
@@ -197,6 +197,13 @@ impl<S: GraphState> Graph<S> {
     /// Declares a check of the state that a request gives; see [`GraphBuilder::admits`].
     pub fn admits(self, check: impl Fn(&Map) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.part(move |graph| graph.admits(check))
+    }
+
+    /// Declares that its runs hear, in their midst, what is said to them; see [`GraphBuilder::hears`].
+    pub fn hears(self, ending: EntryKind, change: impl Fn(&S) -> Option<Update<S>> + Send + Sync + 'static) -> Self {
+        self.part(move |graph| {
+            graph.hears(ending, move |state| change(&*read::<S, Arc<S>>(state)?).map(Update::untyped).transpose())
+        })
     }
 
     /// Declares what is to be undone outside when an invocation is canceled; see [`GraphBuilder::on_cancel`]. A state that

@@ -157,7 +157,9 @@ impl<'d> Dispatch<'d> {
                 return Ok(projection.leave(self.walk.graph.schema(), graph, &end));
             }
             // Only the outermost graph has durable steps.
-            Ok(WalkEnd::Step(_)) => return Err(NodeError::new("a graph inside of a node ended with a durable step")),
+            Ok(WalkEnd::Step(_) | WalkEnd::LastStep(_)) => {
+                return Err(NodeError::new("a graph inside of a node ended with a durable step"));
+            }
             Ok(WalkEnd::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => SuspendRequest::Refused(refusal),
         };

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, Commit, CommitError, Due, DueAction, InvocationRecord, InvocationStatus, InvocationWrite, Map,
-    PausedInvocation, ProgressFrom, WakePlan,
+    Category, Claim, Commit, CommitError, Due, DueAction, Hearing, InvocationRecord, InvocationStatus, InvocationWrite,
+    Journal, Map, PausedInvocation, ProgressFrom, Said, WakePlan,
 };
 
 use super::call::{AfterError, Outcome, Suspended};
@@ -20,7 +20,8 @@ use super::exit::{Claimed, Exit, Own, Tenure};
 use super::persist::DEFAULT_CLAIM;
 use super::record::{Run, RunContext};
 use super::session::{PendingSave, uncommitted};
-use crate::{EngineError, State};
+use super::walk::Walk;
+use crate::{EngineError, State, Update};
 
 /// A durable node of the outermost graph that completed.
 pub(crate) struct StepEnd {
@@ -29,6 +30,23 @@ pub(crate) struct StepEnd {
     pub(super) state: State,
     /// The node that its edge chose.
     pub(super) next: usize,
+    /// What was said to the run meanwhile, as far as it is in the state.
+    pub(super) heard: Vec<Said>,
+}
+
+/// A durable node of the outermost graph that completed and leads to the end.
+pub(crate) struct LastStep {
+    pub(super) node: Arc<str>,
+    /// The state with its update.
+    pub(super) state: State,
+}
+
+/// What follows the last step of a run.
+pub(super) enum AfterLast {
+    /// The run has ended.
+    Ended(Outcome),
+    /// Something was said to it, and it goes on: the step is not committed yet.
+    GoesOn(StepEnd),
 }
 
 /// What follows a durable step.
@@ -75,7 +93,12 @@ impl Exit<'_> {
     }
 
     /// Commits `step`; beyond `yields_at` on the monotonic clock the claim is left to another worker.
-    pub(super) async fn step(&mut self, step: StepEnd, yields_at: Option<Duration>) -> Result<AfterStep, EngineError> {
+    /// Where something was said to the run meanwhile that it may hear, the step takes that in first.
+    pub(super) async fn step(
+        &mut self,
+        mut step: StepEnd,
+        yields_at: Option<Duration>,
+    ) -> Result<AfterStep, EngineError> {
         let RunContext { engine, run, .. } = self.at;
         let keeps = run.journal.takes_keeping();
         let yields = !keeps && yields_at.is_some_and(|at| engine.ports().clock.monotonic() >= at);
@@ -85,12 +108,22 @@ impl Exit<'_> {
             Tenure::Own(_) => ProgressFrom::Fresh,
             Tenure::Claimed(_) => ProgressFrom::Claimed(claimed.claim.owner.clone()),
         };
-        claimed.paused = progressed(self.at, claimed.paused, &step);
         claimed.claim = Claim { payload: Map::new(), attempts: 1, ..claimed.claim };
         let kept = (!yields).then(|| claimed.claim.clone());
-        match write(self.at, &step.state, StepProgress { paused: &claimed.paused, from, claim: kept }).await {
-            Ok(version) => claimed.paused.session_version = version,
-            Err(error) => return Err(self.not_progressed(claimed, error).await),
+        loop {
+            claimed.paused = progressed(self.at, claimed.paused, &step);
+            let change = self.hearing(&step.node, &step.state)?;
+            let hearing = Hearing { is_open: change.is_some(), heard: step.heard.clone() };
+            let (from, claim) = (from.clone(), kept.clone());
+            let progress = StepProgress { paused: &claimed.paused, from, claim, hearing };
+            match (write(self.at, &step.state, progress).await, change) {
+                (Ok(version), _) => {
+                    claimed.paused.session_version = version;
+                    break;
+                }
+                (Err(CommitError::Said(said)), Some(change)) => self.hear(&mut step, *said, change)?,
+                (Err(error), _) => return Err(self.not_progressed(claimed, error).await),
+            }
         }
         run.journal.completed().take();
         if yields {
@@ -99,6 +132,39 @@ impl Exit<'_> {
         run.journal.hold_on(claimed.held());
         self.tenure = Tenure::Claimed(claimed);
         Ok(AfterStep::GoOn { state: step.state, next: step.next })
+    }
+
+    /// Ends the run behind its last step, unless something was said to it meanwhile that it may hear: then it goes on.
+    pub(super) async fn last_step(&mut self, last: LastStep) -> Result<AfterLast, EngineError> {
+        let LastStep { node, state } = last;
+        let change = self.hearing(&node, &state)?;
+        let hearing = Hearing { is_open: change.is_some(), heard: Vec::new() };
+        match (self.try_complete(&state, hearing).await, change) {
+            (Ok(()), _) => Ok(AfterLast::Ended(self.completed(state))),
+            (Err(CommitError::Said(said)), Some(change)) => {
+                if let Some(kind) = self.at.graph.ending() {
+                    self.at.run.journal.completed().retract(kind);
+                }
+                let mut step = StepEnd { node, state, next: 0, heard: Vec::new() };
+                self.hear(&mut step, *said, change)?;
+                Ok(AfterLast::GoesOn(step))
+            }
+            (Err(error), _) => Err(self.not_completed(error).await),
+        }
+    }
+
+    /// What changes in the state behind `node` where something is heard there; `None` where nothing may be.
+    fn hearing(&self, node: &Arc<str>, state: &State) -> Result<Option<Update>, EngineError> {
+        self.at.graph.hearing(state).map_err(|error| {
+            EngineError::new(Category::NodeException, error.message()).caused_by(error).at(node, state)
+        })
+    }
+
+    fn hear(&self, step: &mut StepEnd, said: Said, change: Update) -> Result<(), EngineError> {
+        let walk = Walk::outermost(self.at.run, self.at.graph);
+        step.next = walk.hear(&step.node, &mut step.state, (&said, change))?;
+        step.heard.push(said);
+        Ok(())
     }
 }
 
@@ -164,13 +230,14 @@ struct StepProgress<'p> {
     paused: &'p PausedInvocation,
     from: ProgressFrom,
     claim: Option<Claim>,
+    hearing: Hearing,
 }
 
 /// Writes the step, with the session as a pause does; returns the version of the session that holds its state.
 async fn write(at: RunContext<'_>, state: &State, progress: StepProgress<'_>) -> Result<Option<u64>, CommitError> {
     let RunContext { engine, run, .. } = at;
-    let StepProgress { paused, from, claim } = progress;
-    let journal = run.journal.at_end();
+    let StepProgress { paused, from, claim, hearing } = progress;
+    let journal = Journal { hearing, ..run.journal.at_end() };
     let release = claim.is_none();
     let write = |session_version: Option<u64>| InvocationWrite::Progress {
         paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),

@@ -7,7 +7,7 @@ use dormouse_ports::{Category, Map, SessionId, StoredList};
 
 use super::call::{Carry, Outcome};
 use super::checkpoint_start::CheckpointStart;
-use super::durable::AfterStep;
+use super::durable::{AfterLast, AfterStep};
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
 use super::record::{Beginning, Run, RunContext};
@@ -72,7 +72,7 @@ pub(super) async fn enter(
         };
         let result = match walk(&mut exit, begun, yields_at).await {
             AfterWalk::Ended(ended) => exit.leave(ended).await,
-            AfterWalk::HandedOver(outcome) => Ok(outcome),
+            AfterWalk::Left(outcome) => Ok(outcome),
         };
         run.end(&result);
         result
@@ -83,8 +83,8 @@ pub(super) async fn enter(
 /// End of a walk with all its durable steps.
 enum AfterWalk {
     Ended(Result<WalkEnd, EngineError>),
-    /// The rest is accepted work.
-    HandedOver(Outcome),
+    /// Its outcome is written: its end, or its rest as accepted work.
+    Left(Outcome),
 }
 
 /// Walks from `begun` on, and commits each durable step on the way.
@@ -96,11 +96,16 @@ async fn walk(exit: &mut Exit<'_>, begun: Result<WalkStart, EngineError>, yields
     loop {
         let step = match Walk::outermost(exit.at.run, exit.at.graph).walk(state, at).await {
             Ok(WalkEnd::Step(step)) => step,
+            Ok(WalkEnd::LastStep(last)) => match exit.last_step(last).await {
+                Ok(AfterLast::GoesOn(step)) => step,
+                Ok(AfterLast::Ended(outcome)) => return AfterWalk::Left(outcome),
+                Err(error) => return AfterWalk::Ended(Err(error)),
+            },
             ended => return AfterWalk::Ended(ended),
         };
         match exit.step(step, yields_at).await {
             Ok(AfterStep::GoOn { state: reached, next }) => (state, at) = (reached, StartAt::Node(next)),
-            Ok(AfterStep::HandedOver(outcome)) => return AfterWalk::HandedOver(outcome),
+            Ok(AfterStep::HandedOver(outcome)) => return AfterWalk::Left(outcome),
             Err(error) => return AfterWalk::Ended(Err(error)),
         }
     }

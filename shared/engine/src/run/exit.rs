@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, Commit, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation, Resolution,
+    Category, Claim, Commit, CommitError, FailureRecord, Hearing, InvocationWrite, Journal, Map, PausedInvocation,
+    Resolution,
 };
 
 use super::call::{AfterError, Completed, Invocation, LeaseTerms, Outcome};
+use super::durable::LastStep;
 use super::engine::Engine;
 use super::journal::HeldClaim;
 use super::persist::{Before, persist};
@@ -54,7 +56,14 @@ impl Exit<'_> {
     /// Writes the outcome of the walk: the end, the pause, or the failure.
     pub(super) async fn leave(mut self, ended: Result<WalkEnd, EngineError>) -> Result<Outcome, EngineError> {
         let left = match ended {
-            Ok(WalkEnd::Completed(state)) => self.complete(state).await,
+            Ok(WalkEnd::Completed(state)) => match self.try_complete(&state, Hearing::default()).await {
+                Ok(()) => Ok(self.completed(state)),
+                Err(error) => Err(self.not_completed(error).await),
+            },
+            Ok(WalkEnd::LastStep(LastStep { node, .. })) => {
+                let message = format!("the last step, of node `{node}`, was not committed");
+                Err(EngineError::new(Category::SuspensionPersistenceFailed, message))
+            }
             Ok(WalkEnd::Paused(pause)) => {
                 persist(self.at, &pause, self.before()).await.map(|s| Outcome::Suspended(Box::new(s)))
             }
@@ -70,18 +79,33 @@ impl Exit<'_> {
         }
     }
 
-    async fn complete(&mut self, state: State) -> Result<Outcome, EngineError> {
+    /// Writes the end at `state`.
+    pub(super) async fn try_complete(&self, state: &State, hearing: Hearing) -> Result<(), CommitError> {
+        match &self.tenure {
+            Tenure::Own(own) => save_at_end(self.at, own, state).await,
+            Tenure::Claimed(claimed) => claimed.complete(self.at, state, hearing).await,
+        }
+    }
+
+    /// The outcome of the run, whose end at `state` is written.
+    pub(super) fn completed(&mut self, state: State) -> Outcome {
         match &mut self.tenure {
-            Tenure::Own(own) => {
-                save_at_end(self.at, own, &state).await?;
-                Ok(completed(self.at.run, state, std::mem::take(&mut own.carried), None))
-            }
+            Tenure::Own(own) => completed(self.at.run, state, std::mem::take(&mut own.carried), None),
             Tenure::Claimed(claimed) => {
-                claimed.complete(self.at, &state).await?;
                 let paused = &claimed.paused;
-                Ok(completed(self.at.run, state, paused.carried.clone(), paused.resolution))
+                completed(self.at.run, state, paused.carried.clone(), paused.resolution)
             }
         }
+    }
+
+    /// The error of an end that is not written.
+    pub(super) async fn not_completed(&self, error: CommitError) -> EngineError {
+        let run = self.at.run;
+        let explained: fn(&Run, CommitError) -> EngineError = match self.tenure {
+            Tenure::Own(_) => |_, error| save_failed(error),
+            Tenure::Claimed(_) => not_finished,
+        };
+        run.watch.explain(error, |error| explained(run, error)).await
     }
 
     /// Facts about the invocation before it pauses now.
@@ -195,8 +219,7 @@ impl Claimed {
     }
 
     /// Ends the claim with the final state; a lease of the session is given back in the same step.
-    async fn complete(&self, at: RunContext<'_>, state: &State) -> Result<(), EngineError> {
-        let run = at.run;
+    async fn complete(&self, at: RunContext<'_>, state: &State, hearing: Hearing) -> Result<(), CommitError> {
         let write = || {
             Some(InvocationWrite::Complete {
                 paused: Box::new(self.paused.clone()),
@@ -204,10 +227,7 @@ impl Claimed {
                 state: state.to_map(),
             })
         };
-        match write_at_end(at, state, write).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(run.watch.explain(error, |error| not_finished(run, error)).await),
-        }
+        write_at_end(at, (state, hearing), write).await
     }
 
     /// Ends the claim after an error: the invocation stays suspended, or is over. When even that cannot be written, the
@@ -289,28 +309,24 @@ fn settled(error: EngineError, released: bool) -> EngineError {
 /// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id
 /// of the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has
 /// not ended before.
-async fn save_at_end(at: RunContext<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
-    let run = at.run;
+async fn save_at_end(at: RunContext<'_>, own: &Own, state: &State) -> Result<(), CommitError> {
     let concluded = own.cancelable.then(|| own.concluded(at));
     let conclude = || {
         let paused = Box::new(concluded.clone()?);
         Some(InvocationWrite::Conclude { paused, state: state.to_map() })
     };
-    match write_at_end(at, state, conclude).await {
-        Ok(()) => Ok(()),
-        Err(error) => Err(run.watch.explain(error, save_failed).await),
-    }
+    write_at_end(at, (state, Hearing::default()), conclude).await
 }
 
 /// Writes the end of the run at `state` together with the `write` of its invocation: with the session where that is saved
 /// or its lease is held, else alone; nothing where there is nothing to write.
 async fn write_at_end(
     at: RunContext<'_>,
-    state: &State,
+    (state, hearing): (&State, Hearing),
     write: impl Fn() -> Option<InvocationWrite> + Send + Sync,
 ) -> Result<(), CommitError> {
     let RunContext { engine, run, .. } = at;
-    let journal = run.journal.at_end();
+    let journal = Journal { hearing, ..run.journal.at_end() };
     match &run.session {
         Some(session) if session.auto_saves() || session.holds_lease() => {
             let saved = session.auto_saves().then_some(state);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_ports::{
-    Category, InvalidEntry, InvocationId, InvocationWrite, Journal, JournalEntry, Owner, RecordedEntries,
+    Category, EntryKind, InvalidEntry, InvocationId, InvocationWrite, Journal, JournalEntry, Owner, RecordedEntries,
 };
 
 use super::cancellation::Watch;
@@ -28,6 +28,11 @@ impl EntryBuffer {
         JournalEntry::check(entries.iter().chain(&recorded))?;
         entries.extend(recorded);
         Ok(())
+    }
+
+    /// Takes the entries of `kind` back.
+    pub(super) fn retract(&self, kind: &EntryKind) {
+        self.lock().retain(|entry| entry.kind != *kind);
     }
 
     pub(super) fn take(&self) -> Vec<JournalEntry> {

@@ -346,11 +346,12 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::Journal(_)
+        | CommitError::Said(_)
         | CommitError::Store(_) => otherwise,
     };
     let transient = match &error {
         CommitError::Store(error) => is_transient(error),
-        CommitError::Journal(_) | CommitError::Unknown(_) => true,
+        CommitError::Journal(_) | CommitError::Said(_) | CommitError::Unknown(_) => true,
         CommitError::SessionConflict
         | CommitError::LeaseLost
         | CommitError::InvocationConflict

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use dormouse_ports::Category;
+use dormouse_ports::{Category, Said};
 
 use super::attempts::AttemptObservers;
 use super::dispatch::Dispatch;
-use super::durable::StepEnd;
+use super::durable::{LastStep, StepEnd};
 use super::journal::{EntryBuffer, too_much};
 use super::lineage::{Boundary, FinishedPosition, Lineage};
 use super::pause::{NewPause, Stop, SuspendRefusal};
@@ -65,6 +65,8 @@ pub(crate) struct ResumePoint {
 /// End of a walk without an error.
 pub(crate) enum WalkEnd {
     Completed(State),
+    /// The same behind a durable node of the outermost graph.
+    LastStep(LastStep),
     Paused(Arc<NewPause>),
     /// A durable node of the outermost graph completed: its step is to be committed.
     Step(StepEnd),
@@ -187,6 +189,7 @@ impl<'r> Walk<'r> {
             }
         }
         let mut in_a_row = 0;
+        let mut last = None;
         while let Some(execution) = next {
             if let Some(refusal) = self.run.watch.refusal() {
                 return Ok(Err(refusal));
@@ -201,9 +204,12 @@ impl<'r> Walk<'r> {
             let index = execution.index;
             match self.execute(execution, &mut state).await? {
                 Ok(Some(following)) if let Some(node) = self.durable(index) => {
-                    return Ok(Ok(WalkEnd::Step(StepEnd { node, state, next: following })));
+                    return Ok(Ok(WalkEnd::Step(StepEnd { node, state, next: following, heard: Vec::new() })));
                 }
-                Ok(following) => next = following.map(fresh),
+                Ok(following) => {
+                    last = self.durable(index);
+                    next = following.map(fresh);
+                }
                 Err(Stop::Pause(pause)) => return Ok(Ok(WalkEnd::Paused(pause))),
                 Err(Stop::Refusal(refusal)) => return Ok(Err(refusal)),
             }
@@ -212,7 +218,36 @@ impl<'r> Walk<'r> {
             .schema()
             .validate(&state)
             .map_err(|reason| EngineError::new(Category::StateValidationError, reason).with_state(&state))?;
-        Ok(Ok(WalkEnd::Completed(state)))
+        Ok(Ok(match last {
+            Some(node) => WalkEnd::LastStep(LastStep { node, state }),
+            None => WalkEnd::Completed(state),
+        }))
+    }
+
+    /// Takes what was said, and `change`, into `state`, behind the node `name`; the node that follows now.
+    ///
+    /// # Errors
+    /// Those of a node with such an update; `routing_error` where the edge leads to the end.
+    pub(super) fn hear(
+        &self,
+        name: &Arc<str>,
+        state: &mut State,
+        (said, change): (&Said, Update),
+    ) -> Result<usize, EngineError> {
+        let node = self.graph.index_of(name).and_then(|index| self.graph.node_at(index));
+        let next = match node {
+            Some((name, node)) => {
+                self.merge(name, state, Update::from(said.update.clone()))?;
+                self.merge(name, state, change)?;
+                self.choose(name, node, state)?
+            }
+            None => None,
+        };
+        next.ok_or_else(|| {
+            let message =
+                format!("the run heard something behind node `{name}`, whose edge leads to the end all the same");
+            EngineError::new(Category::RoutingError, message).at(name, state)
+        })
     }
 
     /// The error for a graph that does not come to an end, in front of the node `index`.

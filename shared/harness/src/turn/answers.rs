@@ -89,7 +89,8 @@ pub(super) async fn gather(
             | CommitError::LeaseLost
             | CommitError::SignalBuffered(_)
             | CommitError::SignalTaken { .. }
-            | CommitError::Journal(_),
+            | CommitError::Journal(_)
+            | CommitError::Said(_),
         ) => Ok(FanInStep::Claims(ClaimProposal { payload: delivery.payload.clone(), answered: None })),
     }
 }

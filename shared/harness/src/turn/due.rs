@@ -119,7 +119,8 @@ async fn advance(worker: &Worker, paused: &PausedInvocation) -> Result<Option<Pa
             | CommitError::SessionConflict
             | CommitError::LeaseLost
             | CommitError::SignalBuffered(_)
-            | CommitError::SignalTaken { .. },
+            | CommitError::SignalTaken { .. }
+            | CommitError::Said(_),
         ) => Ok(None),
     }
 }

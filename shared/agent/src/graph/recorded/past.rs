@@ -15,12 +15,10 @@ use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
-use super::super::entries::{LATER, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
+use super::super::entries::{LATER, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
 use super::super::run::TerminalReason;
 use super::super::toolset::left_out_in;
 
-/// The kind of the entry at the end of a run.
-const RUN_ENDED: &str = "vendor.dormouse.run_ended";
 /// The kind of entries about hooks.
 const HOOK_RUN: &str = "vendor.dormouse.hook_run";
 
@@ -143,8 +141,8 @@ impl Past {
 
     /// True if the run ended since it had worked for too long.
     pub(super) fn ended_by_time(&self) -> bool {
-        let ends = self.material.entries.iter().rev().find(|entry| entry.kind == RUN_ENDED);
-        ends.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
+        let end = self.vendor_entries(RUN_ENDED).last();
+        end.is_some_and(|entry| text(&entry.payload, "reason") == Some(TerminalReason::Time.as_str()))
     }
 
     /// Next outcome of the call `id`, with what it did outside.
