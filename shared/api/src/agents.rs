@@ -333,21 +333,23 @@ pub trait AgentSource: GraphSource {
     /// A sentence where they cannot be had.
     async fn personas(&self) -> Result<Vec<PersonaSpec>, String>;
 
-    /// The tools that those agents may call. Servers of tools are asked for theirs; one that does not answer has none.
+    /// The tenant whose folder the agents are of: those that [reach it](PersonaSpec::at_home) work for that tenant alone.
+    fn home(&self) -> Option<&str> {
+        None
+    }
+
+    /// The tools that those agents may call; without those of agents that are not found by who is not `at_home`. Servers of
+    /// tools are asked for theirs; one that does not answer has none.
     ///
     /// # Errors
     /// A sentence where the agents cannot be had.
-    async fn tools(&self) -> Result<Vec<ToolInfo>, String> {
-        Ok(Vec::new())
-    }
+    async fn tools(&self, at_home: bool) -> Result<Vec<ToolInfo>, String>;
 
-    /// What is declared now, also what cannot be used.
+    /// What is declared now, also what cannot be used; without the agents that are not found by who is not `at_home`.
     ///
     /// # Errors
     /// A sentence where it cannot be had.
-    async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
-        Ok(Vec::new())
-    }
+    async fn catalog(&self, at_home: bool) -> Result<Vec<CatalogLine>, String>;
 
     /// Why the agent called `name`, which is declared, cannot be addressed; `None` where there is none that cannot.
     ///

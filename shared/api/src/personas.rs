@@ -41,6 +41,9 @@ pub struct PersonaSpec {
     pub receipts: ReceiptPolicy,
     /// True if no list shows it.
     pub hidden: bool,
+    /// True if it works for the tenant [at home](AgentSource::home) alone, and for keys that are bound to no workspace:
+    /// nobody else finds it.
+    pub at_home: bool,
 }
 
 /// The persona that a task is for.
@@ -65,7 +68,7 @@ impl PersonaSpec {
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         let receipts = ReceiptPolicy::Optional;
         let (graph, description, tools) = (graph.into(), description.into(), Vec::new());
-        Self { graph, version: None, description, autonomy_tier, tools, receipts, hidden: false }
+        Self { graph, version: None, description, autonomy_tier, tools, receipts, hidden: false, at_home: false }
     }
 
     /// The same by `version` of its graph.
@@ -185,11 +188,38 @@ impl Personas {
         &self.linked
     }
 
+    /// True if `actor` finds all of them: the source is at home with its tenant, or nowhere, and its key is bound to no
+    /// workspace.
+    pub fn is_at_home(&self, actor: &Actor) -> bool {
+        let home = self.source.as_ref().and_then(|source| source.home());
+        home.is_none_or(|home| actor.tenant == home && actor.workspaces.is_none())
+    }
+
+    /// True if `tenant` does not find the persona that works by `graph`.
+    ///
+    /// # Errors
+    /// A sentence where the source does not tell its own.
+    pub async fn keep_from(&self, tenant: &str, graph: &str) -> Result<bool, String> {
+        if self.source.as_ref().and_then(|source| source.home()).is_none_or(|home| home == tenant) {
+            return Ok(false);
+        }
+        Ok(self.all().await?.iter().any(|spec| spec.at_home && spec.graph == graph))
+    }
+
+    /// Those that `actor` finds.
+    ///
+    /// # Errors
+    /// A sentence where the source does not tell its own.
+    pub async fn found_by(&self, actor: &Actor) -> Result<Vec<PersonaSpec>, String> {
+        let is_at_home = self.is_at_home(actor);
+        Ok(self.all().await?.into_iter().filter(|spec| is_at_home || !spec.at_home).collect())
+    }
+
     /// All of them; of two with one name that of the source.
     ///
     /// # Errors
     /// A sentence where the source does not tell its own.
-    pub async fn all(&self) -> Result<Vec<PersonaSpec>, String> {
+    async fn all(&self) -> Result<Vec<PersonaSpec>, String> {
         let Some(source) = &self.source else { return Ok(self.linked.clone()) };
         let mut all = source.personas().await?;
         let is_new = |spec: &&PersonaSpec| all.iter().all(|known| known.graph != spec.graph);
@@ -198,21 +228,22 @@ impl Personas {
         Ok(all)
     }
 
-    /// Those that lists show.
+    /// Those that lists show: to `actor`, or to everybody.
     ///
     /// # Errors
-    /// As [`all`](Self::all).
-    pub async fn shown(&self) -> Result<Vec<PersonaSpec>, String> {
-        Ok(self.all().await?.into_iter().filter(|spec| !spec.hidden).collect())
+    /// A sentence where the source does not tell its own.
+    pub async fn shown_to(&self, actor: Option<&Actor>) -> Result<Vec<PersonaSpec>, String> {
+        let is_at_home = actor.is_some_and(|actor| self.is_at_home(actor));
+        Ok(self.all().await?.into_iter().filter(|spec| !spec.hidden && (is_at_home || !spec.at_home)).collect())
     }
 
-    /// What is declared with the agents of the source.
+    /// What is declared with the agents of the source, without those that `actor` does not find.
     ///
     /// # Errors
     /// A sentence where the source does not tell it.
-    pub async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+    pub async fn catalog_for(&self, actor: &Actor) -> Result<Vec<CatalogLine>, String> {
         match &self.source {
-            Some(source) => source.catalog().await,
+            Some(source) => source.catalog(self.is_at_home(actor)).await,
             None => Ok(Vec::new()),
         }
     }
@@ -220,7 +251,7 @@ impl Personas {
 
 impl Api {
     pub(crate) async fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let mut specs = self.shown_personas().await?;
+        let mut specs = self.shown_personas(call).await?;
         let own = self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas;
         specs.retain(|spec| own.iter().all(|own| own.graph != spec.graph));
         specs.extend(own.into_iter().filter(|spec| !spec.hidden));
@@ -235,7 +266,7 @@ impl Api {
     pub(crate) async fn get_persona(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = PersonaId::from(call.params.get("persona_id"));
         let own = self.own_agents(call, self.place_of(call).await?.as_ref()).await?.personas;
-        let of_server = self.all_personas().await?;
+        let of_server = self.all_personas(call).await?;
         if let Some(spec) = own.iter().chain(&of_server).find(|spec| spec.persona_id() == id) {
             return found(&self.persona(spec).await?);
         }
@@ -264,7 +295,7 @@ impl Api {
     pub(crate) async fn create_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
         self.reads.check_place(call, None).await?;
         let request: CreatePersonaRequest = call.body.clone().decode()?;
-        let specs = self.all_personas().await?;
+        let specs = self.all_personas(call).await?;
         let spec = specs.into_iter().find(|spec| spec.graph == request.entry_workflow).ok_or_else(|| {
             ProtocolError::invalid(
                 "entry_workflow",
@@ -296,7 +327,7 @@ impl Api {
         self.reads.check_place(call, None).await?;
         let request: UpdatePersonaRequest = call.body.clone().decode()?;
         let id = PersonaId::from(call.params.get("persona_id"));
-        if self.all_personas().await?.iter().any(|spec| spec.persona_id() == id) {
+        if self.all_personas(call).await?.iter().any(|spec| spec.persona_id() == id) {
             let message = "the persona is part of the server; make another one of its workflow";
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
@@ -328,14 +359,14 @@ impl Api {
         let own = self.own_agents(call, workspace).await?;
         let chosen = match persona {
             Some(id) => self.named_persona(call, &own, id).await?,
-            None => ChosenPersona::of(&self.default_persona(&own).await?),
+            None => ChosenPersona::of(&self.default_persona(call, &own).await?),
         };
         self.check_place_of(&chosen.spec, &own).await?;
         Ok(chosen)
     }
 
     /// The persona that works where a request names none, in a workspace with `own` agents.
-    async fn default_persona(&self, own: &OwnAgents) -> Result<PersonaSpec, ProtocolError> {
+    async fn default_persona(&self, call: &Call, own: &OwnAgents) -> Result<PersonaSpec, ProtocolError> {
         if own.personas.is_empty() && !(own.refused.is_empty() && own.refused_whole.is_none()) {
             let reasons = own.refused.iter().map(|(name, reason)| format!("`{name}`: {reason}"));
             let reasons = own.refused_whole.iter().cloned().chain(reasons).collect::<Vec<_>>().join(". ");
@@ -349,7 +380,7 @@ impl Api {
         {
             return Err(not_there(name, reason));
         }
-        let specs = self.all_personas().await?;
+        let specs = self.all_personas(call).await?;
         let mut all = own.personas.iter().chain(&specs);
         let found = match &own.default_agent {
             None => all.next().ok_or_else(|| ProtocolError::not_found("persona"))?,
@@ -376,7 +407,7 @@ impl Api {
                 "the agent `{name}` of the workspace cannot be addressed: {reason}"
             )));
         }
-        let specs = self.all_personas().await?;
+        let specs = self.all_personas(call).await?;
         if let Some(spec) = specs.iter().find(|spec| spec.persona_id() == *id) {
             return Ok(ChosenPersona::of(spec));
         }
@@ -384,7 +415,7 @@ impl Api {
             Ok(stored) => stored.kept.resource,
             Err(refusal) if refusal.code() == ErrorCode::ResourceNotFound => {
                 let meant = own.personas.iter().chain(&specs).find(|spec| spec.graph == id.as_str());
-                return Err(self.refused_of_server(name).await?.unwrap_or_else(|| self.none_so_called(meant)));
+                return Err(self.refused_of_server(call, name).await?.unwrap_or_else(|| self.none_so_called(meant)));
             }
             Err(refusal) => return Err(refusal),
         };
@@ -401,9 +432,10 @@ impl Api {
         Ok(ChosenPersona { id: stored.envelope.id, spec, quota: stored.quota_id })
     }
 
-    /// Why the agent `name` of the server, which is declared, cannot be addressed.
-    async fn refused_of_server(&self, name: &str) -> Result<Option<ProtocolError>, ProtocolError> {
-        let Some(source) = self.parts().personas.source() else { return Ok(None) };
+    /// Why the agent `name` of the server, which is declared, cannot be addressed; of whoever might find it, that is said.
+    async fn refused_of_server(&self, call: &Call, name: &str) -> Result<Option<ProtocolError>, ProtocolError> {
+        let personas = &self.parts().personas;
+        let Some(source) = personas.source().filter(|_| personas.is_at_home(&call.actor)) else { return Ok(None) };
         let reason = source.refusal_of(name).await.map_err(|reason| agents_away(&reason))?;
         Ok(reason.map(|reason| {
             let message = format!("the agent `{name}` cannot be addressed: {reason}. `GET /v1/x-catalog` tells of all");
@@ -454,12 +486,14 @@ impl Api {
         Ok(spec.persona(&*self.graph(spec).await?, issues))
     }
 
-    pub(crate) async fn all_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
-        self.parts().personas.all().await.map_err(|reason| agents_away(&reason))
+    /// The personas that the caller finds.
+    pub(crate) async fn all_personas(&self, call: &Call) -> Result<Vec<PersonaSpec>, ProtocolError> {
+        self.parts().personas.found_by(&call.actor).await.map_err(|reason| agents_away(&reason))
     }
 
-    pub(crate) async fn shown_personas(&self) -> Result<Vec<PersonaSpec>, ProtocolError> {
-        self.parts().personas.shown().await.map_err(|reason| agents_away(&reason))
+    /// Those of them that lists show.
+    pub(crate) async fn shown_personas(&self, call: &Call) -> Result<Vec<PersonaSpec>, ProtocolError> {
+        self.parts().personas.shown_to(Some(&call.actor)).await.map_err(|reason| agents_away(&reason))
     }
 
     /// The graph of `offer`.

@@ -136,9 +136,12 @@ impl Api {
                 None => Vec::new(),
             },
             None => {
-                let specs = self.all_personas().await?;
+                let specs = self.all_personas(call).await?;
                 let of_source = match personas.source() {
-                    Some(source) => source.tools().await.map_err(|reason| agents_away(&reason))?,
+                    Some(source) => {
+                        let tools = source.tools(personas.is_at_home(&call.actor)).await;
+                        tools.map_err(|reason| agents_away(&reason))?
+                    }
                     None => Vec::new(),
                 };
                 specs.into_iter().flat_map(|spec| spec.tools).chain(of_source).collect()

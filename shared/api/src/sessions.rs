@@ -131,7 +131,7 @@ impl Api {
             }
         }
         for id in &request.skill_ids {
-            self.skill_called(id).await?;
+            self.skill_called(call, id).await?;
         }
         let mut memories = Vec::new();
         for id in &request.memory_ids {

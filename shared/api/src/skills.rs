@@ -74,7 +74,7 @@ fn read(id: SkillId, line: &CatalogLine) -> Skill {
 
 impl Api {
     pub(crate) async fn list_skills(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let offers = self.skills().await?;
+        let offers = self.skills(call).await?;
         let ids: Vec<SkillId> = offers.iter().map(Offer::id).collect();
         let names: Vec<&str> = ids.iter().map(SkillId::as_str).collect();
         let shown = self.lists.fixed_page(call, "skills", &names)?;
@@ -86,22 +86,22 @@ impl Api {
     }
 
     pub(crate) async fn get_skill(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        found(&self.skill_called(&SkillId::from(call.params.get("skill_id"))).await?)
+        found(&self.skill_called(call, &SkillId::from(call.params.get("skill_id"))).await?)
     }
 
     /// The skill `id`.
     ///
     /// # Errors
     /// `resource_not_found`; that it is busy when it cannot be known.
-    pub(crate) async fn skill_called(&self, id: &SkillId) -> Result<Skill, ProtocolError> {
-        let offer = self.skills().await?.into_iter().find(|offer| offer.id() == *id);
+    pub(crate) async fn skill_called(&self, call: &Call, id: &SkillId) -> Result<Skill, ProtocolError> {
+        let offer = self.skills(call).await?.into_iter().find(|offer| offer.id() == *id);
         self.skill(&offer.ok_or_else(|| ProtocolError::not_found("skill"))?).await
     }
 
     /// All skills that are shown, those of agents first.
-    async fn skills(&self) -> Result<Vec<Offer>, ProtocolError> {
-        let agents = self.shown_personas().await?.into_iter().map(Offer::Agent);
-        let declared = self.parts().personas.catalog().await.map_err(|reason| agents_away(&reason))?;
+    async fn skills(&self, call: &Call) -> Result<Vec<Offer>, ProtocolError> {
+        let agents = self.shown_personas(call).await?.into_iter().map(Offer::Agent);
+        let declared = self.parts().personas.catalog_for(&call.actor).await.map_err(|reason| agents_away(&reason))?;
         let read = declared.into_iter().filter(|line| line.kind == "skill" && line.enabled).map(Offer::Read);
         let mut offers: Vec<Offer> = agents.chain(read).collect();
         let mut ids = BTreeSet::new();

@@ -15,6 +15,7 @@ use dormouse_declared::{
     agents, models_lent_by,
 };
 use dormouse_fetch::NetworkFetch;
+use dormouse_local::keys::TENANT;
 use dormouse_local::{FolderObjects, program};
 use dormouse_ports::model::DeltaKind;
 use dormouse_ports::tool::ToolSources;
@@ -76,6 +77,7 @@ pub(crate) async fn declared(
             platform: platform(),
             ports: ports.clone(),
             outside: outside.clone(),
+            home: Some(TENANT.to_owned()),
             refresh: Some(refresh.clone()),
         }))
     });

@@ -16,6 +16,7 @@ mod models;
 mod offer;
 mod own;
 mod published;
+mod reach;
 mod team;
 mod templates;
 mod tools;

@@ -1,6 +1,6 @@
 //! What a workspace offers besides its agents: the tools that they may call, and the catalog.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_agent::graph::AgentParts;
 use dormouse_agent::workspace::{AgentMode, DefinitionKind, Platform, Problem, Severity, Workspace, WorkspaceKind};
@@ -21,6 +21,8 @@ pub(crate) struct Offer {
     pub(crate) refused: BTreeMap<String, String>,
     /// True if it is a `chat` workspace.
     pub(crate) only_talks: bool,
+    /// The names of agents that only the tenant at home finds.
+    pub(crate) at_home: BTreeSet<String>,
     parts: Vec<AgentParts>,
 }
 
@@ -31,13 +33,22 @@ impl Offer {
             catalog: lines(workspace, platform, declared),
             refused: refused(workspace, declared),
             only_talks: workspace.settings.kind == WorkspaceKind::Chat,
+            at_home: BTreeSet::new(),
             parts: declared.parts.clone(),
         }
     }
 
-    /// The tools that agents may call which lists show. The sources are asked for them now.
-    pub(crate) async fn tools(&self) -> Vec<ToolInfo> {
-        let shown = self.parts.iter().filter(|parts| !parts.agent.hidden);
+    /// The catalog, without agents that who is not `at_home` does not find.
+    pub(crate) fn catalog(&self, at_home: bool) -> impl Iterator<Item = &CatalogLine> {
+        let is_agent = |line: &CatalogLine| line.kind == "agent" || line.kind == "subagent";
+        self.catalog.iter().filter(move |line| at_home || !is_agent(line) || !self.at_home.contains(&line.name))
+    }
+
+    /// The tools that agents may call which lists show; without those of agents that who is not `at_home` does not find. The
+    /// sources are asked for them now.
+    pub(crate) async fn tools(&self, at_home: bool) -> Vec<ToolInfo> {
+        let is_found = |parts: &&AgentParts| at_home || !self.at_home.contains(&parts.agent.name);
+        let shown = self.parts.iter().filter(|parts| !parts.agent.hidden).filter(is_found);
         let tools = join_all(shown.map(AgentParts::offered_tools)).await;
         tools.into_iter().flatten().map(info).collect()
     }

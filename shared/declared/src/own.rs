@@ -309,7 +309,7 @@ impl WorkspaceAgents for StoredAgents {
     async fn tools(&self, tenant: &str, workspace: &WorkspaceId) -> Result<Vec<ToolInfo>, String> {
         match self.found(&self.from.files.of(tenant, workspace)).await? {
             FoundAgents::None | FoundAgents::Refused(_) => Ok(Vec::new()),
-            FoundAgents::Made(made) => Ok(made.offer.tools().await),
+            FoundAgents::Made(made) => Ok(made.offer.tools(true).await),
         }
     }
 

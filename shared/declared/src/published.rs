@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use crate::offer::Offer;
 use crate::own::LentModels;
+use crate::reach::reaching;
 use crate::{DeclaredPorts, agents};
 
 /// Time for which a process takes a bundle for the current one before it looks again.
@@ -38,6 +39,9 @@ pub struct PublishedFrom {
     pub ports: DeclaredPorts,
     /// Clock, ids and other ports that their graphs need from outside.
     pub outside: Outside,
+    /// The tenant whose folder they work in, where they do: agents that reach it, unless its settings say that they are
+    /// `shared`, are found by that tenant alone.
+    pub home: Option<String>,
     /// Publishes what changed before it is asked which bundle is current; without it others publish, and a process looks
     /// again after ten seconds.
     pub refresh: Option<Arc<dyn Refresh>>,
@@ -173,7 +177,10 @@ impl PublishedAgents {
         for reason in &declared.left_out {
             tracing::warn!(version, reason, "a part of a published workspace does not run here");
         }
-        let offer = Offer::of(&workspace, &self.from.platform, &declared);
+        let mut offer = Offer::of(&workspace, &self.from.platform, &declared);
+        if self.from.home.is_some() && !workspace.settings.shared {
+            offer.at_home = reaching(&workspace, &declared.parts);
+        }
         if declared.names.is_empty() {
             return Ok(LoadedBundle { version, graphs: Vec::new(), personas: Vec::new(), models, offer });
         }
@@ -183,7 +190,9 @@ impl PublishedAgents {
             graphs.iter().for_each(|graph| prepare(graph));
         }
         tracing::info!(version, agents = graphs.len(), "a published workspace was loaded");
-        Ok(LoadedBundle { version, graphs, personas: compiled.personas.linked().to_vec(), models, offer })
+        let at_home = |spec: &PersonaSpec| PersonaSpec { at_home: offer.at_home.contains(&spec.graph), ..spec.clone() };
+        let personas = compiled.personas.linked().iter().map(at_home).collect();
+        Ok(LoadedBundle { version, graphs, personas, models, offer })
     }
 
     /// The current bundles, in the order of the workspaces.
@@ -289,14 +298,19 @@ impl AgentSource for PublishedAgents {
         Ok(personas)
     }
 
-    async fn tools(&self) -> Result<Vec<ToolInfo>, String> {
-        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(join_all(bundles.iter().map(|bundle| bundle.offer.tools())).await.into_iter().flatten().collect())
+    fn home(&self) -> Option<&str> {
+        self.from.home.as_deref()
     }
 
-    async fn catalog(&self) -> Result<Vec<CatalogLine>, String> {
+    async fn tools(&self, at_home: bool) -> Result<Vec<ToolInfo>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog.iter().cloned()).collect())
+        let tools = join_all(bundles.iter().map(|bundle| bundle.offer.tools(at_home))).await;
+        Ok(tools.into_iter().flatten().collect())
+    }
+
+    async fn catalog(&self, at_home: bool) -> Result<Vec<CatalogLine>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned()).collect())
     }
 
     async fn refusal_of(&self, name: &str) -> Result<Option<String>, String> {

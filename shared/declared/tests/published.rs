@@ -115,6 +115,7 @@ impl World {
                 lender: None,
             },
             outside: Outside::new(bus.clone(), self.clock.clone()),
+            home: None,
             refresh: None,
         }));
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());

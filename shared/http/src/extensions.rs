@@ -186,7 +186,7 @@ impl Extensions {
     /// The catalog of the server, or of the workspace that is named.
     async fn catalog(&self, admitted: &AdmittedRequest<'_>) -> Result<told::Catalog, ProtocolError> {
         let Some(workspace) = admitted.query.get("workspace_id") else {
-            let lines = self.app.personas().catalog().await.map_err(agents_away)?;
+            let lines = self.app.personas().catalog_for(&admitted.actor).await.map_err(agents_away)?;
             return Ok(told::Catalog::of(lines));
         };
         let workspace = WorkspaceId::from(workspace.to_owned());

@@ -63,6 +63,7 @@ pub(crate) fn published(
         platform: Platform { models: Some(Vec::new()), native_tools, processes: false, tier },
         ports,
         outside,
+        home: None,
         refresh: None,
     })
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub engine: EngineSettings,
     /// Whether the history of the workspace is kept beside it, where that is said.
     pub history_mirror_enabled: Option<bool>,
+    /// True if agents that reach the folder work for everybody who may have work done where it is served.
+    pub shared: bool,
     /// What was copied into the workspace when it was made of a template.
     pub imports: Imports,
     #[serde(skip)]
@@ -136,6 +138,7 @@ impl Settings {
             approval: fields.get("policy").map(|node| policy(node, problems)).unwrap_or_default(),
             engine: fields.get("engine").map(|node| EngineSettings::read(node, problems)).unwrap_or_default(),
             history_mirror_enabled: fields.boolean("history_mirror_enabled", problems),
+            shared: fields.boolean("shared", problems).unwrap_or_default(),
             imports: fields.get("imports").map(|node| Imports::read(node, problems)).unwrap_or_default(),
             default_agent_line,
         };

@@ -7,7 +7,7 @@
 //! | `tasks/resubscribe` | what happens from now on, until the task ends or asks, again if it does already |
 //! | `tasks/get`, `tasks/cancel` | the task |
 //! | `tasks/pushNotificationConfig/set`, `get`, `list`, `delete` | webhooks of the task's session; -32003 where none are sent |
-//! | `agent/getAuthenticatedExtendedCard` | the card |
+//! | `agent/getAuthenticatedExtendedCard` | the card, with all agents that the caller finds |
 //!
 //! A request without an `id` is a notification (JSON-RPC 2.0 §4.1): what it asks for is done, and it is answered 204
 //! whatever comes of it. The header `a2a-version` may be missing or name 0.3; another version is -32009. What a limit or a
@@ -206,7 +206,7 @@ impl Protocol {
             "tasks/get" => Ok(self.seen(caller, params).await?.task),
             "tasks/cancel" => self.canceled(caller, params).await,
             "agent/getAuthenticatedExtendedCard" => {
-                let about = self.about_now().await.map_err(|error| asked::refused(&error))?;
+                let about = self.about_now(Some(&caller.actor)).await.map_err(|error| asked::refused(&error))?;
                 Ok(json!(card::a2a(&about)))
             }
             "tasks/pushNotificationConfig/set" => self.set_push(caller, params).await,

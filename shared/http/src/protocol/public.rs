@@ -9,7 +9,7 @@ use dormouse_receipts::canonical;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use dormouse_api::{Abilities, PersonaSpec, is_offered};
+use dormouse_api::{Abilities, Actor, PersonaSpec, is_offered};
 
 use super::{Protocol, a2a, card, page};
 use crate::{Content, Request, Response};
@@ -189,7 +189,7 @@ impl Protocol {
     pub(super) async fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
         match (request.path.as_str(), request.method.as_str()) {
             (DOCS, "GET") => return Ok(Some(html(page::of(&self.described.document, &self.described.beside)))),
-            (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now().await?))))),
+            (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(&self.about_now(None).await?))))),
             (RESOURCE, "GET") => return Ok(Some(Response::json(200, &self.protected_resource()))),
             (KEYS, "GET") if self.receipts.is_some() => return Ok(Some(Response::json(200, &self.public_keys()))),
             (DOCS | A2A_CARD | RESOURCE, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
@@ -221,9 +221,9 @@ impl Protocol {
         })
     }
 
-    /// What the server says of itself, with the agents that a source has now.
-    pub(super) async fn about_now(&self) -> Result<ServerInfo, ProtocolError> {
-        let personas = self.personas.shown().await.map_err(agents_away)?;
+    /// What the server says of itself, to `actor` or to everybody, with the agents that a source has now.
+    pub(super) async fn about_now(&self, actor: Option<&Actor>) -> Result<ServerInfo, ProtocolError> {
+        let personas = self.personas.shown_to(actor).await.map_err(agents_away)?;
         Ok(ServerInfo { personas, ..self.about.clone() })
     }
 
@@ -271,7 +271,9 @@ impl Protocol {
                 replay: about.abilities.receipts,
                 websocket: about.abilities.sockets,
             }))),
-            Operation::GetAgentCard => self.signed(card::harn(&self.about_now().await?)).await.map(|card| json!(card)),
+            Operation::GetAgentCard => {
+                self.signed(card::harn(&self.about_now(None).await?)).await.map(|card| json!(card))
+            }
             other => Err(ProtocolError::not_implemented(other)),
         }
     }

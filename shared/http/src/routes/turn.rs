@@ -1,11 +1,12 @@
 //! `POST /graphs/{graph}/turns`
 
-use dormouse_harness::{FreshTurn, Intent, Transmission, TurnOutcome};
-use dormouse_ports::Map;
+use dormouse_harness::{FreshTurn, Intent, Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, Map};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::encode::AnsweredCaller;
+use crate::principal::CallerName;
 use crate::refusal::RequestRefusal;
 use crate::repeat::{Repeatable, check_own_id};
 use crate::reply::TurnReply;
@@ -41,6 +42,7 @@ enum TurnIntent {
 impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_TURNS).await?;
+        self.check_found(&principal, graph).await?;
         let current = self.graphs().offered(graph).await?;
         let compiled = &*current.graph;
         let said = body::object(request, self.limits().body)?;
@@ -61,6 +63,22 @@ impl App {
             error.category = repeatable.refused(error.category.clone());
         }
         Ok(self.encode(&turn, &AnsweredCaller::Operator, repeatable.invocation_id.is_some()))
+    }
+
+    /// Checks that `principal` finds the agent that works by `graph`.
+    ///
+    /// # Errors
+    /// 404, as for a graph that is not there.
+    async fn check_found(&self, principal: &CallerName, graph: &str) -> Result<(), RequestRefusal> {
+        let Some(tenant) = principal.tenant() else { return Ok(()) };
+        let kept = self.personas().keep_from(tenant, graph).await.map_err(|reason| {
+            tracing::warn!(reason, "the agents of the folder cannot be loaded");
+            TurnError::new(Category::ProviderUnavailable, "the agents of the folder cannot be loaded now")
+        })?;
+        if !kept {
+            return Ok(());
+        }
+        Err(RequestRefusal::new(Category::GraphUnknown, format!("there is no graph `{graph}`")))
     }
 
     /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.

@@ -518,3 +518,90 @@ async fn names_stand_in_refusals_as_they_are_and_a_file_may_have_256_kib() {
     let (status, refused) = guest.ask(Method::PUT, &target, &json!({ "content": format!("{content}x") })).await;
     assert!(status == 413 && refused.to_string().contains("262144"), "{status} {refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_reach_the_served_folder_are_found_by_its_tenant_alone_unless_they_are_shared() {
+    let project = Project::of(&[
+        (".openharness/agents/shell.md", "---\nmodel: workspace/main\ntools: {native: [Bash]}\n---\nWork.\n"),
+        (".openharness/agents/lead.md", "---\nmodel: workspace/main\nsubagents: [helper]\n---\nAsk.\n"),
+        (
+            ".openharness/agents/helper.md",
+            "---\nmodel: workspace/main\nmode: subagent\ntools: {native: [Read]}\n---\nRead.\n",
+        ),
+        (".openharness/agents/talker.md", "---\nmodel: workspace/main\ntools: {native: [TodoWrite]}\n---\nTalk.\n"),
+        (".openharness/settings.yaml", "default_agent: shell\n"),
+    ])
+    .await;
+    project.write("secret.txt", "of the folder\n");
+    let dormouse = project.serve_with(&["--authorization", "keys"]);
+    let guest = Guest::of(&dormouse);
+    let stranger = Guest::with_key(&dormouse, &["--tenant", "elsewhere"]);
+    let place = guest.workspace(&[]).await;
+    let bound = Guest::with_key(&dormouse, &["--workspace", &place]);
+    let sorted = |list: &Value| {
+        let mut names: Vec<String> = names(list).into_iter().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let bash = [("Bash", json!({ "command": "cat secret.txt" }))];
+
+    assert_eq!(sorted(&guest.got("/v1/personas").await), ["assistant", "lead", "shell", "talker"]);
+    let task = guest.run(&guest.session(&place).await, None, &bash).await;
+    assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_shell"), "{task}");
+    assert!(project.results()[0].contains("of the folder"), "{:?}", project.results());
+    let (status, refused) = guest.submit(&guest.session(&place).await, Some("persona_helper"), &[]).await;
+    assert_eq!(status, 422, "at home it is said why: {refused}");
+
+    let listed = async |asker: &Guest<'_>, target: &str| sorted(&asker.got(target).await);
+    let card = async || {
+        let card = guest.got("/v1/agent-card").await;
+        card["persona_ids"].as_array().expect("ids").iter().map(|id| id.to_string()).collect::<Vec<_>>()
+    };
+    let extended = async |asker: &Guest<'_>| {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard" });
+        let (status, answer) = asker.ask(Method::POST, "/a2a", &body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["result"]["skills"].to_string().contains("shell")
+    };
+    assert!(!card().await.iter().any(|id| id.contains("shell") || id.contains("lead")), "{:?}", card().await);
+    assert!(extended(&guest).await);
+    for (asker, session) in [(&stranger, None), (&bound, Some(bound.session(&place).await))] {
+        assert_eq!(listed(asker, "/v1/personas").await, ["assistant", "talker"]);
+        let tools = asker.got("/v1/tools?limit=100").await.to_string();
+        assert!(!tools.contains("tool_Bash") && !tools.contains("tool_Read"), "{tools}");
+        let catalog = asker.got("/v1/x-catalog").await;
+        let is_agent = |line: &&Value| ["agent", "subagent"].contains(&text(line, "kind"));
+        let lines = catalog["data"].as_array().expect("lines").iter().filter(is_agent);
+        assert_eq!(lines.map(|line| text(line, "name")).collect::<Vec<_>>(), ["assistant", "talker"], "{catalog}");
+        assert!(!extended(asker).await);
+        let session = match session {
+            Some(session) => session,
+            None => asker.session(&asker.workspace(&[]).await).await,
+        };
+        for persona in ["persona_shell", "persona_lead", "persona_helper"] {
+            assert_eq!(asker.ask(Method::GET, &format!("/v1/personas/{persona}"), &Value::Null).await.0, 404);
+            let (status, refused) = asker.submit(&session, Some(persona), &bash).await;
+            assert_eq!(status, 404, "{persona}: {refused}");
+        }
+        let persona = json!({ "name": "mine", "version": "1", "entry_workflow": "shell", "description": "d",
+            "autonomy_tier": "act_auto" });
+        let (status, refused) = asker.ask(Method::POST, "/v1/personas", &persona).await;
+        assert!(matches!(status, 400 | 403), "{status} {refused}");
+        let task = asker.run(&session, Some("persona_talker"), &[]).await;
+        assert_eq!(text(&task, "status"), "COMPLETED", "what reaches nothing is everybody's: {task}");
+        let turn = json!({ "state": { "messages": [{ "role": "user", "content": "go" }] } });
+        let (status, refused) = asker.ask(Method::POST, "/graphs/shell/turns", &turn).await;
+        assert!(matches!(status, 403 | 404), "{status} {refused}");
+    }
+
+    project.write(".openharness/settings.yaml", "default_agent: shell\nshared: true\n");
+    assert_eq!(listed(&stranger, "/v1/personas").await, ["assistant", "lead", "shell", "talker"]);
+    let session = bound.session(&place).await;
+    assert_eq!(text(&bound.run(&session, Some("persona_shell"), &bash).await, "status"), "COMPLETED");
+    assert!(card().await.iter().any(|id| id.contains("shell")));
+    for (settings, said) in [("shared: maybe\n", "shared"), ("shard: true\n", "did you mean `shared`")] {
+        project.write(".openharness/settings.yaml", settings);
+        assert!(project.check().contains(said), "{}", project.check());
+        assert_eq!(listed(&stranger, "/v1/personas").await, ["assistant", "talker"], "{settings}");
+    }
+}
