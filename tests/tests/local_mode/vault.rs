@@ -86,7 +86,7 @@ async fn connector(dormouse: &Dormouse) -> String {
 }
 
 /// The status of a delivery to `url` that is signed with `secret`.
-async fn deliver(url: &str, id: &str, secret: &str) -> u16 {
+pub(crate) async fn deliver(url: &str, id: &str, secret: &str) -> u16 {
     let body = json!({ "text": "hello" }).to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key");
     mac.update(body.as_bytes());

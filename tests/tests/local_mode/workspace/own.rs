@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::world::Project;
 use crate::process::{Dormouse, text};
+use crate::vault::deliver;
 
 const MINE: (&str, &str) = (
     ".openharness/agents/mine.md",
@@ -603,5 +604,37 @@ async fn agents_that_reach_the_served_folder_are_found_by_its_tenant_alone_unles
         project.write(".openharness/settings.yaml", settings);
         assert!(project.check().contains(said), "{}", project.check());
         assert_eq!(listed(&stranger, "/v1/personas").await, ["assistant", "talker"], "{settings}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_finds_the_agents_that_whoever_made_its_connector_finds() {
+    let project = Project::of(&[
+        (".openharness/agents/shell.md", "---\nmodel: workspace/main\ntools: {native: [Bash]}\n---\nWork.\n"),
+        (".openharness/settings.yaml", "default_agent: shell\n"),
+    ])
+    .await;
+    let dormouse = project.serve_in(&[("DORMOUSE_VAULT_default_HOOK", "the secret of the webhook")]);
+    let guest = Guest::of(&dormouse);
+    let place = guest.workspace(&[]).await;
+    let vault = json!({ "provider": "env", "capabilities": ["webhooks:verify"], "workspace_id": place });
+    let vault = guest.made("/v1/vaults", vault).await;
+    let bound = Guest::with_key(&dormouse, &["--workspace", &place]);
+    let connector = async |maker: &Guest<'_>, session: &str, persona: Option<&str>| {
+        let body = json!({ "provider": "github", "workspace_id": place, "target_session_id": session,
+            "target_persona_id": persona, "mapping": { "kind": "task", "text": "/text" },
+            "auth": { "scheme": "github", "vault_id": vault, "secrets": ["HOOK"] } });
+        maker.ask(Method::POST, "/v1/connectors", &body).await
+    };
+    assert_eq!(connector(&bound, &bound.session(&place).await, Some("persona_shell")).await.0, 404);
+    for (maker, persona) in [(&guest, "persona_shell"), (&bound, "persona_assistant")] {
+        let session = maker.session(&place).await;
+        let (status, made) = connector(maker, &session, None).await;
+        assert_eq!(status, 201, "{made}");
+        let url = dormouse.url(text(&made["webhook"], "path"));
+        assert_eq!(deliver(&url, "d1", "the secret of the webhook").await, 200);
+        let tasks = guest.got(&format!("/v1/sessions/{session}/tasks")).await;
+        let task = guest.settled(text(&tasks["data"][0], "id")).await;
+        assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", persona), "{task}");
     }
 }
