@@ -93,7 +93,9 @@ pub(super) fn asks_for_summary(request: &CompletionRequest) -> bool {
 pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
     let mut shown = without_confided(run);
     if !run.confided.is_empty() {
-        let last = shown.iter_mut().rev().find_map(|message| match message {
+        // What the run heard later came by itself.
+        let begun = first_answer(run, &shown);
+        let last = shown[..begun].iter_mut().rev().find_map(|message| match message {
             Message::User { content: Content::Text(text) } if text.starts_with(RESULT) => None,
             Message::User { content } => Some(content),
             Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
@@ -105,6 +107,15 @@ pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
         }
     }
     shown
+}
+
+/// Where the first answer of the run stands among the messages that are `shown`; their number where none of them is known to
+/// be it.
+fn first_answer(run: &AgentRun, shown: &[Message]) -> usize {
+    let answers = shown.iter().enumerate().rev().filter(|(_, message)| matches!(message, Message::Assistant(_)));
+    let before = run.steps.checked_sub(1).and_then(|steps| usize::try_from(steps).ok());
+    let first = before.and_then(|before| answers.map(|(at, _)| at).nth(before));
+    first.unwrap_or(shown.len())
 }
 
 fn without_confided(run: &AgentRun) -> Vec<Message> {
@@ -331,6 +342,22 @@ mod tests {
         assert_eq!(told.len(), 3, "a result without its call is not shown: {told:?}");
         assert!(told[0].contains("it looked") && told[1] == "\"0\"", "{told:?}");
         assert_eq!(taken(&run, 5), length(&run.messages[4]) / BYTES_OF_TOKEN, "it counts for nothing that is taken");
+    }
+
+    #[test]
+    fn what_is_confided_stays_with_what_the_run_began_with() {
+        for (roles, steps, place) in [
+            (&["user", "assistant", "user"][..], 0, 2),
+            (&["user", "assistant", "user", "assistant", "tool", "user"][..], 1, 2),
+            (&["user", "assistant", "user", "user", "assistant", "user"][..], 2, 0),
+        ] {
+            let run = AgentRun { confided: "the code is 7".to_owned(), steps, ..run(roles) };
+            let has_it =
+                |message: &Message| json!(message)["content"].as_str().is_some_and(|said| said.contains("code"));
+            let shown = shown(&run);
+            let found: Vec<usize> = (0..shown.len()).filter(|at| has_it(&shown[*at])).collect();
+            assert_eq!(found, [place], "{roles:?}");
+        }
     }
 
     #[test]

@@ -556,7 +556,7 @@ async fn agents_that_reach_the_served_folder_are_found_by_its_tenant_alone_unles
     let listed = async |asker: &Guest<'_>, target: &str| sorted(&asker.got(target).await);
     let card = async || {
         let card = guest.got("/v1/agent-card").await;
-        card["persona_ids"].as_array().expect("ids").iter().map(|id| id.to_string()).collect::<Vec<_>>()
+        card["persona_ids"].as_array().expect("ids").iter().map(Value::to_string).collect::<Vec<_>>()
     };
     let extended = async |asker: &Guest<'_>| {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard" });
