@@ -172,3 +172,42 @@ async fn a_chat_workspace_runs_no_action() {
     assert_eq!(status, 400, "{refusal}");
     assert!(refusal.to_string().contains("actions_not_supported"), "{refusal}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_works_hears_an_interruption_also_where_the_server_is_killed_before_it_does() {
+    let project = Project::of(&[WORKER]).await;
+    let mut dormouse = project.serve();
+    for (name, kills) in [("one", false), ("two", true)] {
+        let command = format!("touch begun-{name}; while [ ! -e go-{name} ]; do sleep 0.1; done");
+        let task = project.say(&dormouse, &[("Bash", json!({ "command": command }))]);
+        project.eventually_exists(&format!("begun-{name}")).await;
+        let words = format!("look at the other one, {name}");
+        let message = json!({ "role": "user", "parts": [{ "type": "text", "text": words, "visibility": "public" }] });
+        let interrupt = json!({ "kind": "interrupt", "message": message });
+        let path = format!("/v1/tasks/{task}/messages");
+        assert_eq!(Wire::of(&dormouse).post(&path, name, &interrupt).await.0, 201);
+        if kills {
+            dormouse = dormouse.kill_and_restart();
+            // Nobody knows whether the command ran.
+            Wire::of(&dormouse).task(&task, &[TaskStatus::InputRequired]).await;
+            let parts = json!([{ "type": "text", "text": "skip", "visibility": "public" }]);
+            let answer = json!({ "kind": "input", "message": { "role": "user", "parts": parts } });
+            assert_eq!(Wire::of(&dormouse).post(&path, "skip", &answer).await.0, 201);
+        }
+        project.write(&format!("go-{name}"), "");
+        let session = Wire::of(&dormouse).task(&task, &DONE).await.session_id.to_string();
+        let told = || {
+            let request = project.model.requests().pop().expect("a request");
+            let messages = request["messages"].as_array().expect("messages").clone();
+            messages.into_iter().filter(|message| message["role"] == "user").collect::<Vec<_>>()
+        };
+        assert_eq!(told().last().expect("a message")["content"], words, "it is in the next request of the run");
+        let next = project.say_in(&dormouse, &session, &[]);
+        Wire::of(&dormouse).task(&next, &DONE).await;
+        assert_eq!(
+            told().iter().filter(|message| message["content"] == *words).count(),
+            1,
+            "and in no other one twice"
+        );
+    }
+}
