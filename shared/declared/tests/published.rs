@@ -87,22 +87,30 @@ impl World {
     }
 
     fn publish(&self, rules: &str) -> String {
-        let made = bundle(rules);
+        self.publish_bundle(&bundle(rules))
+    }
+
+    fn publish_bundle(&self, made: &Bundle) -> String {
         block_on(async {
             let seen = self.bundles().current(NAME).await.expect("an answer");
-            self.bundles().publish(NAME, &made, seen.as_ref()).await.expect("published");
+            self.bundles().publish(NAME, made, seen.as_ref()).await.expect("published");
         });
         self.objects.take_asked();
         made.digest().to_owned()
     }
 
     fn sandbox(&self) -> Sandbox {
+        self.sandbox_at(None, Platform::default())
+    }
+
+    /// A process whose agents work in the folder of the tenant `home`.
+    fn sandbox_at(&self, home: Option<&str>, platform: Platform) -> Sandbox {
         let bus = Arc::new(MemoryBus::default());
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = Arc::new(PublishedAgents::new(PublishedFrom {
             store: self.bundles(),
             workspaces: vec![NAME.to_owned()],
-            platform: Platform::default(),
+            platform,
             ports: DeclaredPorts {
                 fetch: Arc::new(self.fetch.clone()),
                 clock: self.clock.clone(),
@@ -115,7 +123,7 @@ impl World {
                 lender: None,
             },
             outside: Outside::new(bus.clone(), self.clock.clone()),
-            home: None,
+            home: home.map(str::to_owned),
             refresh: None,
         }));
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
@@ -206,6 +214,51 @@ async fn a_process_looks_again_after_ten_seconds_and_does_without_where_it_canno
     let cold = world.sandbox();
     let refused = cold.agents.current("clerk").await.expect_err("it knows of none");
     assert_eq!(*refused.category(), Category::ProviderUnavailable);
+}
+
+/// The names of the agents of `files` that only the tenant `home` finds.
+async fn at_home(home: Option<&str>, files: &[(&str, &str)]) -> Vec<String> {
+    let world = World::new();
+    let bytes = |text: &str| FileContent::Bytes(text.as_bytes().to_vec());
+    let model = "m:\n  provider: openai-compatible\n  name: tiny\n  url: http://models.test/v1\n  key: none\n";
+    let servers = "desk: {url: 'http://desk.test/mcp'}\nprocess: {command: server}\n";
+    let agents = [
+        ("caller", "tools: {external: [desk]}"),
+        ("silent", "tools: {external: []}"),
+        ("runner", "tools: {external: [process]}"),
+        ("whole", "description: has all servers"),
+        ("hands", "tools: {external: []}\nswitch: [runner]"),
+        ("asks", "tools: {external: []}\nsubagents: [worker]"),
+        ("worker", "mode: subagent\ntools: {external: []}\nsubagents: [deep]"),
+        ("deep", "mode: subagent\ntools: {external: [process]}"),
+    ];
+    let agent = |(name, fields): &(&str, &str)| {
+        let text = format!("---\nmodel: workspace/m\n{fields}\n---\nWork.\n");
+        (format!(".openharness/agents/{name}.md"), bytes(&text))
+    };
+    let given = files.iter().map(|(path, text)| ((*path).to_owned(), bytes(text)));
+    let declared = [(".openharness/models/m.yaml", model), (".openharness/tools/settings.yaml", servers)];
+    let declared = declared.map(|(path, text)| (path.to_owned(), bytes(text)));
+    let files: Files = agents.iter().map(agent).chain(declared).chain(given).collect();
+    world.publish_bundle(&Bundle::of(&files).expect("a bundle"));
+    let sandbox = world.sandbox_at(home, Platform { processes: true, ..Platform::default() });
+    let personas = sandbox.agents.personas().await.expect("personas");
+    assert_eq!(personas.len(), 6, "{personas:?}");
+    let mut names: Vec<String> = personas.into_iter().filter(|spec| spec.at_home).map(|spec| spec.graph).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn an_agent_reaches_the_folder_by_processes_and_actions_and_by_whom_it_calls() {
+    let home = Some("default");
+    assert_eq!(at_home(home, &[]).await, ["asks", "hands", "runner", "whole"]);
+    assert_eq!(at_home(None, &[]).await, [""; 0], "what is published works in nobody's folder");
+    assert_eq!(at_home(home, &[(".openharness/settings.yaml", "shared: true\n")]).await, [""; 0]);
+    let action = "name: note\ndescription: Notes.\nentry: {command: ./note.sh}\n";
+    let of_clients = format!("{action}expose: {{to_llm: false, callable_by_api: true}}\n");
+    let note = [(".openharness/actions/note/ACTION.yaml", of_clients.as_str())];
+    assert_eq!(at_home(home, &note).await.len(), 6, "a client runs it by any of them");
 }
 
 #[tokio::test]
