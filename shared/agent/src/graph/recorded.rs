@@ -97,7 +97,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
 struct RecordedClock {
     past: Arc<Past>,
     elapsed_ms: AtomicU64,
-    /// All of the time that the run had, and those to which it may have been handed over.
+    /// The longest time that the run had, or would have had where it was handed over.
     longest: Duration,
 }
 
