@@ -115,6 +115,9 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
     printer.fields(&told?)?;
     if !ask.json && !ask.dry_run {
         printer.line("what other history mirrors or a backup hold of it stays there until it is removed, too")?;
+        if matches!(erasure, Erasure::Tenant(_)) {
+            printer.line("sessions of /graphs and /chat, which know no tenant, stay: give its name to nobody else")?;
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, Request};
 use axum::http::header;
 use axum::response::Response;
 use dormouse_http::{Frames, LARGEST_FRAME, Server, Socket, SocketReply};
-use futures::StreamExt;
+use futures::{SinkExt, StreamExt};
 
 use crate::gateway::{encode, headed};
 use crate::shutdown::RunningGuard;
@@ -66,7 +66,12 @@ async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames
                 },
                 Some(Ok(Message::Binary(_))) => break (close_code::UNSUPPORTED, "frames are text"),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Ok(Message::Close(_))) | None => return,
+                Some(Ok(Message::Close(_))) => {
+                    // The answer to it is sent with what is written next (RFC 6455 §5.5.1).
+                    let _ = connection.flush().await;
+                    return;
+                }
+                None => return,
                 // A frame that is too large, or no frame at all.
                 Some(Err(_)) => break (close_code::SIZE, "the frame is too large, or cannot be read"),
             },

@@ -67,6 +67,7 @@ fn key_set() -> Value {
         {"kty": "OKP", "kid": "ed", "crv": "Ed25519", "x": ED_X},
         {"kty": "EC", "kid": "ec", "crv": "P-256", "x": EC_X, "y": EC_Y, "alg": "ES256"},
         {"kty": "RSA", "kid": "sealing", "use": "enc", "n": RSA_N, "e": "AQAB"},
+        {"kty": "RSA", "kid": "wrapping", "key_ops": ["encrypt"], "n": RSA_N, "e": "AQAB"},
         {"kty": "oct", "kid": "oct", "k": "c2VjcmV0"},
         {"kty": "what", "kid": "new", "alg": "X9"},
     ]})
@@ -74,7 +75,9 @@ fn key_set() -> Value {
 
 fn encoding(kid: &str) -> (Algorithm, EncodingKey) {
     match kid {
-        "rsa" | "sealing" | "unknown" => (Algorithm::RS256, EncodingKey::from_rsa_der(&STANDARD.decode(RSA).unwrap())),
+        "rsa" | "sealing" | "wrapping" | "unknown" => {
+            (Algorithm::RS256, EncodingKey::from_rsa_der(&STANDARD.decode(RSA).unwrap()))
+        }
         "ec" => (Algorithm::ES256, EncodingKey::from_ec_der(&hex::decode(EC).unwrap())),
         _ => (Algorithm::EdDSA, EncodingKey::from_ed_der(&hex::decode(ED).unwrap())),
     }
@@ -258,7 +261,7 @@ async fn signatures_are_those_of_the_issuer_by_algorithms_that_are_allowed() {
     ] {
         assert_eq!(desk.actor(&forged(&header, &claims, secret)).await, None, "{header}");
     }
-    for kid in ["sealing", "unknown"] {
+    for kid in ["sealing", "wrapping", "unknown"] {
         assert_eq!(desk.actor(&signed(kid, &claims)).await, None, "{kid}");
     }
     // Whatever a header demands beside, even nothing.

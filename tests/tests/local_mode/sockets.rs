@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
@@ -229,6 +231,22 @@ async fn what_no_client_should_send_ends_its_own_socket_and_does_nothing() {
     assert_eq!(about(&mut witness, "still").await["type"], "pong", "others are served");
     let seen = json_at(&dormouse, &key, &format!("/v1/tasks/{task}")).await;
     assert_eq!(seen["status"], "AUTH_REQUIRED", "nothing that came behind it was done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_closes_a_socket_is_answered() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let key = dormouse.api_key();
+    let session = session(&dormouse, &key).await;
+    let mut wire = open(&dormouse, &key, &format!("/v1/sessions/{session}/events/stream")).await.expect("it opens");
+    wire.close(Some(CloseFrame { code: CloseCode::Normal, reason: "enough".into() })).await.expect("it is sent");
+    let code = loop {
+        if let Err(code) = next(&mut wire).await {
+            break code;
+        }
+    };
+    assert_eq!(code, Some(1000));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method};
 use futures::lock::Mutex;
 use jiff::{SignedDuration, Timestamp};
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -239,6 +239,9 @@ impl IssuerKey {
     fn of(jwk: &Jwk) -> Option<Self> {
         let common = &jwk.common;
         if !matches!(common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return None;
+        }
+        if common.key_operations.as_ref().is_some_and(|all| !all.contains(&KeyOperations::Verify)) {
             return None;
         }
         let by_type = algorithms_of(&jwk.algorithm);

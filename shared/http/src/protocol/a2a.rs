@@ -255,12 +255,18 @@ impl Protocol {
             false => self.items(caller, &snapshot.id, snapshot.last_event.as_deref()).await.ok(),
         };
         let first = shown::block(&id, &snapshot.task);
-        let mut is_over = rest.is_none();
+        let is_over = rest.is_none();
         let about = snapshot.about();
         let updates = rest.unwrap_or_else(|| stream::empty().boxed());
-        let updates = updates.scan((), move |(), item| {
-            let block = (!is_over).then(|| shown::updates(&id, &about, &item, &mut is_over));
-            ready(block)
+        // It ends with the block that is its last one, not with what would come behind that.
+        let updates = stream::unfold((updates, is_over), move |(mut updates, is_over)| {
+            let (id, about) = (id.clone(), about.clone());
+            async move {
+                let item = if is_over { None } else { updates.next().await }?;
+                let mut is_over = false;
+                let block = shown::updates(&id, &about, &item, &mut is_over);
+                Some((block, (updates, is_over)))
+            }
         });
         let whole = stream::once(ready(first)).chain(updates).map(String::into_bytes);
         Response::new(200, "text/event-stream", Content::Live(whole.boxed()))

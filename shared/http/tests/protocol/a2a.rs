@@ -4,6 +4,7 @@ use dormouse_api::StreamLimits;
 use dormouse_api::keys::Grant;
 use dormouse_http::Content;
 use dormouse_protocol::{EventKind, Operation, Scope};
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 use crate::world::{OVER, TASK, World, grant, header, json_of, to_end};
@@ -75,6 +76,7 @@ async fn params_that_mean_nothing_are_refused_before_anything_is_made() {
         ("message/send", message(json!({ "contextId": "../x" })), -32602),
         ("message/send", message(json!({ "contextId": "session_1", "messageId": "" })), -32602),
         ("message/stream", message(json!({ "taskId": "other" })), -32001),
+        ("message/send", message(json!({ "taskId": TASK, "contextId": "session_9" })), -32602),
     ] {
         let answer = asked(&world, method, params.clone()).await;
         assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
@@ -82,6 +84,9 @@ async fn params_that_mean_nothing_are_refused_before_anything_is_made() {
     let writes = [Operation::CreateSession, Operation::SubmitSessionTask, Operation::CancelTask];
     let calls = world.desk.calls.lock().unwrap();
     assert!(calls.iter().all(|call| !writes.contains(&call.operation)), "{calls:?}");
+    let is_said =
+        calls.iter().any(|call| call.operation == Operation::AppendTaskMessage && call.params.get("task_id") == TASK);
+    assert!(!is_said, "of another context: {calls:?}");
 }
 
 #[tokio::test]
@@ -195,4 +200,18 @@ async fn a_stream_tells_how_the_task_is_and_ends_with_it() {
     assert_eq!(blocks.len(), 1, "{stream}");
     assert_eq!((&blocks[0]["id"], &blocks[0]["result"]["kind"]), (&json!("r"), &json!("task")));
     assert_eq!(blocks[0]["result"]["status"]["state"], "completed");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_last_block() {
+    let world = World::with(StreamLimits::default());
+    world.append(TASK, EventKind::AgentMessage);
+    let request = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": TASK } });
+    let response = world.server.http(world.request("POST", "/a2a", &request.to_string())).await;
+    let Content::Live(mut pieces) = response.content else { panic!("it is whole") };
+    assert!(pieces.next().await.is_some(), "how the task is");
+    world.append_with(TASK, EventKind::TaskCompleted, json!({ "status": "COMPLETED" }));
+    let last = String::from_utf8(pieces.next().await.expect("the end of the task")).unwrap();
+    assert!(last.contains(r#""final":true"#), "{last}");
+    assert_eq!(pieces.next().now_or_never(), Some(None), "nothing is waited for behind it");
 }

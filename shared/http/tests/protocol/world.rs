@@ -307,12 +307,17 @@ impl World {
 
     /// Appends an event about `task` to the session, and rings.
     pub(crate) fn append(&self, task: &str, kind: EventKind) {
+        self.append_with(task, kind, json!({}));
+    }
+
+    /// The same, with what the event tells.
+    pub(crate) fn append_with(&self, task: &str, kind: EventKind, payload: Value) {
         let mut streams = self.shelf.streams.lock().unwrap();
         let task = TaskId::from(task);
         let entries = streams.entry(SESSION.to_owned()).or_default();
         let position = entries.len() as u64 + 1;
         let draft =
-            Draft::new(kind, task.pointer(), json!({})).within(None, Some(&SessionId::from(SESSION)), Some(&task));
+            Draft::new(kind, task.pointer(), payload).within(None, Some(&SessionId::from(SESSION)), Some(&task));
         let event = draft.at(EventPlace { stream: SESSION, position, sequence: position, at: self.clock.now() });
         let Value::Object(entry) = json!(event) else { panic!("an event is an object") };
         entries.push(entry);

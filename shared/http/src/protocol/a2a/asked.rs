@@ -90,6 +90,9 @@ impl Protocol {
         let key = Some(message.message_id.as_str());
         if let Some(task) = &message.task_id {
             let task = known_task(task)?;
+            if let Some(context) = &message.context_id {
+                self.is_in(caller, &task, context).await?;
+            }
             let path = format!("/v1/tasks/{task}/messages");
             let body = json!({ "kind": "input", "message": said });
             self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| task_error(&error))?;
@@ -113,6 +116,17 @@ impl Protocol {
         let task = id_in(&task);
         self.push_with(caller, &task, configuration.push_notification_config).await?;
         self.snapshot(caller, &task, history).await
+    }
+
+    /// # Errors
+    /// There is no task `id`, or it belongs to another context than `context`.
+    async fn is_in(&self, caller: &Caller, id: &TaskId, context: &str) -> Result<(), RpcError> {
+        let task =
+            self.ask(caller, Ask::get(&format!("/v1/tasks/{id}"), "")).await.map_err(|error| task_error(&error))?;
+        match task["session_id"] == context {
+            true => Ok(()),
+            false => Err(RpcError::new(PARAMS, "the task belongs to another context: name its own, or none")),
+        }
     }
 
     /// A session for a message that has no context, which names `workspace` and `persona`. The same message again finds the

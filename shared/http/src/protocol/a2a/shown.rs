@@ -21,6 +21,7 @@ pub(super) struct Snapshot {
 }
 
 /// Ids of a task that its messages and updates have.
+#[derive(Clone)]
 pub(super) struct TaskIds {
     task: Value,
     context: Value,
