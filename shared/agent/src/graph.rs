@@ -93,7 +93,8 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .reducer(AgentRun::outputs, Reducer::Append)
         .sessions(
             SessionPolicy::keeping((AgentRun::messages, AgentRun::notes, AgentRun::compaction))
-                .concurrency(SessionConcurrency::Rebase),
+                .concurrency(SessionConcurrency::Rebase)
+                .by_entry(AgentRun::notes),
         )
         .entry("model")
         .node(
