@@ -1,4 +1,4 @@
-//! Runs of one session of which one sleeps while others go on.
+//! Runs of one session of which one sleeps or is canceled while others go on: what models are told of each other's calls.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use dormouse_agent::SessionMemory;
 use dormouse_agent::graph::{ToolPart, graph};
 use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::{Agent, Outside};
-use dormouse_ports::model::CompletionRequest;
+use dormouse_ports::model::{CompletionRequest, Message};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 use serde_json::{Value, json};
 
-use crate::cast::{ScriptedModel, Toolbox, calls, parts, says as answers, tool};
-use crate::replays::{path_of, world};
+use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
+use crate::replays::{path_of, projected, replayed, world};
 use crate::world::{MakesAgent, World, says, text};
 
 /// An agent that asks before it sends, and remembers.
@@ -59,6 +59,64 @@ async fn approved(world: &World, task: &Value) {
     world.post(&format!("{}/messages", path_of(task)), yes).await;
     world.work().await;
     assert_eq!(world.get(&path_of(task)).await["status"], "COMPLETED");
+}
+
+fn roles(request: &CompletionRequest) -> Vec<&str> {
+    request.messages.iter().map(Message::role).collect()
+}
+
+/// Sends and looks where it is asked to write.
+fn writer() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| {
+        let n = request.messages.len();
+        Ok(match asked(request) {
+            (words, 0) if words == "write" => calls(&[
+                (&format!("send-{n}"), "send", json!({ "to": "ada" })),
+                (&format!("look-{n}"), "look", json!({ "to": "it" })),
+            ]),
+            (words, _) => answers(&format!("done: {words}")),
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_call_that_another_run_waits_with_is_told_as_waiting_and_its_result_behind_it_when_it_was_made() {
+    let model = writer();
+    let (world, session) = world(&[helper(&model)]).await;
+    let first = task(&world, &session, "write").await;
+    let second = task(&world, &session, "meanwhile").await;
+    assert_eq!(second["status"], "COMPLETED");
+    let told = model.last();
+    assert_eq!(roles(&told), ["system", "user", "assistant", "tool", "tool", "user"]);
+    let standing = results(&told);
+    assert!(standing[0].contains("waits for a person to approve it"), "{standing:?}");
+    assert!(standing[1].contains("has no result yet"), "{standing:?}");
+
+    approved(&world, &first).await;
+    for words in ["and now", "and then"] {
+        task(&world, &session, words).await;
+        let told = model.last();
+        let expected = ["system", "user", "assistant", "tool", "tool", "user", "assistant", "assistant", "user"];
+        assert_eq!(roles(&told)[..9], expected);
+        assert_eq!(results(&told), ["send: done", "look: done"]);
+    }
+    for task in [&first, &second] {
+        let task = world.get(&path_of(task)).await;
+        let replay = replayed(&world, &path_of(&task), json!({})).await;
+        assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_run_that_was_canceled_is_not_told_as_waiting() {
+    let model = writer();
+    let (world, session) = world(&[helper(&model)]).await;
+    let first = task(&world, &session, "write").await;
+    world.post(&format!("{}/cancel", path_of(&first)), json!({})).await;
+    for words in ["and now", "and then"] {
+        task(&world, &session, words).await;
+        assert_eq!(results(&model.last()), ["no result was recorded for this call"; 2]);
+    }
 }
 
 #[tokio::test]

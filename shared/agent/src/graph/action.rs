@@ -8,6 +8,7 @@ use dormouse_ports::{Map, Shortfall};
 use serde_json::Value;
 
 use super::model::{conclusion, conversational, end, unwritable};
+use super::open;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
@@ -100,9 +101,11 @@ async fn begin(
     };
     let said = [asks, Message::Assistant(answer)].map(|message| serde_json::to_value(message).map_err(unwritable));
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(said.into_iter().chain(results).collect::<Vec<_>>())
         .set(AgentRun::action, run.action)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .then(conclusion(run.reason, run.dormouse_shortfall)))
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::children::settle as settle_child;
 use super::entries::{TOOL_DECIDED, about};
 use super::model::{conclusion, end, unwritable};
+use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, edited, give_up, invocation, settle};
@@ -71,8 +72,10 @@ pub(crate) async fn decide(
     } else {
         settle(parts, markers, &mut run, BegunMark::InTime)
     };
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(results)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::usage, run.usage)
         .append(AgentRun::outputs, outputs.into_kept())

@@ -23,6 +23,7 @@ use super::digest::of_value;
 use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
+use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, give_up, invocation, plan, settle};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
@@ -58,11 +59,11 @@ pub(crate) async fn think(
         return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
     run.environment = environment::summary(parts, &run).await.unwrap_or_default();
-    let mut found = AgentRun::environment.set(run.environment.clone());
+    let mut found = open::look(parts, &mut run).await?.then(AgentRun::environment.set(run.environment.clone()));
     if parts.remembers && run.steps == 0 {
         found = found.set(AgentRun::remembered, run.remembered_now());
     }
-    think_of(parts, markers, run).await.map(|update| update.then(found))
+    think_of(parts, markers, run).await.map(|update| found.then(update))
 }
 
 /// Asks the model for the next step of a run that goes on.
@@ -122,10 +123,12 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let follow = follow(parts, markers, &tools, &mut run, &response, &mut says).await?;
     let answer = serde_json::to_value(Message::Assistant(response.message)).map_err(unwritable)?;
     let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(said)
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::hook_context, says.context)
         .then(conclusion(run.reason, run.dormouse_shortfall))

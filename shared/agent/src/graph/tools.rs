@@ -19,6 +19,7 @@ use super::entries::{LATER, SIDE_EFFECTS, about, record_in_room};
 use super::gates::after_tool;
 use super::model::{conclusion, end, millis, unwritable};
 use super::notes::note;
+use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, invocation, key, settle};
@@ -107,12 +108,14 @@ pub(crate) async fn act(
         None if idle => settle(parts, markers, &mut run, BegunMark::Now),
         None => settle(parts, markers, &mut run, BegunMark::InTime),
     };
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(results)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::next_agent, run.next_agent)
         .set(AgentRun::dormouse_children, run.dormouse_children)
