@@ -1,4 +1,4 @@
-//! Runs of one session of which one sleeps or is canceled while others go on: what models are told of each other's calls.
+//! Runs of one session of which one sleeps, fails or is canceled while others go on: what models are told of each other's calls.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use dormouse_agent::SessionMemory;
 use dormouse_agent::graph::{ToolPart, graph};
 use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::{Agent, Outside};
-use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 use serde_json::{Value, json};
 
@@ -143,3 +143,37 @@ async fn runs_of_a_session_at_the_same_time_keep_the_notes_of_each_other() {
     }
 }
 
+fn user_words(request: &CompletionRequest) -> Vec<String> {
+    let users = request.messages.iter().filter(|message| message.role() == "user");
+    users.map(|message| text(&json!(message)["content"]).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_next_task_and_once() {
+    let refused = || -> Result<Response, ModelError> {
+        Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"))
+    };
+    let look = |id: &str| Ok(calls(&[(id, "look", json!({ "to": "it" }))]));
+    let model = ScriptedModel::playing(vec![
+        refused(),
+        refused(),
+        Ok(answers("I see")),
+        look("1"),
+        refused(),
+        Ok(answers("so")),
+    ]);
+    let (world, session) = world(&[helper(&model)]).await;
+    let mut said = Vec::new();
+    for (words, status) in [
+        ("remember 42", "FAILED"),
+        ("again", "FAILED"),
+        ("and now", "COMPLETED"),
+        ("look", "FAILED"),
+        ("end", "COMPLETED"),
+    ] {
+        let task = task(&world, &session, words).await;
+        assert_eq!(task["status"], status, "{words}: {task:#}");
+        said.push(words);
+        assert_eq!(user_words(&model.last()), said, "each once, in order");
+    }
+}
