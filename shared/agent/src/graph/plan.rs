@@ -51,7 +51,7 @@ pub(crate) async fn plan(
 }
 
 /// The beginning of what is said of a call that is not made.
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     text.chars().take(500).collect()
 }
 
