@@ -268,12 +268,20 @@ fn what_hooks_say_around_a_step_is_told_in_the_next_request() {
 
 #[test]
 fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open() {
+    let user = json!({ "role": "user", "content": "look" });
+    let orphan = json!({ "role": "tool", "content": "x", "tool_call_id": "zz" });
+    let call = json!({ "id": "z", "name": "look", "arguments": { "to": "x" } });
+    let asks = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
+    let answered = json!({ "role": "tool", "content": "x", "tool_call_id": "z" });
     let patch = |patch: Value| json!({ "hookSpecificOutput": { "patch": patch } });
     for (event, wrong) in [
         (HookEvent::BeforeModelCall, json!({ "config": { "model": "other", "temperature": 0.5 } })),
         (HookEvent::BeforeModelCall, json!({ "config": { "temperature": 99 } })),
         (HookEvent::BeforeModelCall, json!({ "messages": [] })),
         (HookEvent::BeforeContextBuild, json!({ "messages": [{ "role": "narrator" }] })),
+        (HookEvent::AfterContextBuild, json!({ "messages": [user, orphan] })),
+        (HookEvent::BeforeModelCall, json!({ "messages": [user, orphan] })),
+        (HookEvent::BeforeModelCall, json!({ "messages": [user, asks, user, answered] })),
         (HookEvent::BeforeToolDispatch, json!({ "tool_output": "x" })),
         (HookEvent::AfterToolDispatch, json!({ "tool_output": 42 })),
         (HookEvent::AfterModelCall, json!({ "content": 42 })),

@@ -62,6 +62,24 @@ pub(crate) fn callers<'m>(messages: impl Iterator<Item = Told<'m>>) -> Vec<Optio
     messages.enumerate().map(caller).collect()
 }
 
+/// What is wrong with the results of calls in `messages`, of which providers want each right behind the message that makes its
+/// call; `None` where they can be sent.
+pub(crate) fn misfit(messages: &[Message]) -> Option<String> {
+    let mut open: Vec<&str> = Vec::new();
+    for message in messages {
+        match Told::of(message) {
+            Told::Result(id) => match open.iter().position(|call| *call == id) {
+                Some(at) => drop(open.swap_remove(at)),
+                None => return Some(format!("the result of `{id}` does not stand behind its call")),
+            },
+            _ if !open.is_empty() => break,
+            Told::Calls(ids) => open = ids,
+            Told::Other => {}
+        }
+    }
+    open.first().map(|id| format!("the call `{id}` has no result behind it"))
+}
+
 /// What its session is to know of the calls of `run`, beside those of its other runs: by run and call what is said of it.
 pub(crate) fn noted(run: &AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let own = invocation()?;
