@@ -93,9 +93,12 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)
         .sessions(
-            SessionPolicy::keeping((AgentRun::messages, AgentRun::notes, AgentRun::compaction, AgentRun::waiting))
-                .concurrency(SessionConcurrency::Rebase)
-                .by_entry((AgentRun::notes, AgentRun::waiting)),
+            SessionPolicy::keeping((
+                (AgentRun::messages, AgentRun::notes, AgentRun::compaction, AgentRun::waiting),
+                AgentRun::last_agent,
+            ))
+            .concurrency(SessionConcurrency::Rebase)
+            .by_entry((AgentRun::notes, AgentRun::waiting)),
         )
         .entry("model")
         .node(

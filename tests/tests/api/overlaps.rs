@@ -16,6 +16,11 @@ use crate::world::{MakesAgent, World, says, text};
 
 /// An agent that asks before it sends, and remembers.
 fn helper(model: &Arc<ScriptedModel>) -> MakesAgent {
+    called("helper", model)
+}
+
+/// The same under another name.
+fn called(name: &'static str, model: &Arc<ScriptedModel>) -> MakesAgent {
     let model = model.clone();
     let make = move |outside: &Outside| {
         let tools = Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
@@ -32,9 +37,12 @@ fn helper(model: &Arc<ScriptedModel>) -> MakesAgent {
             source: Arc::new(SessionMemory),
         });
         SessionMemory::give_to(&mut parts.agent);
+        parts.agent.name = name.to_owned();
+        parts.agent.system_reminder = Some(format!("you are {name}"));
+        parts.name = name.to_owned();
         graph(parts)
     };
-    ("helper", Agent::new(make))
+    (name, Agent::new(make))
 }
 
 /// What the user said last, and the number of answers of the model since.
@@ -45,8 +53,12 @@ fn asked(request: &CompletionRequest) -> (String, usize) {
 }
 
 async fn task(world: &World, session: &str, words: &str) -> Value {
+    task_of(world, session, "persona_helper", words).await
+}
+
+async fn task_of(world: &World, session: &str, persona: &str, words: &str) -> Value {
     let mut body = says(words);
-    body["persona_id"] = json!("persona_helper");
+    body["persona_id"] = json!(persona);
     let task = world.post(&format!("{session}/tasks"), body).await;
     world.work().await;
     world.get(&path_of(&task)).await
@@ -175,5 +187,21 @@ async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_
         assert_eq!(task["status"], status, "{words}: {task:#}");
         said.push(words);
         assert_eq!(user_words(&model.last()), said, "each once, in order");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_goes_on_in_the_session_of_another_is_reminded_who_it_is() {
+    let model = writer();
+    let (world, session) = world(&[helper(&model), called("poet", &model)]).await;
+    let told = [("helper", false), ("poet", true), ("poet", false), ("helper", true), ("helper", false)];
+    for (at, (agent, is_reminded)) in told.into_iter().enumerate() {
+        let task = task_of(&world, &session, &format!("persona_{agent}"), &format!("say {at}")).await;
+        assert_eq!(task["status"], "COMPLETED", "{task:#}");
+        let last = user_words(&model.last()).pop().expect("what the user said");
+        let reminder = format!("<system_reminder>\nyou are {agent}\n</system_reminder>\n");
+        assert_eq!(last, format!("{}say {at}", if is_reminded { reminder } else { String::new() }));
+        let replay = replayed(&world, &path_of(&task), json!({})).await;
+        assert_eq!(projected(&world, &replay).await, projected(&world, &task).await, "{at}");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn composed(
 ) -> CompletionRequest {
     let mut messages = vec![Message::system(instructions(parts, run))];
     messages.extend(repaired(shown, &run.unanswered));
-    if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| parts.name != parts.agent.name) {
+    if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| run.takes_over) {
         remind(&mut messages, reminder);
     }
     CompletionRequest {

@@ -63,7 +63,18 @@ pub(crate) async fn think(
     if parts.remembers && run.steps == 0 {
         found = found.set(AgentRun::remembered, run.remembered_now());
     }
+    found = found.then(taken_over(parts, &mut run));
     think_of(parts, markers, run).await.map(|update| found.then(update))
+}
+
+/// Has `run` know whether its agent goes on with what another one said.
+fn taken_over(parts: &AgentParts, run: &mut AgentRun) -> Update<AgentRun> {
+    if run.steps == 0 && run.agent_before.is_empty() {
+        run.agent_before.clone_from(&run.last_agent);
+    }
+    let before = if run.agent.is_empty() { &run.agent_before } else { &run.agent };
+    run.takes_over |= !before.is_empty() && *before != parts.agent.name;
+    AgentRun::agent_before.set(run.agent_before.clone()).set(AgentRun::takes_over, run.takes_over)
 }
 
 /// Asks the model for the next step of a run that goes on.
@@ -226,6 +237,7 @@ pub(crate) fn conversational(text: &str, longest: usize) -> String {
 fn identity(parts: &AgentParts) -> Update<AgentRun> {
     AgentRun::agent
         .set(parts.agent.name.clone())
+        .set(AgentRun::last_agent, parts.agent.name.clone())
         .set(AgentRun::bundle, parts.bundle.clone())
         .set(AgentRun::next_agent, String::new())
 }

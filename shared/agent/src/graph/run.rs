@@ -11,8 +11,8 @@ use crate::memory;
 use crate::workspace::ToolOrigin;
 
 state! {
-    /// State of a run of an agent. A session keeps `messages`, `notes`, `compaction` and `waiting`; everything else begins
-    /// anew with each run.
+    /// State of a run of an agent. A session keeps `messages`, `notes`, `compaction`, `waiting` and `last_agent`; everything
+    /// else begins anew with each run.
     #[derive(Clone, Debug, Default)]
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3.
@@ -35,6 +35,12 @@ state! {
         pub remembered: Map,
         /// The agent that runs.
         pub agent: String,
+        /// The agent of the session's last step.
+        pub last_agent: String,
+        /// The same when this run began.
+        pub agent_before: String,
+        /// True once an agent goes on with a conversation in which another one spoke before.
+        pub takes_over: bool,
         /// The agent to which the run is handed over before its next step; empty when it stays.
         pub next_agent: String,
         /// What hooks said around the last step, for the next request to the model.
