@@ -25,7 +25,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
-use super::plan::{BegunMark, give_up, invocation, plan, settle};
+use super::plan::{BegunMark, give_up, invocation, plan, settle, told_apart};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::Toolset;
@@ -113,6 +113,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Ok(response) => response,
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
+    told_apart(&mut response.message.tool_calls);
     let cost = cost(parts, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
