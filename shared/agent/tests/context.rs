@@ -472,7 +472,9 @@ fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_
 
     let run = bed.start("helper", message("send"));
     bed.answer(&run, edited("end")).unwrap();
-    assert_eq!(bed.status(&run).completed()["reason"], "hook");
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "hook");
+    assert_eq!(state["dormouse_shortfall"]["message"], "hook `keeps` ended the run: enough");
     assert_eq!(sends.made(), [], "nothing was made");
 
     let run = bed.start("helper", message("send"));
@@ -485,4 +487,19 @@ fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_
     assert_eq!(sends.made(), [("send".to_owned(), json!({ "to": "cooked" }))]);
     let seen = keeper.0.lock().expect("not poisoned").clone();
     assert_eq!(seen, ["ada", "eve", "ada", "end", "ada", "raw"], "each once");
+}
+
+#[test]
+fn the_failure_of_a_run_that_a_hook_stopped_names_the_hook_and_its_reason() {
+    let stop = json!({ "continue": false, "stopReason": "enough" });
+    for event in [
+        HookEvent::BeforeModelCall,
+        HookEvent::AfterModelCall,
+        HookEvent::BeforeToolDispatch,
+        HookEvent::AfterToolDispatch,
+    ] {
+        let (status, _) = hooked(event, OnHookError::Open, stop.clone());
+        let failure = json!({ "code": "hook", "message": "hook `changes` ended the run: enough" });
+        assert_eq!(status.completed()["dormouse_shortfall"], failure, "{event:?}");
+    }
 }

@@ -7,7 +7,7 @@ use dormouse_ports::tool::ActionDefinition;
 use dormouse_ports::{Map, Shortfall};
 use serde_json::Value;
 
-use super::model::{conclusion, conversational, end, unwritable};
+use super::model::{conclusion, conversational, end, ended_by_hook, unwritable};
 use super::open;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, plan, settle};
@@ -94,7 +94,7 @@ async fn begin(
     run.calls = planned;
     let results = match say.stop {
         Some(reason) => {
-            end(parts, &mut run, TerminalReason::Hook).await?;
+            ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
         None => settle(parts, markers, &mut run, BegunMark::InTime),

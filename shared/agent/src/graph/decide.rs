@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::children::settle as settle_child;
 use super::entries::{TOOL_DECIDED, about};
 use super::gates::{HooksSay, before_edited};
-use super::model::{conclusion, end, unwritable};
+use super::model::{conclusion, end, ended_by_hook, unwritable};
 use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
@@ -73,7 +73,7 @@ pub(crate) async fn decide(
         end(parts, &mut run, TerminalReason::Denied).await?;
         give_up(&mut run, "the call was not made: a person ended the run")?
     } else if let Some(reason) = stopped {
-        end(parts, &mut run, TerminalReason::Hook).await?;
+        ended_by_hook(parts, &mut run, &reason).await?;
         give_up(&mut run, &format!("the call was not made: {reason}"))?
     } else if time::is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) {
         out_of_time(parts, &mut run).await?

@@ -94,7 +94,9 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         && let Some(reason) = gates::before_model(parts, &run, &tools, &mut request).await?
     {
         tracing::info!(reason, "a hook ended a run before its model was asked");
-        let update = ended(parts, &run, TerminalReason::Hook).await?;
+        let mut run = run.clone();
+        ended_by_hook(parts, &mut run, &reason).await?;
+        let update = conclusion(run.reason, run.dormouse_shortfall).then(awake());
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
     let asked = match &parts.model.background {
@@ -275,7 +277,7 @@ async fn follow(
     run.calls = planned;
     *say = std::mem::take(say).and(later);
     if let Some(reason) = &say.stop {
-        end(parts, run, TerminalReason::Hook).await?;
+        ended_by_hook(parts, run, reason).await?;
         return give_up(run, &format!("the call was not made: {reason}"));
     }
     if let Some(reason) = spent(parts, run) {
@@ -299,6 +301,14 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
     )?;
     let event = if run.dormouse_shortfall.is_none() { HookEvent::RunCompleted } else { HookEvent::RunFailed };
     at_end(parts, event, reason.as_str(), run).await
+}
+
+/// Ends the run since a hook says so, for this `reason`.
+pub(crate) async fn ended_by_hook(parts: &AgentParts, run: &mut AgentRun, reason: &str) -> Result<(), NodeError> {
+    end(parts, run, TerminalReason::Hook).await?;
+    run.dormouse_shortfall =
+        run.dormouse_shortfall.take().map(|shortfall| Shortfall { message: reason.to_owned(), ..shortfall });
+    Ok(())
 }
 
 /// The end of a run, or none, as its state has it.

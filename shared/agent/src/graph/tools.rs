@@ -17,7 +17,7 @@ use super::children;
 use super::digest;
 use super::entries::{LATER, SIDE_EFFECTS, about, record_in_room};
 use super::gates::after_tool;
-use super::model::{conclusion, end, millis, unwritable};
+use super::model::{conclusion, end, ended_by_hook, millis, unwritable};
 use super::notes::note;
 use super::open;
 use super::outputs::Outputs;
@@ -99,7 +99,7 @@ pub(crate) async fn act(
     }
     let results = match stopped {
         Some(reason) => {
-            end(parts, &mut run, TerminalReason::Hook).await?;
+            ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
         None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
