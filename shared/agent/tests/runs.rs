@@ -691,3 +691,24 @@ fn of_two_calls_with_one_id_the_first_is_made_and_each_has_a_result_of_its_own()
     assert_ne!(first, second, "a provider takes both back");
     assert_eq!((&ids[3]["tool_call_id"], &ids[4]["tool_call_id"]), (first, second));
 }
+
+#[test]
+fn a_pattern_that_forbids_actions_or_skills_forbids_no_other_tools() {
+    use dormouse_agent::workspace::ToolOrigin::{Action, External};
+
+    for (matter, origin, is_made) in [
+        ("disallowed: {actions: ['*']}", External, true),
+        ("disallowed: {skills: ['*']}", External, true),
+        ("disallowed: {actions: ['*']}", Action, false),
+        ("disallowed: {skills: ['*']}", Action, true),
+        ("disallowed: {tools: ['*']}", External, false),
+        ("disallowed: {tools: ['*']}", Action, false),
+        ("disallowed: {actions: [send]}", External, false),
+    ] {
+        let tools = mailer();
+        let mut bed = bed_with(matter, &sender("send"), &tools, move |parts| parts.tools[0].origin = origin);
+        let run = bed.start("helper", message("write"));
+        assert_eq!(bed.status(&run).completed()["reason"], "completed");
+        assert_eq!(tools.made().len(), usize::from(is_made), "{matter} {origin:?}");
+    }
+}
