@@ -76,7 +76,7 @@ impl SessionPolicy {
     /// that it changed, at any depth, and no others.
     #[must_use]
     pub fn by_entry<S>(mut self, fields: impl FieldKeys<S>) -> Self {
-        self.by_entry = fields.names().into_iter().map(Into::into).collect();
+        self.by_entry = fields.names();
         self
     }
 
