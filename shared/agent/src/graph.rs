@@ -28,6 +28,7 @@ mod gates;
 mod hooks;
 mod model;
 mod notes;
+mod open;
 mod outputs;
 mod parts;
 mod plan;
@@ -92,8 +93,12 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .reducer(AgentRun::messages, Reducer::Append)
         .reducer(AgentRun::outputs, Reducer::Append)
         .sessions(
-            SessionPolicy::keeping((AgentRun::messages, AgentRun::notes, AgentRun::compaction))
-                .concurrency(SessionConcurrency::Rebase),
+            SessionPolicy::keeping((
+                (AgentRun::messages, AgentRun::notes, AgentRun::compaction, AgentRun::waiting),
+                AgentRun::last_agent,
+            ))
+            .concurrency(SessionConcurrency::Rebase)
+            .by_entry((AgentRun::notes, AgentRun::waiting)),
         )
         .entry("model")
         .node(

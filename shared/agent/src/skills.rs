@@ -26,7 +26,9 @@ impl SkillTools {
         let is_chosen = |skill: &&SkillDefinition| {
             workspace.is_enabled(DefinitionKind::Skill, &skill.name)
                 && selection.skills.as_ref().is_none_or(|names| names.contains(&skill.name))
-                && !selection.disallowed.iter().any(|pattern| WildMatch::new(pattern).matches(&skill.name))
+                && !selection
+                    .forbidden_of(DefinitionKind::Skill)
+                    .any(|pattern| WildMatch::new(pattern).matches(&skill.name))
         };
         let acts = workspace.settings.kind == WorkspaceKind::Project;
         let skills = workspace.skills.values().filter(|_| acts).filter(is_chosen);

@@ -268,12 +268,20 @@ fn what_hooks_say_around_a_step_is_told_in_the_next_request() {
 
 #[test]
 fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open() {
+    let user = json!({ "role": "user", "content": "look" });
+    let orphan = json!({ "role": "tool", "content": "x", "tool_call_id": "zz" });
+    let call = json!({ "id": "z", "name": "look", "arguments": { "to": "x" } });
+    let asks = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
+    let answered = json!({ "role": "tool", "content": "x", "tool_call_id": "z" });
     let patch = |patch: Value| json!({ "hookSpecificOutput": { "patch": patch } });
     for (event, wrong) in [
         (HookEvent::BeforeModelCall, json!({ "config": { "model": "other", "temperature": 0.5 } })),
         (HookEvent::BeforeModelCall, json!({ "config": { "temperature": 99 } })),
         (HookEvent::BeforeModelCall, json!({ "messages": [] })),
         (HookEvent::BeforeContextBuild, json!({ "messages": [{ "role": "narrator" }] })),
+        (HookEvent::AfterContextBuild, json!({ "messages": [user, orphan] })),
+        (HookEvent::BeforeModelCall, json!({ "messages": [user, orphan] })),
+        (HookEvent::BeforeModelCall, json!({ "messages": [user, asks, user, answered] })),
         (HookEvent::BeforeToolDispatch, json!({ "tool_output": "x" })),
         (HookEvent::AfterToolDispatch, json!({ "tool_output": 42 })),
         (HookEvent::AfterModelCall, json!({ "content": 42 })),
@@ -412,4 +420,86 @@ fn outcomes_that_come_together_are_taken_as_many_as_a_commit_has_room_for_with_t
     bed.pass(Duration::from_secs(24 * 60 * 60 + 10));
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!(results(&model.last()), ["error: the tool sent no outcome in time"; 25]);
+}
+
+/// Refuses what goes to `eve`, and has what goes to `raw` go to `cooked`.
+#[derive(Debug, Default)]
+struct Gatekeeper(Mutex<Vec<Value>>);
+
+#[async_trait]
+impl HookHandler for Gatekeeper {
+    async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
+        let to = envelope["tool_input"]["to"].clone();
+        self.0.lock().expect("not poisoned").push(to.clone());
+        let text = match to.as_str() {
+            Some("eve") => json!({ "decision": "block", "reason": "not to eve" }).to_string(),
+            Some("raw") => {
+                json!({ "hookSpecificOutput": { "patch": { "tool_input": { "to": "cooked" } } } }).to_string()
+            }
+            Some("end") => json!({ "continue": false, "stopReason": "enough" }).to_string(),
+            Some(_) | None => String::new(),
+        };
+        Ok(HookAnswer { text, blocks: false })
+    }
+}
+
+#[test]
+fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_make_of_them_is_asked_for() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).last() {
+            None => calls(&[("c1", "send", json!({ "to": "ada" }))]),
+            Some(result) => says(result),
+        })
+    });
+    let sends = Toolbox::new(vec![tool("send", Effect::Manual)], |_| Ok(ToolReply::Done(ToolOutput::text("sent"))));
+    let keeper = Arc::new(Gatekeeper::default());
+    let (used, toolbox, handler) = (model, sends.clone(), keeper.clone());
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let matter = "policy: {approval: {external: [send]}}";
+        let mut parts = parts(matter, used.clone(), toolbox.clone(), outside.clock.clone());
+        let mut hook = hook("keeps", &[HookEvent::BeforeToolDispatch], handler.clone());
+        hook.definition.capabilities = ALL.into_iter().collect();
+        hook.definition.on_error = OnHookError::Closed;
+        parts.hooks = vec![hook];
+        graph::graph(parts)
+    }));
+    let edited = |to: &str| json!({ "decision": "approve", "arguments": { "to": to } });
+
+    let run = bed.start("helper", message("send"));
+    bed.answer(&run, edited("eve")).unwrap();
+    let said = bed.status(&run).completed()["messages"].to_string();
+    assert!(said.contains("not to eve") && sends.made().is_empty(), "{said}");
+
+    let run = bed.start("helper", message("send"));
+    bed.answer(&run, edited("end")).unwrap();
+    let state = bed.status(&run).completed();
+    assert_eq!(state["reason"], "hook");
+    assert_eq!(state["dormouse_shortfall"]["message"], "hook `keeps` ended the run: enough");
+    assert_eq!(sends.made(), [], "nothing was made");
+
+    let run = bed.start("helper", message("send"));
+    bed.answer(&run, edited("raw")).unwrap();
+    assert_eq!(sends.made(), [], "nobody has approved what the hook made of it");
+    let asked = bed.status(&run).waiting_for().metadata.expect("what is asked for");
+    assert_eq!(asked["calls"]["call-1"]["arguments"], json!({ "to": "cooked" }));
+    bed.answer(&run, json!({ "decision": "approve", "digest": asked["calls"]["call-1"]["digest"] })).unwrap();
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(sends.made(), [("send".to_owned(), json!({ "to": "cooked" }))]);
+    let seen = keeper.0.lock().expect("not poisoned").clone();
+    assert_eq!(seen, ["ada", "eve", "ada", "end", "ada", "raw"], "each once");
+}
+
+#[test]
+fn the_failure_of_a_run_that_a_hook_stopped_names_the_hook_and_its_reason() {
+    let stop = json!({ "continue": false, "stopReason": "enough" });
+    for event in [
+        HookEvent::BeforeModelCall,
+        HookEvent::AfterModelCall,
+        HookEvent::BeforeToolDispatch,
+        HookEvent::AfterToolDispatch,
+    ] {
+        let (status, _) = hooked(event, OnHookError::Open, stop.clone());
+        let failure = json!({ "code": "hook", "message": "hook `changes` ended the run: enough" });
+        assert_eq!(status.completed()["dormouse_shortfall"], failure, "{event:?}");
+    }
 }

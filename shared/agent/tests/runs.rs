@@ -670,3 +670,45 @@ fn a_run_whose_model_thinks_in_the_background_ends_when_its_own_time_is_over() {
     assert_eq!((&state["usage"]["active_ms"], &state["thinking"]), (&json!(100_000), &json!(null)));
     assert_eq!(*slow.canceled.lock().unwrap(), ["job-2"], "its provider need not go on");
 }
+
+#[test]
+fn of_two_calls_with_one_id_the_first_is_made_and_each_has_a_result_of_its_own() {
+    let model = ScriptedModel::new(|request| {
+        let twice = [("c1", "send", json!({ "to": "ada" })), ("c1", "send", json!({ "to": "grace" }))];
+        Ok(if results(request).is_empty() { calls(&twice) } else { says("done") })
+    });
+    let tools = mailer();
+    let mut bed = bed(MATTER, &model, &tools);
+    let run = bed.start("helper", message("write"));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(tools.made(), [("send".to_owned(), json!({ "to": "ada" }))]);
+    let told = model.last();
+    let results = results(&told);
+    assert_eq!((results.len(), &*results[0]), (2, "send to \"ada\""));
+    assert!(results[1].contains("has the id of another one of this step, `c1`"), "{results:?}");
+    let ids = json!(told.messages);
+    let (first, second) = (&ids[2]["tool_calls"][0]["id"], &ids[2]["tool_calls"][1]["id"]);
+    assert_ne!(first, second, "a provider takes both back");
+    assert_eq!((&ids[3]["tool_call_id"], &ids[4]["tool_call_id"]), (first, second));
+}
+
+#[test]
+fn a_pattern_that_forbids_actions_or_skills_forbids_no_other_tools() {
+    use dormouse_agent::workspace::ToolOrigin::{Action, External};
+
+    for (matter, origin, is_made) in [
+        ("disallowed: {actions: ['*']}", External, true),
+        ("disallowed: {skills: ['*']}", External, true),
+        ("disallowed: {actions: ['*']}", Action, false),
+        ("disallowed: {skills: ['*']}", Action, true),
+        ("disallowed: {tools: ['*']}", External, false),
+        ("disallowed: {tools: ['*']}", Action, false),
+        ("disallowed: {actions: [send]}", External, false),
+    ] {
+        let tools = mailer();
+        let mut bed = bed_with(matter, &sender("send"), &tools, move |parts| parts.tools[0].origin = origin);
+        let run = bed.start("helper", message("write"));
+        assert_eq!(bed.status(&run).completed()["reason"], "completed");
+        assert_eq!(tools.made().len(), usize::from(is_made), "{matter} {origin:?}");
+    }
+}

@@ -375,7 +375,8 @@ impl SessionIndex {
         }
     }
 
-    /// Notes that what its agent was given with `task`, which is called off, is in no conversation.
+    /// Notes that what its agent was given with `task`, which is called off or has failed, is in no conversation, unless a step
+    /// of it has ended.
     pub(crate) fn not_kept(&mut self, task: &Kept<Task>) {
         let TaskIndex { given, given_all, published_messages: None, .. } = &task.own else { return };
         if *given_all && self.open.len() <= 1 {

@@ -245,6 +245,12 @@ impl RecordingStore {
             Some(InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. }) => {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
+                // What was put aside may be tried again, and keeps what it was given.
+                let is_over = matches!(commit.invocation, Some(InvocationWrite::Fail { .. }));
+                let is_saved = commit.session.as_ref().is_some_and(|session| session.save.is_some());
+                if is_over && !is_saved {
+                    change.thread_mut().not_kept(&task.kept);
+                }
                 let told = end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default());
                 change.note_state(paused.outermost_state());
                 told

@@ -16,6 +16,7 @@ mod identity;
 mod interruptions;
 mod late;
 mod open;
+mod overlaps;
 mod parts;
 mod quotas;
 mod receipts;

@@ -7,7 +7,8 @@ use dormouse_ports::tool::ActionDefinition;
 use dormouse_ports::{Map, Shortfall};
 use serde_json::Value;
 
-use super::model::{conclusion, conversational, end, unwritable};
+use super::model::{conclusion, conversational, end, ended_by_hook, unwritable};
+use super::open;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
@@ -93,16 +94,18 @@ async fn begin(
     run.calls = planned;
     let results = match say.stop {
         Some(reason) => {
-            end(parts, &mut run, TerminalReason::Hook).await?;
+            ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the action was not run: {reason}"))?
         }
         None => settle(parts, markers, &mut run, BegunMark::InTime),
     };
     let said = [asks, Message::Assistant(answer)].map(|message| serde_json::to_value(message).map_err(unwritable));
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(said.into_iter().chain(results).collect::<Vec<_>>())
         .set(AgentRun::action, run.action)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .then(conclusion(run.reason, run.dormouse_shortfall)))
 }

@@ -1,8 +1,10 @@
 //! Making a conversation shorter for its model: older messages become one summary, the newest stay as they are.
 //!
 //! The conversation itself stays whole in its session. What the model is shown begins with the summary, behind which
-//! stand the messages from the cut on, and what the user said last, word for word, where that is older; a call of a tool and
-//! its result are never parted.
+//! stand the messages from the cut on, and what the user said last, word for word, where that is older; a call of a tool stays
+//! with its result, also where that came later, behind what other runs said.
+
+use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
@@ -13,6 +15,7 @@ use serde_json::{Value, json};
 use super::digest::of_value;
 use super::hooks::fire;
 use super::model::{conversational, millis};
+use super::open::{Told, callers};
 use super::parts::AgentParts;
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
@@ -121,19 +124,25 @@ fn first_answer(run: &AgentRun, shown: &[Message]) -> usize {
 fn without_confided(run: &AgentRun) -> Vec<Message> {
     let Some(compaction) = current(run) else { return as_shown(&run.messages).collect() };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
-    let spared = spared(&run.messages, compaction.upto).map(std::slice::from_ref).unwrap_or_default();
+    let spared = spared(&run.messages, compaction.upto);
     let behind = as_shown(spared).chain(as_shown(&run.messages[compaction.upto..]));
     std::iter::once(Message::user(summary)).chain(behind).collect()
 }
 
-/// What the user said last among `messages`, where a summary of the first `upto` of them would take it away.
-fn spared(messages: &[Value], upto: usize) -> Option<&Value> {
+/// Those of the first `upto` messages that no summary takes away: what the user said last, and calls of which a result stands
+/// behind them, with their other results.
+fn spared(messages: &[Value], upto: usize) -> Vec<&Value> {
     let is_of_user = |message: &&Value| {
         let is_result = message["content"].as_str().is_some_and(|text| text.starts_with(RESULT));
         message["role"] == "user" && !is_result
     };
-    let last = messages.iter().rposition(|message| is_of_user(&message))?;
-    messages.get(last).filter(|_| last < upto)
+    let last = messages.iter().rposition(|message| is_of_user(&message));
+    let callers = callers(messages.iter().map(Told::of_value));
+    let late: BTreeSet<usize> = callers.iter().skip(upto).flatten().copied().collect();
+    let is_spared = |at: &usize| {
+        Some(*at) == last || late.contains(at) || callers[*at].is_some_and(|caller| late.contains(&caller))
+    };
+    (0..upto.min(messages.len())).filter(is_spared).map(|at| &messages[at]).collect()
 }
 
 /// The compaction of `run`, where it is of this conversation.
@@ -188,7 +197,8 @@ fn cuts(run: &AgentRun) -> Vec<usize> {
 /// Tokens that a summary up to `cut` would stand for.
 fn taken(run: &AgentRun, cut: usize) -> u64 {
     let from = current(run).map_or(0, |compaction| compaction.upto);
-    let is_spared = |message: &Value| spared(&run.messages, cut).is_some_and(|spared| std::ptr::eq(spared, message));
+    let spared = spared(&run.messages, cut);
+    let is_spared = |message: &Value| spared.iter().any(|spared| std::ptr::eq(*spared, message));
     let taken = run.messages[from..cut].iter().filter(|message| !is_spared(message));
     taken.map(length).sum::<u64>() / BYTES_OF_TOKEN
 }
@@ -233,7 +243,8 @@ async fn compact(
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
-    let kept_tokens = tokens(&run.messages[cut..]) + spared(&run.messages, cut).map_or(0, length) / BYTES_OF_TOKEN;
+    let kept_tokens =
+        tokens(&run.messages[cut..]) + spared(&run.messages, cut).into_iter().map(length).sum::<u64>() / BYTES_OF_TOKEN;
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
     let cost = super::model::cost(parts, &response);
     let entry = JournalEntry::new(kind);
@@ -342,6 +353,17 @@ mod tests {
         assert_eq!(told.len(), 3, "a result without its call is not shown: {told:?}");
         assert!(told[0].contains("it looked") && told[1] == "\"0\"", "{told:?}");
         assert_eq!(taken(&run, 5), length(&run.messages[4]) / BYTES_OF_TOKEN, "it counts for nothing that is taken");
+    }
+
+    #[test]
+    fn a_call_stays_beside_the_summary_where_its_result_came_behind_the_cut() {
+        let mut run = run(&["user", "assistant", "tool", "user", "assistant", "tool", "assistant", "user"]);
+        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a" }, { "id": "2", "name": "a" }]);
+        run.messages[2]["tool_call_id"] = "2".into();
+        run.messages[5]["tool_call_id"] = "1".into();
+        run.compaction = Some(Compaction { upto: 5, last: of_value(&run.messages[4]), summary: "short".to_owned() });
+        let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
+        assert_eq!(told[1..], ["\"1\"", "\"2\"", "\"5\"", "\"6\"", "\"7\""], "{told:?}");
     }
 
     #[test]

@@ -9,10 +9,12 @@ use serde_json::Value;
 
 use super::children::settle as settle_child;
 use super::entries::{TOOL_DECIDED, about};
-use super::model::{conclusion, end, unwritable};
+use super::gates::{HooksSay, before_edited};
+use super::model::{conclusion, end, ended_by_hook, unwritable};
+use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
-use super::plan::{BegunMark, edited, give_up, invocation, settle};
+use super::plan::{BegunMark, cut, edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
 use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
@@ -35,14 +37,21 @@ pub(crate) async fn decide(
     let mut outputs = Outputs::of(&run, &parts.limits);
     let mut stops = false;
     let mut stopped = None;
+    let mut says = HooksSay { stop: None, context: std::mem::take(&mut run.hook_context) };
     let mut room = outcomes_at_once(parts);
     for call in &mut calls {
         let since = begun_at(call);
         if since.is_some() && room == 0 {
             continue;
         }
+        let asked = call.digest.clone();
         let Some((status, whole)) = replies.next(parts, &tools, call, &mut stops)? else { continue };
         call.status = status;
+        if call.digest != asked && !stops && stopped.is_none() {
+            says = says.and(before_edited(parts, &tools, call).await?);
+            stopped.clone_from(&says.stop);
+            told_of_gate(call)?;
+        }
         if let (Some(since), CallStatus::Answered { .. }) = (since, &call.status) {
             room -= 1;
             let elapsed = parts.clock.now().duration_since(since).as_millis();
@@ -64,25 +73,48 @@ pub(crate) async fn decide(
         end(parts, &mut run, TerminalReason::Denied).await?;
         give_up(&mut run, "the call was not made: a person ended the run")?
     } else if let Some(reason) = stopped {
-        end(parts, &mut run, TerminalReason::Hook).await?;
+        ended_by_hook(parts, &mut run, &reason).await?;
         give_up(&mut run, &format!("the call was not made: {reason}"))?
     } else if time::is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) {
         out_of_time(parts, &mut run).await?
     } else {
         settle(parts, markers, &mut run, BegunMark::InTime)
     };
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(results)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::usage, run.usage)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
+        .set(AgentRun::hook_context, says.context)
         .set(AgentRun::reply, Reply::default())
         .set(AgentRun::replies, Votes::default())
         .set(AgentRun::outcome, Map::new())
         .set(AgentRun::outcomes, Votes::default()))
+}
+
+/// Records what hooks made of a `call` that a person approved with other arguments, where it is not made.
+fn told_of_gate(call: &mut PlannedCall) -> Result<(), NodeError> {
+    if call.status == CallStatus::NeedsApproval && call.unfit.len() > MOST_UNFIT {
+        let text =
+            "error: the call was not made: hooks change its arguments each time that they are approved".to_owned();
+        call.status = CallStatus::Answered { text, is_error: true };
+    }
+    match &call.status {
+        CallStatus::NeedsApproval => record(about(EntryKind::ToolApprovalRequired, call)),
+        CallStatus::Answered { text, .. } => {
+            record(about(EntryKind::ToolFailed, call).with("message", cut(text)).with("made", false))
+        }
+        CallStatus::Ready { .. }
+        | CallStatus::Begun { .. }
+        | CallStatus::Uncertain { .. }
+        | CallStatus::Pending { .. }
+        | CallStatus::Asking { .. } => Ok(()),
+    }
 }
 
 /// Instant since which `call` goes on elsewhere, if it does.

@@ -10,7 +10,7 @@ use super::compact;
 use super::context;
 use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
-use super::plan::approvals;
+use super::plan::{approvals, edited};
 use super::run::{AgentRun, CallStatus, PlannedCall};
 use super::toolset::Toolset;
 use crate::workspace::HookEvent;
@@ -152,42 +152,64 @@ pub(crate) async fn before_tools(
         if matches!(call.status, CallStatus::Answered { .. }) {
             continue;
         }
-        let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
-        let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
-        says.tell(verdict.context);
-        if verdict.stop.is_some() {
-            says.stop = verdict.stop;
-            return Ok(says);
+        if before_tool(parts, tools, call, &mut says).await? {
+            // Other arguments need approval as any others do.
+            let tool = tools.named(&call.tool);
+            call.status = tool.map_or(CallStatus::NeedsApproval, |tool| approvals(parts, tool));
         }
-        if let Some(reason) = verdict.block {
-            call.status =
-                CallStatus::Answered { text: format!("error: the call was not made: {reason}"), is_error: true };
-        } else if let Some(input) = verdict.patch.get("tool_input") {
-            call.status = match changed(parts, tools, call, input) {
-                Ok(status) => status,
-                Err(mistakes) => {
-                    let text = format!(
-                        "error: the call was not made: what a hook made of its arguments does not fit: {mistakes}"
-                    );
-                    CallStatus::Answered { text, is_error: true }
-                }
-            };
+        if says.stop.is_some() {
+            return Ok(says);
         }
     }
     Ok(says)
 }
 
-/// The call with other arguments, which need approval as any others do.
-fn changed(
+/// Runs the same hooks before a call is made with arguments that a person gave with the approval. What they make of these
+/// nobody has approved: the person is asked again.
+pub(crate) async fn before_edited(
     parts: &AgentParts,
     tools: &Toolset<'_>,
     call: &mut PlannedCall,
-    input: &Value,
-) -> Result<CallStatus, String> {
-    let input: Map = input.as_object().cloned().ok_or("they are no object")?;
-    super::plan::edited(tools, call, input)?;
-    let tool = tools.named(&call.tool).ok_or_else(|| format!("there is no tool `{}` any more", call.tool))?;
-    Ok(approvals(parts, tool))
+) -> Result<HooksSay, NodeError> {
+    let mut says = HooksSay::default();
+    if before_tool(parts, tools, call, &mut says).await? {
+        call.unfit.push("a hook made others of them, which are those that are asked for now".to_owned());
+        call.status = CallStatus::NeedsApproval;
+    }
+    Ok(says)
+}
+
+/// Runs the hooks before `call`, which refuse it or not. True if they changed its arguments.
+async fn before_tool(
+    parts: &AgentParts,
+    tools: &Toolset<'_>,
+    call: &mut PlannedCall,
+    says: &mut HooksSay,
+) -> Result<bool, NodeError> {
+    let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
+    let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
+    says.tell(verdict.context);
+    if verdict.stop.is_some() {
+        says.stop = verdict.stop;
+        return Ok(false);
+    }
+    let refused = |reason: String| CallStatus::Answered {
+        text: format!("error: the call was not made: {reason}"),
+        is_error: true,
+    };
+    if let Some(reason) = verdict.block {
+        call.status = refused(reason);
+        return Ok(false);
+    }
+    let Some(input) = verdict.patch.get("tool_input") else { return Ok(false) };
+    let input: Option<Map> = input.as_object().cloned();
+    match input.ok_or_else(|| "they are no object".to_owned()).and_then(|input| edited(tools, call, input)) {
+        Ok(()) => Ok(true),
+        Err(mistakes) => {
+            call.status = refused(format!("what a hook made of its arguments does not fit: {mistakes}"));
+            Ok(false)
+        }
+    }
 }
 
 /// Runs the hooks behind a call that ended, and changes what the model is shown of it. Gives the reason for which the run

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::digest;
 use super::entries::{is_crowded, record_in_room};
 use super::model::millis;
+use super::open::misfit;
 use super::parts::AgentParts;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
@@ -293,7 +294,7 @@ fn changes(event: HookEvent, patch: &Value, envelope: &Value) -> Result<Map, Str
         }
         let before = envelope.get(name).unwrap_or(&Value::Null);
         let value = match (name.as_str(), value) {
-            ("messages", messages) => messages_in(messages)?,
+            ("messages", messages) => messages_in(event, messages)?,
             ("config", config) => config_in(config, before)?,
             ("tool_input", Value::Object(_)) | ("content" | "tool_output" | "summary", Value::String(_)) => {
                 value.clone()
@@ -308,10 +309,15 @@ fn changes(event: HookEvent, patch: &Value, envelope: &Value) -> Result<Map, Str
     Ok(changes)
 }
 
-fn messages_in(value: &Value) -> Result<Value, String> {
+fn messages_in(event: HookEvent, value: &Value) -> Result<Value, String> {
+    // Of what comes before, the context is composed, which mends that.
+    let misfit = |messages: &[Message]| misfit(messages).filter(|_| event != HookEvent::BeforeContextBuild);
     match Vec::<Message>::deserialize(value) {
         Ok(messages) if messages.is_empty() => Err("`messages` is empty".to_owned()),
-        Ok(messages) => Ok(json!(messages)),
+        Ok(messages) => match misfit(&messages) {
+            Some(reason) => Err(format!("`messages` cannot be sent: {reason}")),
+            None => Ok(json!(messages)),
+        },
         Err(error) => Err(format!("`messages` is no list of messages: {error}")),
     }
 }

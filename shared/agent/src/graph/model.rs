@@ -23,8 +23,9 @@ use super::digest::of_value;
 use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
+use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
-use super::plan::{BegunMark, give_up, invocation, plan, settle};
+use super::plan::{BegunMark, give_up, invocation, plan, settle, told_apart};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::Toolset;
@@ -58,11 +59,22 @@ pub(crate) async fn think(
         return action::run(parts, markers, run, action).await.map(|update| update.then(identity(parts)));
     }
     run.environment = environment::summary(parts, &run).await.unwrap_or_default();
-    let mut found = AgentRun::environment.set(run.environment.clone());
+    let mut found = open::look(parts, &mut run).await?.then(AgentRun::environment.set(run.environment.clone()));
     if parts.remembers && run.steps == 0 {
         found = found.set(AgentRun::remembered, run.remembered_now());
     }
-    think_of(parts, markers, run).await.map(|update| update.then(found))
+    found = found.then(taken_over(parts, &mut run));
+    think_of(parts, markers, run).await.map(|update| found.then(update))
+}
+
+/// Has `run` know whether its agent goes on with what another one said.
+fn taken_over(parts: &AgentParts, run: &mut AgentRun) -> Update<AgentRun> {
+    if run.steps == 0 && run.agent_before.is_empty() {
+        run.agent_before.clone_from(&run.last_agent);
+    }
+    let before = if run.agent.is_empty() { &run.agent_before } else { &run.agent };
+    run.takes_over |= !before.is_empty() && *before != parts.agent.name;
+    AgentRun::agent_before.set(run.agent_before.clone()).set(AgentRun::takes_over, run.takes_over)
 }
 
 /// Asks the model for the next step of a run that goes on.
@@ -82,7 +94,9 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         && let Some(reason) = gates::before_model(parts, &run, &tools, &mut request).await?
     {
         tracing::info!(reason, "a hook ended a run before its model was asked");
-        let update = ended(parts, &run, TerminalReason::Hook).await?;
+        let mut run = run.clone();
+        ended_by_hook(parts, &mut run, &reason).await?;
+        let update = conclusion(run.reason, run.dormouse_shortfall).then(awake());
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
     let asked = match &parts.model.background {
@@ -101,6 +115,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Ok(response) => response,
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
+    told_apart(&mut response.message.tool_calls);
     let cost = cost(parts, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
@@ -122,10 +137,12 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let follow = follow(parts, markers, &tools, &mut run, &response, &mut says).await?;
     let answer = serde_json::to_value(Message::Assistant(response.message)).map_err(unwritable)?;
     let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(said)
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::hook_context, says.context)
         .then(conclusion(run.reason, run.dormouse_shortfall))
@@ -223,6 +240,7 @@ pub(crate) fn conversational(text: &str, longest: usize) -> String {
 fn identity(parts: &AgentParts) -> Update<AgentRun> {
     AgentRun::agent
         .set(parts.agent.name.clone())
+        .set(AgentRun::last_agent, parts.agent.name.clone())
         .set(AgentRun::bundle, parts.bundle.clone())
         .set(AgentRun::next_agent, String::new())
 }
@@ -259,7 +277,7 @@ async fn follow(
     run.calls = planned;
     *say = std::mem::take(say).and(later);
     if let Some(reason) = &say.stop {
-        end(parts, run, TerminalReason::Hook).await?;
+        ended_by_hook(parts, run, reason).await?;
         return give_up(run, &format!("the call was not made: {reason}"));
     }
     if let Some(reason) = spent(parts, run) {
@@ -283,6 +301,14 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
     )?;
     let event = if run.dormouse_shortfall.is_none() { HookEvent::RunCompleted } else { HookEvent::RunFailed };
     at_end(parts, event, reason.as_str(), run).await
+}
+
+/// Ends the run since a hook says so, for this `reason`.
+pub(crate) async fn ended_by_hook(parts: &AgentParts, run: &mut AgentRun, reason: &str) -> Result<(), NodeError> {
+    end(parts, run, TerminalReason::Hook).await?;
+    run.dormouse_shortfall =
+        run.dormouse_shortfall.take().map(|shortfall| Shortfall { message: reason.to_owned(), ..shortfall });
+    Ok(())
 }
 
 /// The end of a run, or none, as its state has it.

@@ -1,5 +1,7 @@
 //! What becomes of the calls that a model asks for: an error for the model, a question to a person, or a run.
 
+use std::collections::BTreeSet;
+
 use dormouse_engine::{NodeError, current, keep_worker, record};
 use dormouse_ports::model::ToolCall;
 use dormouse_ports::tool::Effect;
@@ -20,6 +22,29 @@ use crate::workspace::{HookEvent, ToolOrigin};
 /// Calls of one step that are made; a pause asks about as many.
 const MOST_CALLS: usize = 25;
 
+/// Between the id of a call, which another of its step has as well, and the number that tells them apart.
+const AGAIN: &str = "-again-";
+
+/// Gives calls of one step ids of their own, where several have one: no provider takes them back otherwise. Those behind the
+/// first are not made.
+pub(crate) fn told_apart(calls: &mut [ToolCall]) {
+    let mut known = BTreeSet::new();
+    for call in calls {
+        if !known.insert(call.id.clone()) {
+            let names = (2_u32..).map(|number| format!("{}{AGAIN}{number}", call.id));
+            call.id = names.into_iter().find(|name| !known.contains(name)).unwrap_or_default();
+            known.insert(call.id.clone());
+        }
+    }
+}
+
+/// The call of the same step whose id `call` has again.
+fn first_of<'c>(calls: &'c [ToolCall], call: &ToolCall) -> Option<&'c str> {
+    let (first, number) = call.id.rsplit_once(AGAIN)?;
+    let is_number = number.parse::<u32>().is_ok();
+    calls.iter().find(|other| is_number && other.id == first).map(|other| other.id.as_str())
+}
+
 /// The plan for `calls`, as hooks leave it, and an entry for each. Gives also what the hooks say.
 pub(crate) async fn plan(
     parts: &AgentParts,
@@ -29,6 +54,12 @@ pub(crate) async fn plan(
 ) -> Result<(Vec<PlannedCall>, HooksSay), NodeError> {
     let mut planned: Vec<PlannedCall> =
         calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
+    for (planned, call) in planned.iter_mut().zip(calls) {
+        if let Some(first) = first_of(calls, call) {
+            let text = format!("the call was not made: it has the id of another one of this step, `{first}`");
+            planned.status = CallStatus::Answered { text, is_error: true };
+        }
+    }
     for call in &planned {
         record(about(EntryKind::ToolRequested, call).with("arguments", shown_arguments(&call.arguments)))?;
     }
@@ -51,7 +82,7 @@ pub(crate) async fn plan(
 }
 
 /// The beginning of what is said of a call that is not made.
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     text.chars().take(500).collect()
 }
 

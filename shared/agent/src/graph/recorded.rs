@@ -32,6 +32,10 @@ use crate::workspace::AgentMode;
 const ENVIRONMENT: &str = "environment";
 /// Field of a state with what the user said to the run alone.
 const CONFIDED: &str = "confided";
+/// Field of a state with the agent that the session had before.
+const AGENT_BEFORE: &str = "agent_before";
+/// Fields of a state with what is told of the calls of other runs.
+const OF_OTHERS: [&str; 2] = ["waiting", "unanswered"];
 /// Field of a state with what the session remembered before.
 const REMEMBERED: &str = "remembered";
 
@@ -48,6 +52,8 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     // Of a run that another one asked for.
     state.extend(material.state.get(PARENT).map(|parent| (PARENT.to_owned(), parent.clone())));
     state.extend(material.state.get(CONFIDED).map(|confided| (CONFIDED.to_owned(), confided.clone())));
+    state.extend(material.state.get(AGENT_BEFORE).map(|agent| (AGENT_BEFORE.to_owned(), agent.clone())));
+    state.extend(OF_OTHERS.iter().filter_map(|name| Some(((*name).to_owned(), material.state.get(*name)?.clone()))));
     state.extend(material.state.get(ENVIRONMENT).map(|told| (ENVIRONMENT.to_owned(), told.clone())));
     state.extend(material.state.get(REMEMBERED).map(|noted| ("notes".to_owned(), json!({ memory::SOURCE: noted }))));
     state.extend(past.compaction_before().map(|compaction| ("compaction".to_owned(), compaction.clone())));

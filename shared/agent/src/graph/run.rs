@@ -11,7 +11,8 @@ use crate::memory;
 use crate::workspace::ToolOrigin;
 
 state! {
-    /// State of a run of an agent. A session keeps `messages` and `notes`; everything else begins anew with each run.
+    /// State of a run of an agent. A session keeps `messages`, `notes`, `compaction`, `waiting` and `last_agent`; everything
+    /// else begins anew with each run.
     #[derive(Clone, Debug, Default)]
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3.
@@ -26,10 +27,20 @@ state! {
         pub action: Option<AskedAction>,
         /// What agents are told of the place where they work, since the first step.
         pub environment: String,
+        /// What models are told of the calls of the session's runs that have no result yet, by run and id of the call.
+        pub waiting: Map,
+        /// The same of the other runs of the session when this one began, by the id of the call.
+        pub unanswered: Map,
         /// What the session remembered when the run began.
         pub remembered: Map,
         /// The agent that runs.
         pub agent: String,
+        /// The agent of the session's last step.
+        pub last_agent: String,
+        /// The same when this run began.
+        pub agent_before: String,
+        /// True once an agent goes on with a conversation in which another one spoke before.
+        pub takes_over: bool,
         /// The agent to which the run is handed over before its next step; empty when it stays.
         pub next_agent: String,
         /// What hooks said around the last step, for the next request to the model.
@@ -420,8 +431,8 @@ pub(crate) fn result_message(id: &str, text: String, is_error: bool) -> Value {
 
 /// Messages of a conversation as a model is shown them. One that cannot be read is left out, and an answer in which a
 /// model said nothing, which providers refuse.
-pub(crate) fn as_shown(messages: &[Value]) -> impl Iterator<Item = Message> {
-    messages.iter().filter(|message| !says_nothing(message)).filter_map(|message| {
+pub(crate) fn as_shown<'m>(messages: impl IntoIterator<Item = &'m Value>) -> impl Iterator<Item = Message> {
+    messages.into_iter().filter(|message| !says_nothing(message)).filter_map(|message| {
         match (message.get(IS_ERROR), &message["content"], &message["tool_call_id"]) {
             (Some(_), Value::String(text), Value::String(id)) => Some(Message::tool(id, text)),
             (_, _, _) => Message::deserialize(message).ok(),

@@ -17,8 +17,9 @@ use super::children;
 use super::digest;
 use super::entries::{LATER, SIDE_EFFECTS, about, record_in_room};
 use super::gates::after_tool;
-use super::model::{conclusion, end, millis, unwritable};
+use super::model::{conclusion, end, ended_by_hook, millis, unwritable};
 use super::notes::note;
+use super::open;
 use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, invocation, key, settle};
@@ -98,7 +99,7 @@ pub(crate) async fn act(
     }
     let results = match stopped {
         Some(reason) => {
-            end(parts, &mut run, TerminalReason::Hook).await?;
+            ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
         None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
@@ -107,12 +108,14 @@ pub(crate) async fn act(
         None if idle => settle(parts, markers, &mut run, BegunMark::Now),
         None => settle(parts, markers, &mut run, BegunMark::InTime),
     };
+    let open = open::noted(&run)?;
     Ok(AgentRun::messages
         .append(results)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)
+        .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::next_agent, run.next_agent)
         .set(AgentRun::dormouse_children, run.dormouse_children)

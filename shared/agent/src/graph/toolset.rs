@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
-use crate::workspace::{ToolOrigin, is_exact, matches};
+use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
 
 /// Tools of a source that are named as left out.
 const MOST_LEFT_OUT: usize = 20;
@@ -147,7 +147,7 @@ impl<'p> Toolset<'p> {
     fn heed_slips(&mut self, parts: &AgentParts, known: &KnownNames) {
         let own = &parts.agent.policy.approval.external;
         let is_other = |name: &&String| is_reserved(name) || known.of_others.contains(name);
-        let forbidden = parts.agent.tools.disallowed.iter().filter(|name| !is_other(name));
+        let forbidden = parts.agent.tools.forbidden().filter(|name| !is_other(name));
         for pattern in own.iter().chain(&parts.approval.external).chain(forbidden) {
             let guess = slip_of(pattern, known.of_servers.iter().map(String::as_str));
             let is_slip = guess.is_some() || (!known.is_short && own.contains(pattern));
@@ -319,7 +319,9 @@ fn is_chosen(parts: &AgentParts, part: &ToolPart) -> bool {
 fn is_exposed(parts: &AgentParts, part: &ToolPart, name: &str, plain: &str) -> bool {
     let selection = &parts.agent.tools;
     let listed = |patterns: &[String]| matches(patterns, &[plain, name]);
-    let is_disallowed = matches(&selection.disallowed, &names_of(part, plain));
+    // The tool that reads skills is none itself.
+    let kind = if part.origin == ToolOrigin::Action { DefinitionKind::Action } else { DefinitionKind::Tool };
+    let is_disallowed = matches(selection.forbidden_of(kind), &names_of(part, plain));
     let chosen = match part.origin {
         ToolOrigin::Native => selection.native.iter().any(|one| one == plain),
         ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| names.iter().any(|one| one == plain)),

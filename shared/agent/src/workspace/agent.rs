@@ -1,7 +1,7 @@
 use dormouse_ports::model::RuntimeConfig;
 use serde::Serialize;
 
-use super::approval::ApprovalPolicy;
+use super::approval::{ApprovalPolicy, is_exact};
 use super::fields::{Fields, text_of};
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::{self, YamlNode};
@@ -84,6 +84,27 @@ pub struct ToolSelection {
     pub external: Option<Vec<String>>,
     /// Tools that it may not call, even where another field allows them.
     pub disallowed: Vec<String>,
+    /// The same, with patterns that mean actions alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disallowed_actions: Vec<String>,
+    /// The same, with patterns that mean skills alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disallowed_skills: Vec<String>,
+}
+
+impl ToolSelection {
+    /// All names and patterns of what it may not call.
+    pub(crate) fn forbidden(&self) -> impl Iterator<Item = &String> {
+        self.disallowed.iter().chain(&self.disallowed_actions).chain(&self.disallowed_skills)
+    }
+
+    /// Those that mean `kind`: a whole name means whatever has it.
+    pub(crate) fn forbidden_of(&self, kind: DefinitionKind) -> impl Iterator<Item = &String> {
+        let of = move |list: DefinitionKind| move |name: &&String| kind == list || is_exact(name);
+        let actions = self.disallowed_actions.iter().filter(of(DefinitionKind::Action));
+        let skills = self.disallowed_skills.iter().filter(of(DefinitionKind::Skill));
+        self.disallowed.iter().chain(actions).chain(skills)
+    }
 }
 
 /// Limits on the runs of an agent. What is absent has the default of the platform.
@@ -194,9 +215,9 @@ fn tools_of(fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> ToolSel
     }
     if let Some(node) = fields.get("disallowed") {
         let mut inner = Fields::of(node, "`disallowed`", problems);
-        for list in ["tools", "actions", "skills"] {
-            selection.disallowed.extend(inner.texts(list, problems).unwrap_or_default());
-        }
+        selection.disallowed = inner.texts("tools", problems).unwrap_or_default();
+        selection.disallowed_actions = inner.texts("actions", problems).unwrap_or_default();
+        selection.disallowed_skills = inner.texts("skills", problems).unwrap_or_default();
         inner.finish(problems);
     }
     selection

@@ -120,9 +120,9 @@ impl ApprovalPolicy {
 }
 
 /// True if one of `names` is meant by one of `patterns`.
-pub(crate) fn matches(patterns: &[String], names: &[impl AsRef<str>]) -> bool {
+pub(crate) fn matches<'p>(patterns: impl IntoIterator<Item = &'p String>, names: &[impl AsRef<str>]) -> bool {
     patterns
-        .iter()
+        .into_iter()
         .map(|pattern| WildMatch::new(pattern))
         .any(|pattern| names.iter().any(|name| pattern.matches(name.as_ref())))
 }

@@ -194,7 +194,7 @@ fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform
         }
     }
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
-    let both = selected.filter(|name| agent.tools.disallowed.contains(name));
+    let both = selected.filter(|name| agent.tools.forbidden().any(|forbidden| forbidden == *name));
     messages.extend(both.map(|name| format!("`{name}` is selected and disallowed: leave one of them")));
     messages.extend(strangers(workspace, &agent.policy.approval));
     messages.extend(not_forbidden(workspace, agent));
@@ -281,7 +281,7 @@ fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition) -> Vec<String> 
     let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&of_tools);
     let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
     let is_stranger = |name: &&String| is_exact(name) && names.iter().all(|known| *known != name.as_str());
-    let strangers = agent.tools.disallowed.iter().filter(is_stranger);
+    let strangers = agent.tools.forbidden().filter(is_stranger);
     let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, names.clone())?)));
     slips.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)))).collect()
 }

@@ -26,6 +26,7 @@ pub struct SessionPolicy {
     pub(crate) projection: Option<Vec<Arc<str>>>,
     pub(crate) without_auto_save: bool,
     pub(crate) concurrency: SessionConcurrency,
+    by_entry: Vec<Arc<str>>,
     migrations: Migrations,
 }
 
@@ -35,6 +36,7 @@ impl fmt::Debug for SessionPolicy {
             .field("projection", &self.projection)
             .field("auto_save", &!self.without_auto_save)
             .field("concurrency", &self.concurrency)
+            .field("by_entry", &self.by_entry)
             .field("migrations", &self.migrations)
             .finish()
     }
@@ -68,6 +70,19 @@ impl SessionPolicy {
     pub fn concurrency(mut self, concurrency: SessionConcurrency) -> Self {
         self.concurrency = concurrency;
         self
+    }
+
+    /// Of these fields, which are mappings, a turn that is [carried over](SessionConcurrency::Rebase) changes the entries
+    /// that it changed, at any depth, and no others.
+    #[must_use]
+    pub fn by_entry<S>(mut self, fields: impl FieldKeys<S>) -> Self {
+        self.by_entry = fields.names();
+        self
+    }
+
+    /// True if the field `name` is carried over by its entries.
+    pub(crate) fn is_by_entry(&self, name: &str) -> bool {
+        self.by_entry.iter().any(|field| **field == *name)
     }
 
     /// Registers a migration.

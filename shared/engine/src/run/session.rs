@@ -226,7 +226,8 @@ impl SessionRun {
         let known = self.lock();
         match (&known.base, &known.state) {
             (base, Some(theirs)) if base.as_ref() != Some(theirs) => {
-                rebase(self.graph.schema(), base.as_ref().unwrap_or(&Map::new()), mine, theirs)
+                let is_by_entry = |name: &str| self.graph.sessions().is_some_and(|policy| policy.is_by_entry(name));
+                rebase(self.graph.schema(), is_by_entry, [base.as_ref().unwrap_or(&Map::new()), mine, theirs])
             }
             _ => mine.clone(),
         }
@@ -275,20 +276,39 @@ pub(super) fn initial_state(schema: &StateSchema, loaded: Option<&Map>, given: M
 }
 
 /// Carries `mine`, which started from `base`, over onto `theirs`: appended items are appended, changed fields win,
-/// fields left alone give way.
-fn rebase(schema: &StateSchema, base: &Map, mine: &Map, theirs: &Map) -> Map {
+/// fields left alone give way. Those that are `by_entry` are carried over by what changed in them.
+fn rebase(schema: &StateSchema, by_entry: impl Fn(&str) -> bool, [base, mine, theirs]: [&Map; 3]) -> Map {
     let mut result = theirs.clone();
     for (name, value) in mine {
         let tail = appended(schema, name, base.get(name), value);
         match (tail, result.get_mut(name)) {
             (Some(tail), Some(Value::Array(list))) => list.extend_from_slice(tail),
             (_, Some(_)) if base.get(name) == Some(value) => {}
+            (_, Some(theirs)) if by_entry(name) => carry(base.get(name), value, theirs),
             (_, _) => {
                 result.insert(name.clone(), value.clone());
             }
         }
     }
     result
+}
+
+/// Makes the change from `base` to `mine` in `theirs`: entry by entry where all are mappings. What changed stands behind what
+/// did not.
+fn carry(base: Option<&Value>, mine: &Value, theirs: &mut Value) {
+    let nothing = Map::new();
+    let (Value::Object(mine), Value::Object(theirs)) = (mine, &mut *theirs) else {
+        return theirs.clone_from(mine);
+    };
+    let base = base.and_then(Value::as_object).unwrap_or(&nothing);
+    for name in base.keys().filter(|name| !mine.contains_key(*name)) {
+        theirs.shift_remove(name);
+    }
+    for (name, value) in mine.iter().filter(|(name, value)| base.get(*name) != Some(value)) {
+        let mut entry = theirs.shift_remove(name).unwrap_or_default();
+        carry(base.get(name), value, &mut entry);
+        theirs.insert(name.clone(), entry);
+    }
 }
 
 /// Items appended to a field that only ever grows.
@@ -422,7 +442,20 @@ mod tests {
             let base = of(json!([1]));
             let mine = of(json!([1, 2]));
             let theirs = of(json!([1, 3]));
-            assert_eq!(rebase(&schema, &base, &mine, &theirs), of(json!([1, 3, 2])), "{reducer:?}");
+            let rebased = rebase(&schema, |_| false, [&base, &mine, &theirs]);
+            assert_eq!(rebased, of(json!([1, 3, 2])), "{reducer:?}");
         }
+    }
+
+    #[test]
+    fn what_two_turns_changed_in_a_mapping_is_kept_of_both_where_it_is_carried_over_by_entry() {
+        let schema = StateSchema::new().field("notes", Field::new(FieldType::Any, json!({})));
+        let of = |notes: Value| Map::from_iter([("notes".to_owned(), notes)]);
+        let base = of(json!({ "a": { "old": 1, "gone": 1, "same": 1 }, "list": [1] }));
+        let mine = of(json!({ "a": { "old": 2, "same": 1, "mine": { "x": 1 } }, "list": [1, 2] }));
+        let theirs = of(json!({ "a": { "old": 3, "gone": 1, "same": 4, "mine": { "y": 1 } }, "list": [3] }));
+        let both = of(json!({ "a": { "same": 4, "old": 2, "mine": { "y": 1, "x": 1 } }, "list": [1, 2] }));
+        assert_eq!(rebase(&schema, |_| true, [&base, &mine, &theirs]), both);
+        assert_eq!(rebase(&schema, |_| false, [&base, &mine, &theirs]), mine, "else the whole field is taken over");
     }
 }
