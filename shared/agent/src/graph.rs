@@ -177,6 +177,11 @@ fn hears(parts: &AgentParts, run: &AgentRun) -> Option<Update<AgentRun>> {
         return None;
     }
     let goes_on = AgentRun::awaits_children.set(false);
+    let goes_on = match run.usage.waits_since {
+        // It waits no more: what comes is time of its own.
+        Some(_) => goes_on.set(AgentRun::usage, RunUsage { waits_since: None, ..time::used(parts, run) }),
+        None => goes_on,
+    };
     if run.reason.is_empty() {
         return Some(goes_on);
     }

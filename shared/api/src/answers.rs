@@ -28,7 +28,7 @@ use dormouse_ports::{
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
-    AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Session, Task,
+    AppendTaskMessageRequest, MessageInput, Part, PermissionAnswer, PermissionResponseRequest, Role, Session, Task,
     TaskMessageKind, TaskStatus,
 };
 use serde::Deserialize;
@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use crate::Call;
 use crate::api::{Api, Change, by};
 use crate::change::{NewMessage, SessionChange};
-use crate::conversation::{is_confidential, payload_of};
+use crate::conversation::{is_confidential, joining, payload_of};
 use crate::documents::Stored;
 use crate::messages::unplaced;
 use crate::receipts::{AnsweredApproval, ApprovalDecision, decision, is_of_another, note_approval};
@@ -147,7 +147,9 @@ impl Api {
                 let position = change.next();
                 let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: false };
                 let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
-                if task.kept.own.hears {
+                // What is no word of a user waits for the next task.
+                let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message)).is_empty();
+                if task.kept.own.hears && is_heard {
                     change.thread_mut().interrupted(&id, position);
                 }
                 let work = change.freed().map(|next| InvocationId::from(next.as_str()));

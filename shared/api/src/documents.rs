@@ -332,11 +332,10 @@ impl SessionIndex {
         }
     }
 
-    /// Where the messages are that a run of `task` is to hear next: those to itself, and to tasks that ended before they
-    /// heard them.
+    /// Where the messages are that a run of `task` is to hear next. Nobody else is given them while it is open, so that what
+    /// it has taken in is still its own when that is written.
     pub(crate) fn unheard_by(&self, task: &TaskId) -> Vec<u64> {
-        let is_heard = |one: &&Interruption| one.task == *task || !self.open.contains_key(&one.task);
-        self.interruptions.iter().filter(is_heard).map(|one| one.position).collect()
+        self.interruptions.iter().filter(|one| one.task == *task).map(|one| one.position).collect()
     }
 
     /// Notes that a run of `task` has heard those up to `upto`.
@@ -346,11 +345,10 @@ impl SessionIndex {
         self.forget_delivered();
     }
 
-    /// Where the messages are that only the run of a task that works, or waits for its turn, is to hear.
+    /// Where the messages are that only the run of a task that has not ended is to hear.
     pub(crate) fn awaited(&self) -> Vec<u64> {
-        let works =
-            |one: &&Interruption| self.open.get(&one.task).is_some_and(|task| task.standing() == TaskStanding::Works);
-        self.interruptions.iter().filter(works).map(|one| one.position).collect()
+        let is_open = |one: &&Interruption| self.open.contains_key(&one.task);
+        self.interruptions.iter().filter(is_open).map(|one| one.position).collect()
     }
 
     /// Notes that its agent has been given all messages, but those that a run is to hear.

@@ -313,9 +313,14 @@ impl RecordingStore {
         let mut read = read.map_err(corrupt)?.messages;
         read.retain(|((_, position), _)| positions.contains(position));
         let messages: Vec<_> = read.into_iter().map(|(_, message)| message).collect();
+        let joins = joining(&messages);
+        if joins.is_empty() {
+            // Nothing that a model could be told is left of them.
+            change.thread_mut().heard(id, upto);
+            return Ok(None);
+        }
         let names = messages.iter().map(|message| message.envelope.id.to_string()).collect();
-        let update = Map::from_iter([(MESSAGES.to_owned(), joining(&messages).into())]);
-        Ok(Some(Said { names, upto, update }))
+        Ok(Some(Said { names, upto, update: Map::from_iter([(MESSAGES.to_owned(), joins.into())]) }))
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all

@@ -251,6 +251,50 @@ async fn a_run_that_waits_for_a_person_hears_behind_the_result_of_its_call() {
     replays_the_same(&world, &session, &task).await;
 }
 
+#[tokio::test]
+async fn what_is_no_word_of_a_user_is_heard_by_no_run_and_ends_none() {
+    let of = |role: &str, visibility: &str| json!({ "role": role, "parts": [{ "type": "text", "text": WORDS, "visibility": visibility }] });
+    for message in [
+        of("user", "internal"),
+        json!({ "role": "user", "parts": [] }),
+        of("assistant", "public"),
+        of("system", "public"),
+    ] {
+        let looker = Looker::new("description: looks");
+        let (world, session) = world(&[looker.agent()]).await;
+        let path = path_of(&submit(&world, &session, "hello").await);
+        world.post(&format!("{path}/messages"), json!({ "kind": "interrupt", "message": message })).await;
+        world.work().await;
+        assert_eq!(world.get(&path).await["status"], "COMPLETED", "{message}");
+        assert_eq!(looker.heard(), [words(&["hello"])], "{message}");
+        submit(&world, &session, "and now").await;
+        world.work().await;
+        assert_eq!(looker.heard().last(), Some(&words(&["hello", "and now"])), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_to_a_run_that_sleeps_is_for_it_alone_until_it_ends() {
+    let looker = Looker::new("policy: {approval: {external: [look]}}");
+    let (world, session) = world(&[looker.agent()]).await;
+    let path = path_of(&submit(&world, &session, "go").await);
+    world.work().await;
+    world.post(&format!("{path}/messages"), interruption(WORDS)).await;
+    submit(&world, &session, "another").await;
+    world.work().await;
+    let count = |said: &[String]| said.iter().filter(|said| *said == WORDS).count();
+    assert_eq!(looker.heard().last().map(|said| count(said)), Some(0), "{:?}", looker.heard());
+    let parts = json!([{ "type": "json", "value": { "approved": true }, "visibility": "public" }]);
+    let yes = json!({ "kind": "tool_confirmation", "message": { "role": "user", "parts": parts } });
+    world.post(&format!("{path}/messages"), yes).await;
+    world.work().await;
+    assert_eq!(world.get(&path).await["status"], "COMPLETED");
+    assert_eq!(looker.heard().last().map(|said| count(said)), Some(1), "{:?}", looker.heard());
+    submit(&world, &session, "at last").await;
+    world.work().await;
+    assert_eq!(looker.heard().last().map(|said| count(said)), Some(1), "{:?}", looker.heard());
+}
+
 /// A run of which worker number n dies after `deaths[n]` breaths, and that is interrupted ahead of the commit of which
 /// `when` is true. Whether all of them died.
 async fn story(deaths: &[usize], when: When) -> bool {
