@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_agent::bundle::BundleStore;
+use dormouse_agent::bundle::{BundleStore, BundleStoreError};
 use dormouse_agent::graph::{AnswerUnderWay, DeltaSink};
 use dormouse_agent::workspace::{ModelDefinition, load};
 use dormouse_api::{Agents, LiveText, TextDelta};
 use dormouse_aws::RequestSigner;
 use dormouse_declared::{
-    BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, StoredAgents,
-    agents, models_lent_by,
+    BedrockAccess, DeclaredPorts, LentModels, NoTools, OwnAgentsFrom, PublishedAgents, PublishedFrom, Refresh,
+    StoredAgents, agents, models_lent_by,
 };
 use dormouse_fetch::NetworkFetch;
 use dormouse_local::keys::TENANT;
@@ -46,8 +46,52 @@ pub(crate) struct DeclaredAgents {
     pub(crate) agents: Agents,
     /// The names of those that can run now, the default one first.
     pub(crate) names: Vec<String>,
-    /// True if their history is kept beside the folder.
-    pub(crate) mirrored: bool,
+    /// Whether their history is kept beside the folder.
+    pub(crate) history: FolderHistory,
+}
+
+/// Whether the history of a folder is kept beside it: as the definitions say that new runs begin with. Files of another
+/// kind of workspace do not count, as they do for no run.
+#[derive(Debug)]
+pub(crate) struct FolderHistory {
+    store: BundleStore,
+    refresh: Arc<WorkspaceDefinitions>,
+    /// What the files say where no run has begun yet, or what was found last, with the digest of these definitions.
+    known: Mutex<(Option<String>, bool)>,
+}
+
+impl FolderHistory {
+    /// That of the definitions in `store`; where there are none, what the files say counts.
+    fn new(store: BundleStore, refresh: Arc<WorkspaceDefinitions>, files_say: bool) -> Self {
+        Self { store, refresh, known: Mutex::new((None, files_say)) }
+    }
+
+    /// True if it is kept now.
+    pub(crate) async fn is_mirrored(&self) -> bool {
+        let mut known = self.known.lock().await;
+        match self.looked_up(known.0.as_deref()).await {
+            Ok(Some(found)) => *known = found,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the definitions cannot be looked up; whether the history is kept stays as it was");
+            }
+        }
+        known.1
+    }
+
+    /// What the current definitions say, unless they are those of the digest `known`.
+    async fn looked_up(&self, known: Option<&str>) -> Result<Option<(Option<String>, bool)>, BundleStoreError> {
+        let mut current = self.store.current(NAME).await?;
+        if known.is_none() && current.is_some() {
+            // They may be those of an earlier start.
+            self.refresh.refresh(NAME).await;
+            current = self.store.current(NAME).await?;
+        }
+        let Some(current) = current.filter(|found| known != Some(&found.digest)) else { return Ok(None) };
+        let Some(bundle) = self.store.load(NAME, &current.digest).await? else { return Ok(None) };
+        let mirrored = load(&bundle.files(), &platform()).settings.mirrors_history();
+        Ok(Some((Some(current.digest), mirrored)))
+    }
 }
 
 /// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
@@ -69,7 +113,9 @@ pub(crate) async fn declared(
     }
     let Some(first) = found.names.first() else { return Err(DeclaredFailure::NoAgent(folder.to_owned())) };
     let store = BundleStore::new(Arc::new(FolderObjects::new(data.join("definitions"))), "");
+    let history = store.clone();
     let refresh = Arc::new(WorkspaceDefinitions::new(folder.to_owned(), store.clone()));
+    let keeper = refresh.clone();
     let source = Agents::new().with_tour(tour(first, data)).with_live(live).of_source(move |outside| {
         Arc::new(PublishedAgents::new(PublishedFrom {
             store: store.clone(),
@@ -81,7 +127,8 @@ pub(crate) async fn declared(
             refresh: Some(refresh.clone()),
         }))
     });
-    Ok(DeclaredAgents { agents: source, names: found.names, mirrored: workspace.settings.mirrors_history() })
+    let history = FolderHistory::new(history, keeper, workspace.settings.mirrors_history());
+    Ok(DeclaredAgents { agents: source, names: found.names, history })
 }
 
 /// Shows the text of answers to the streams of this process. Only runs of sessions have any, and what a model thinks is

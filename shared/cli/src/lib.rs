@@ -343,17 +343,15 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
     let found = match &arguments.workspace {
         Some(folder) => match runtime.block_on(declared(folder, &data, None)) {
             Ok(found) => {
-                if found.mirrored {
-                    runtime.spawn(follow_folder(data.clone(), folder.join(PLACE)));
-                }
-                Some(found)
+                runtime.spawn(follow_folder(data.clone(), folder.join(PLACE), found.history));
+                Some(found.agents)
             }
             Err(error) => return complain(&error.to_string()),
         },
         None => None,
     };
-    let follower = found.as_ref().is_some_and(|found| found.mirrored);
-    let found = found.map(|found| found.agents);
+    // It may be told later to keep the history.
+    let follower = found.is_some();
     let demo = match &found {
         None if agents.tour().is_some_and(|tour| tour.contains(demo::BLANK)) => {
             match runtime.block_on(demo::with_demo(agents)) {

@@ -15,6 +15,7 @@ use dormouse_protocol::{ErrorCode, List};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::declared::FolderHistory;
 use crate::talk::{Client, ServerArgs, TalkError};
 use crate::terminal::plain;
 pub(crate) use database::{Mirror, MirrorError};
@@ -96,30 +97,40 @@ pub(crate) async fn mirror(asked: MirrorArgs) -> Result<(), MirrorFailure> {
         return Ok(());
     }
     drop(mirror);
-    follow(&client, &asked.into, workspace, false).await;
+    follow(&client, &asked.into, workspace, None).await;
     Ok(())
 }
 
-/// Follows the runs of the folder of a workspace in `into`, until it is dropped; its server keeps its state in `data`.
-pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf) {
+/// Follows the runs of the folder of a workspace in `into` as long as its `history` is kept, until it is dropped; its server
+/// keeps its state in `data`.
+pub(crate) async fn follow_folder(data: PathBuf, into: PathBuf, history: FolderHistory) {
     loop {
         // It serves when its address is noted; one that is not answered at is of an earlier start. Without a key of its own
         // it would spend what its user may ask.
         let url = address_of(&data).zip(follower_key(&data));
         let server = url.map(|(url, key)| ServerArgs { url: Some(url), key: Some(key), data: data.clone() });
         if let Some(Ok(client)) = server.map(|server| Client::open(&server)) {
-            follow(&client, &into, None, true).await;
+            follow(&client, &into, None, Some(&history)).await;
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Follows for ever, or until no server is there where it `ends` then. What goes wrong is noted in the mirror, and
-/// tried again.
-async fn follow(client: &Client, into: &Path, workspace: Option<&str>, ends: bool) {
+/// Follows for ever, or where it is the `history` of a folder until no server is there. What goes wrong is noted in the
+/// mirror, and tried again.
+async fn follow(client: &Client, into: &Path, workspace: Option<&str>, history: Option<&FolderHistory>) {
     let mut pause = EVERY;
     let mut open: Option<Mirror> = None;
     loop {
+        let is_wanted = match history {
+            Some(history) => history.is_mirrored().await,
+            None => true,
+        };
+        if !is_wanted {
+            open = None;
+            tokio::time::sleep(EVERY).await;
+            continue;
+        }
         match round(client, into, workspace, &mut open).await {
             Ok(()) => {
                 pause = EVERY;
@@ -127,7 +138,7 @@ async fn follow(client: &Client, into: &Path, workspace: Option<&str>, ends: boo
                     listen(client, mirror, workspace).await;
                 }
             }
-            Err(MirrorFailure::Talk(TalkError::Unreachable { .. })) if ends => return,
+            Err(MirrorFailure::Talk(TalkError::Unreachable { .. })) if history.is_some() => return,
             Err(error) => {
                 let message = error.to_string();
                 tracing::warn!(error = message, again_in = ?pause, "the history mirror does not go on");

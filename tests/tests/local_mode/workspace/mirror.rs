@@ -210,6 +210,34 @@ async fn where_it_is_switched_off_and_for_talk_alone_there_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_is_switched_off_and_on_without_a_restart() {
+    let project = Project::of(&[]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    let before = whole(&project, &dormouse, "it is followed").await;
+    project.write(".openharness/settings.yaml", "history_mirror_enabled: false\n");
+    work(&project, &dormouse).await;
+    // Time in which it would have followed.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(state(&project).map(|now| events(&now)), Some(events(&before)), "nothing is added");
+    project.write(".openharness/settings.yaml", "history_mirror_enabled: true\n");
+    work(&project, &dormouse).await;
+    whole(&project, &dormouse, "it has everything again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_that_stays_one_for_talk_alone_has_none_whatever_its_files_say() {
+    let project = Project::of(&[(".openharness/settings.yaml", "kind: chat\n")]).await;
+    let dormouse = project.serve();
+    work(&project, &dormouse).await;
+    project.write(".openharness/settings.yaml", "kind: project\n");
+    let dormouse = dormouse.kill_and_restart();
+    work(&project, &dormouse).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!project.exists(MIRROR), "it is still for talk alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_is_followed_from_anywhere() {
     let project = Project::of(&[(".openharness/settings.yaml", "history_mirror_enabled: false\n")]).await;
     let dormouse = project.serve();
