@@ -57,7 +57,7 @@ const ON_MACHINE: u64 = 60;
 /// | `DORMOUSE_WORKSPACES_BUCKET` | the bucket of their bundles; needed with them |
 /// | `DORMOUSE_WORKSPACES_PREFIX` | beginning of the keys of their bundles; optional, `workspaces/` |
 /// | `DORMOUSE_AGENT_SECRETS` | path of the parameters for `${secrets.NAME}` of them; optional, none without it |
-/// | `DORMOUSE_TOOLS_FUNCTION` | name of the function in which their native tools and actions work; optional, none of them without it |
+/// | `DORMOUSE_TOOLS_FUNCTION` | name of the function in which their native tools and actions work; optional, without it there are `WebFetch` and `TodoWrite` |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them |

@@ -13,7 +13,7 @@ use dormouse_declared::{
 use dormouse_fetch::NetworkFetch;
 use dormouse_ports::execution::ExecutionTier;
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
-use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, ToolDefinition, ToolSource, ToolSources};
+use dormouse_ports::tool::{ActionDefinition, NATIVE_TOOLS, PLACELESS_TOOLS, ToolDefinition, ToolSource, ToolSources};
 use dormouse_ports::{Clock, Fetch, Secret, SecretError, Secrets};
 use dormouse_system::RandomIds;
 use dormouse_tools::{DeclaredTools, Values};
@@ -43,7 +43,7 @@ pub(crate) fn published(
         .as_ref()
         .map(|name| ToolsFunction::new(access, name, (&config.bucket, &config.prefix), fetch.clone(), clock.clone()));
     let tier = function.as_ref().map(|_| ExecutionTier::Function);
-    let native_tools = function.as_ref().map_or(&[][..], |_| &NATIVE_TOOLS);
+    let native_tools = function.as_ref().map_or(&PLACELESS_TOOLS[..], |_| &NATIVE_TOOLS);
     let native_tools = native_tools.iter().map(|name| (*name).to_owned()).collect();
     let tools = Tools { fetch: fetch.clone(), values, clock: clock.clone(), function };
     let ports = DeclaredPorts {
@@ -100,7 +100,8 @@ pub(crate) fn own(
     Arc::new(StoredAgents::new(OwnAgentsFrom { files, lent, lender, public, tools, outside }))
 }
 
-/// Servers and HTTP requests for every workspace; native tools and actions for each in a place of its own.
+/// Servers and HTTP requests for every workspace, and native tools that need no place; the others and actions for each in a
+/// place of its own.
 struct Tools {
     fetch: Arc<dyn Fetch>,
     values: Values,
@@ -134,14 +135,11 @@ impl ToolSources for Tools {
     }
 
     fn of_bundle(&self, workspace: &str, digest: &str) -> Option<Arc<dyn ToolSources>> {
-        let tools = self.everywhere();
-        Some(match &self.function {
-            Some(function) => {
-                let place = Arc::new(function.of(workspace, digest));
-                Arc::new(tools.with_place(place, Arc::new(NetworkFetch::public()), self.clock.clone()))
-            }
-            None => Arc::new(tools),
-        })
+        let (tools, web) = (self.everywhere(), Arc::new(NetworkFetch::public()));
+        Some(Arc::new(match &self.function {
+            Some(function) => tools.with_place(Arc::new(function.of(workspace, digest)), web, self.clock.clone()),
+            None => tools.without_place(web),
+        }))
     }
 }
 

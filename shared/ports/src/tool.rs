@@ -31,3 +31,6 @@ pub const TIME_TO_TELL: Duration = Duration::from_secs(2);
 
 /// Names of the tools that Dormouse brings itself. No other tool may have one of them, in upper or lower case.
 pub const NATIVE_TOOLS: [&str; 8] = ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "TodoWrite"];
+
+/// Names of those that need no place to work in.
+pub const PLACELESS_TOOLS: [&str; 2] = ["WebFetch", "TodoWrite"];

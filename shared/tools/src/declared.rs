@@ -22,6 +22,9 @@ pub struct DeclaredTools {
     folder: Option<PathBuf>,
     #[cfg(feature = "native")]
     place: Option<WorkPlace>,
+    /// The web for native tools where there is no place.
+    #[cfg(feature = "native")]
+    web: Option<Arc<dyn Fetch>>,
 }
 
 /// Where native tools and actions work.
@@ -50,6 +53,8 @@ impl DeclaredTools {
             folder: None,
             #[cfg(feature = "native")]
             place: None,
+            #[cfg(feature = "native")]
+            web: None,
         }
     }
 
@@ -84,6 +89,13 @@ impl DeclaredTools {
         clock: Arc<dyn dormouse_ports::Clock>,
     ) -> Self {
         Self { place: Some(WorkPlace { backend, web, clock }), ..self }
+    }
+
+    /// Also the native tools that need no place. Addresses that a model chooses are asked through `web`.
+    #[cfg(feature = "native")]
+    #[must_use]
+    pub fn without_place(self, web: Arc<dyn Fetch>) -> Self {
+        Self { web: Some(web), ..self }
     }
 
     fn transport(&self, source: &ToolSourceDefinition) -> Result<McpTransport, String> {
@@ -148,8 +160,12 @@ impl ToolSources for DeclaredTools {
 
     #[cfg(feature = "native")]
     fn native(&self, definitions: &[String]) -> Option<Arc<dyn ToolSource>> {
-        let WorkPlace { backend, web, clock } = self.place.clone()?;
-        Some(Arc::new(crate::NativeTools::new(backend, web, clock).keeping(definitions)))
+        match self.place.clone() {
+            Some(WorkPlace { backend, web, clock }) => {
+                Some(Arc::new(crate::NativeTools::new(backend, web, clock).keeping(definitions)))
+            }
+            None => Some(Arc::new(crate::native::PlacelessTools::new(self.web.clone()?))),
+        }
     }
 
     #[cfg(feature = "native")]
@@ -225,6 +241,25 @@ mod tests {
         let refused = tools().source(&process()).expect_err("a reason");
         assert!(refused.contains("serve it over HTTP"), "{refused}");
         assert!(tools().with_processes("/tmp".into()).source(&process()).is_ok());
+    }
+
+    #[cfg(feature = "native")]
+    #[tokio::test]
+    async fn without_a_place_there_are_the_native_tools_that_need_none() {
+        use dormouse_ports::tool::{PLACELESS_TOOLS, ToolCall, ToolReply};
+
+        assert!(tools().native(&[]).is_none());
+        let native = tools().without_place(Arc::new(ScriptedFetch::default())).native(&[]).expect("a source");
+        let offered: Vec<String> = native.list().await.expect("a list").into_iter().map(|spec| spec.name).collect();
+        assert_eq!(offered, PLACELESS_TOOLS);
+        let todos = json!({ "todos": [{ "content": "sow", "status": "pending" }] });
+        let call = |name: &str| ToolCall::new("c-1", name, todos.as_object().cloned().expect("fields"));
+        let ToolReply::Done(noted) = native.call(&call("TodoWrite")).await.expect("a list of things to do") else {
+            panic!("it is done at once");
+        };
+        assert!(!noted.notes.is_empty(), "the session keeps it");
+        let refused = native.call(&call("Read")).await.expect_err("there is nothing to read");
+        assert!(refused.message.contains("`Read`"), "{refused}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::execution::{ExecutionBackend, ExecutionError};
 use dormouse_ports::tool::{
-    Effect, ToolAnnotations, ToolCall, ToolError, ToolErrorKind, ToolReply, ToolSource, ToolSpec,
+    Effect, ToolAnnotations, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply, ToolSource, ToolSpec,
 };
 use dormouse_ports::{Clock, Fetch};
 use serde_json::Value;
@@ -56,12 +56,61 @@ impl fmt::Debug for NativeTools {
     }
 }
 
+/// Those of the native tools that need no place to work in.
+pub(crate) struct PlacelessTools {
+    web: Arc<dyn Fetch>,
+}
+
+impl PlacelessTools {
+    /// Addresses that a model chooses are asked through `web`.
+    pub(crate) fn new(web: Arc<dyn Fetch>) -> Self {
+        Self { web }
+    }
+}
+
+impl fmt::Debug for PlacelessTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlacelessTools")
+    }
+}
+
+#[async_trait]
+impl ToolSource for PlacelessTools {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        Ok(placeless().into())
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        match call_placeless(&*self.web, call).await {
+            Some(output) => output.map(ToolReply::Done),
+            None => Err(unknown(&call.name)),
+        }
+    }
+}
+
+fn placeless() -> [ToolSpec; 2] {
+    [web::spec(), todo::spec()]
+}
+
+/// Calls a tool that needs no place; `None` for any other.
+async fn call_placeless(web: &dyn Fetch, call: &ToolCall) -> Option<Result<ToolOutput, ToolError>> {
+    match call.name.as_str() {
+        "WebFetch" => Some(web::call(web, call).await),
+        "TodoWrite" => Some(todo::call(call)),
+        _ => None,
+    }
+}
+
+fn unknown(name: &str) -> ToolError {
+    ToolError::new(ToolErrorKind::NotFound, format!("there is no native tool `{name}`"))
+}
+
 #[async_trait]
 impl ToolSource for NativeTools {
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
         let commands = self.backend.runs_commands().then(bash::spec);
-        let tools = [files::spec(), write::spec(), edit::spec(), find::glob(), find::grep(), web::spec(), todo::spec()];
-        Ok(commands.into_iter().chain(tools).collect())
+        let tools = [files::spec(), write::spec(), edit::spec(), find::glob(), find::grep()];
+        Ok(commands.into_iter().chain(tools).chain(placeless()).collect())
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
@@ -73,9 +122,7 @@ impl ToolSource for NativeTools {
             "Edit" => edit::call(backend, &self.definitions, call).await?,
             "Glob" => find::call_glob(backend, call).await?,
             "Grep" => find::call_grep(backend, call).await?,
-            "WebFetch" => web::call(&*self.web, call).await?,
-            "TodoWrite" => todo::call(call)?,
-            other => return Err(ToolError::new(ToolErrorKind::NotFound, format!("there is no native tool `{other}`"))),
+            other => call_placeless(&*self.web, call).await.ok_or_else(|| unknown(other))??,
         };
         Ok(ToolReply::Done(output))
     }

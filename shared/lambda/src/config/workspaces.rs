@@ -19,7 +19,7 @@ pub struct WorkspaceConfig {
     pub prefix: String,
     /// Path of the parameters that `${secrets.NAME}` stands for.
     pub secrets: Option<String>,
-    /// The function in which native tools and actions work; without it there are none.
+    /// The function in which native tools and actions work; without it there are `WebFetch` and `TodoWrite`.
     pub tools: Option<String>,
 }
 
