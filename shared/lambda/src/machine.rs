@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dormouse_api::{Agents, StreamLimits};
 use dormouse_aws::EventBridgeBus;
 use dormouse_fetch::NetworkFetch;
-use dormouse_harness::WORK;
+use dormouse_harness::{SIGNAL, WORK};
 use dormouse_http::Server;
 use dormouse_otel::Telemetry;
 use dormouse_ports::{
@@ -21,7 +21,7 @@ use crate::boot::{BootError, Joined, ServerShape, joined};
 use crate::config::Config;
 use crate::workspaces::own;
 
-/// Calls for work that this process may take itself.
+/// Calls for work that this process may take itself, and signals of our own that it delivers where there is no bus.
 pub type WorkQueue = mpsc::UnboundedReceiver<Value>;
 
 /// Parts that a process on a machine of one's own serves.
@@ -31,8 +31,8 @@ pub struct Machine {
     pub server: Server,
     /// The table, as one that knows what falls due.
     pub sleepers: MachineStore,
-    /// Calls for work that were made in this process; for one that takes none they are dropped, and workers find the work
-    /// in the table.
+    /// Calls for work that were made in this process: one that takes none drops them, and workers find the work in the table.
+    /// Without a bus also its signals, which it delivers whatever it does.
     pub work: WorkQueue,
 }
 
@@ -65,7 +65,8 @@ pub async fn machine(config: Config, telemetry: Option<Telemetry>, agents: &Agen
     Ok(Machine { server: Server::new(app, wire), sleepers: MachineStore(sleepers), work })
 }
 
-/// EventBridge, where there is a bus of it; calls for work also reach the worker of this process.
+/// EventBridge, where there is a bus of it; calls for work also reach the worker of this process, and so do signals of our
+/// own where there is none.
 struct MachineBus {
     elsewhere: Option<EventBridgeBus>,
     calls: mpsc::UnboundedSender<Value>,
@@ -82,6 +83,10 @@ impl EventBus for MachineBus {
         match &self.elsewhere {
             Some(bus) => bus.publish(event).await,
             None if is_work => Ok(()),
+            None if event.source == "dormouse" && event.detail_type == SIGNAL => {
+                let ending = |_| BusError::Unavailable("the process ends".to_owned());
+                self.calls.send(json!(event)).map_err(ending)
+            }
             None => Err(BusError::Rejected("there is no event bus: set DORMOUSE_BUS to its name".to_owned())),
         }
     }
@@ -123,5 +128,33 @@ impl EventRules for LookedFor {
 
     async fn remove_rule(&self, _: &RuleName) -> Result<(), SubscriptionError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_ports::Map;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn without_a_bus_signals_of_our_own_are_delivered_here_and_other_events_are_refused() {
+        let (calls, mut queue) = mpsc::unbounded_channel();
+        let bus = MachineBus { elsewhere: None, calls };
+        let event = |source: &str, kind: &str| Event {
+            source: source.to_owned(),
+            detail_type: kind.to_owned(),
+            detail: Map::from_iter([("signal_id".to_owned(), "s-1".into())]),
+        };
+        let own = event("dormouse", SIGNAL);
+        bus.publish(own.clone()).await.expect("it is taken");
+        assert_eq!(queue.try_recv().expect("a signal"), json!(own));
+        for foreign in [event("exporter", SIGNAL), event("exporter", "Export Finished")] {
+            let refusal = bus.publish(foreign).await.expect_err("nobody carries it");
+            assert!(refusal.to_string().contains("DORMOUSE_BUS"), "{refusal}");
+        }
+        assert!(queue.try_recv().is_err(), "nothing else is delivered");
+        drop(queue);
+        assert!(matches!(bus.publish(own).await, Err(BusError::Unavailable(_))), "nobody delivers it any more");
     }
 }

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use dormouse_harness::SIGNAL;
 use dormouse_http::Server;
 use dormouse_ports::{Clock, Sleepers};
 use dormouse_system::SystemClock;
@@ -79,7 +80,7 @@ pub enum MachineError {
 /// Serves `server` until SIGINT or SIGTERM, then ends in order: `/readyz` says 503, no new requests and no new work, running
 /// turns finished for as long as `grace`. What is cut then is taken over by another worker when its claim has ended.
 ///
-/// `work` are calls for work that this process makes itself; `store` knows what falls due.
+/// `work` are calls for work that this process makes itself, and signals that it delivers; `store` knows what falls due.
 ///
 /// # Errors
 /// [`MachineError`] when it cannot start.
@@ -96,16 +97,12 @@ pub async fn serve_machine(
     let shutdown = Shutdown::new();
     let app = server.app().clone();
     let processor = Turns::of_processor(clock.clone());
+    let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
+    let dispatcher = Arc::new(Dispatcher::new(functions.clone(), processor.clone(), clock.clone(), shutdown.running()));
+    tokio::spawn(take_up(work, options.role, dispatcher.clone()));
     if options.role != MachineRole::Api {
-        let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
-        let dispatcher =
-            Arc::new(Dispatcher::new(functions.clone(), processor.clone(), clock.clone(), shutdown.running()));
-        tokio::spawn(take_up(work, dispatcher.clone()));
         tokio::spawn(LocalScheduler::reading_every(READ_EVERY, clock.clone()).run(store, dispatcher));
         tokio::spawn(sweeper::run_every(LOOK_EVERY, functions, clock.clone(), options.lease, shutdown.running()));
-    } else {
-        // Calls that no worker takes here must not be kept.
-        drop(work);
     }
     if options.sends_spans {
         tokio::spawn(send_spans(app.clone(), shutdown.running()));
@@ -138,16 +135,21 @@ pub async fn serve_machine(
     Ok(())
 }
 
-/// Takes up the work that this process called for.
-async fn take_up(mut work: mpsc::UnboundedReceiver<Value>, dispatcher: Arc<Dispatcher>) {
+/// Delivers the signals of this process, and takes up the work that it called for, unless its `role` leaves that to workers.
+async fn take_up(mut work: mpsc::UnboundedReceiver<Value>, role: MachineRole, dispatcher: Arc<Dispatcher>) {
     loop {
         let call = tokio::select! {
             call = work.recv() => call,
             () = dispatcher.running().stopping() => None,
         };
         let Some(call) = call else { return };
+        let job = match call["detail-type"] == SIGNAL {
+            true => Job::Event(call),
+            false if role == MachineRole::Api => continue,
+            false => Job::Wakeup(call),
+        };
         let dispatcher = dispatcher.clone();
-        tokio::spawn(async move { dispatcher.carry(&Lane::House, &Job::Wakeup(call)).await });
+        tokio::spawn(async move { dispatcher.carry(&Lane::House, &job).await });
     }
 }
 
