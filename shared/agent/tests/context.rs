@@ -148,7 +148,7 @@ struct Listening(Mutex<Vec<Value>>);
 impl HookHandler for Listening {
     async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
         self.0.lock().expect("not poisoned").push(envelope.clone());
-        Ok(HookAnswer { text: String::new(), blocks: false })
+        Ok(HookAnswer { text: String::new(), blocks: false, model_call: None })
     }
 }
 
@@ -219,7 +219,7 @@ struct Saying(Value);
 #[async_trait]
 impl HookHandler for Saying {
     async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
-        Ok(HookAnswer { text: self.0.to_string(), blocks: false })
+        Ok(HookAnswer { text: self.0.to_string(), blocks: false, model_call: None })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Tasks that agents give to other agents: told of in the commit that accepts them.
 //!
 //! The task of an agent that was asked names its parent. It is in a session of its own, which names that of its parent,
-//! and is seen by each caller who sees that. What one agent says to the other is the first message of that session.
+//! and is seen by each caller who sees that. What one agent says to the other is the first message of that session. What
+//! it uses counts against the quotas of its parent, of whose work it is a part.
 
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
@@ -124,6 +125,8 @@ impl Opening<'_> {
             graph: paused.graph.clone(),
             is_confidential,
             receipts,
+            quotas: self.asker.kept.own.quotas.clone(),
+            is_part: true,
             // Only agents ask others, and only agents.
             hears: true,
             ..TaskIndex::default()
@@ -162,7 +165,8 @@ fn fresh(asker: &Stored<Task>, id: &SessionId, commit: &Commit) -> Stored<Sessio
         expires_at: None,
     };
     let own = TranscriptSegment { stream: id.to_string(), first: 1, last: None };
-    let index = SessionIndex { transcript: vec![own], ..SessionIndex::default() };
+    let quotas = asker.kept.own.quotas.clone();
+    let index = SessionIndex { transcript: vec![own], quotas, ..SessionIndex::default() };
     Stored::new(&asker.kept.tenant, Some(task.workspace_id.clone()), session, index)
 }
 

@@ -532,6 +532,9 @@ pub(crate) struct TaskIndex {
     /// The quotas that it counts against.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) quotas: BTreeSet<QuotaId>,
+    /// True if it is part of the work of another task, as what that counts for: it took no place of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_part: bool,
     /// Note of the run that it replays, if it is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay: Option<Box<ReplayNote>>,

@@ -143,7 +143,9 @@ pub(crate) fn end(
     for artifact in &mut outcome.artifacts {
         artifact.receipt_id.clone_from(&outcome.receipt_id);
     }
-    quotas::ended(&task.kept.own.quotas).for_each(|write| change.count(write));
+    if !task.kept.own.is_part {
+        quotas::ended(&task.kept.own.quotas).for_each(|write| change.count(write));
+    }
     change.advance(task, to, outcome.failure.clone(), Map::new());
     if dormouse_json::length(&outcome).map_err(|error| internal(&error))? <= SMALL_OUTCOME {
         task.kept.own.outcome = Some(Box::new(outcome));

@@ -14,6 +14,9 @@
 //! | `cost_micros` | what these cost, in millionths of the currency of the models' prices | with the next period |
 //! | `active_ms` | milliseconds that models and tools worked, as they are recorded | with the next period |
 //!
+//! The task of an agent that another one asked is a part of that one's: it counts against the same quotas what it uses, and
+//! is no further task.
+//!
 //! A task counts against the quota of its persona, those of its workspace and tenant, and that of the key or issuer of who
 //! submitted it. A key that is bound to workspaces sees those of these workspaces and its own: what others use is not told.
 //! The quotas of workspace and tenant are the ones that they had when the session was made. Each quota makes a

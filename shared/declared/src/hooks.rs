@@ -31,6 +31,7 @@ async fn handler(
         HookHandlerDefinition::Prompt { prompt } => Some(Arc::new(ModelHook {
             provider: model.provider.clone(),
             config: model.config.clone(),
+            prices: model.prices,
             instructions: String::new(),
             question: prompt.clone(),
         })),
@@ -41,6 +42,7 @@ async fn handler(
             Some(Arc::new(ModelHook {
                 provider: model.provider,
                 config: model.config,
+                prices: model.prices,
                 instructions: asked.prompt.clone(),
                 question: task.clone(),
             }))

@@ -118,6 +118,26 @@ impl EndsTold {
         Arc::new(TellingCommits { commits, told: self })
     }
 
+    /// The end that was written in the place of the step `commit`, as that of a task whose quota is used up.
+    async fn instead_of(&self, commit: &Commit) -> Option<EndNotice> {
+        let Some(InvocationWrite::Progress { paused, .. }) = &commit.invocation else { return None };
+        let state = paused.outermost_state();
+        let (parent, children) = (ParentLink::of(state), ChildLink::open_of(state));
+        if parent.is_none() && children.is_empty() {
+            return None;
+        }
+        match self.children.look(&paused.invocation_id).await {
+            Ok(ChildStanding::Ended(payload) | ChildStanding::Canceled(payload)) => {
+                Some(EndNotice { parent: parent.map(|parent| (parent, payload)), children })
+            }
+            Ok(ChildStanding::Open | ChildStanding::Missing) => None,
+            Err(error) => {
+                tracing::warn!(%error, id = %paused.invocation_id, "it is not known whether a run has ended; those who wait for it find out when they look");
+                None
+            }
+        }
+    }
+
     async fn tell(&self, end: EndNotice) {
         if let Some((parent, payload)) = end.parent
             && let Err(error) = send_signal(&*self.bus, &parent.signal_id, payload).await
@@ -182,11 +202,16 @@ impl Commits for TellingCommits {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.commits.commit(commit).await?;
-        if let Some(end) = EndNotice::of(commit) {
+        let written = self.commits.commit(commit).await;
+        let end = match &written {
+            Ok(()) => EndNotice::of(commit),
+            Err(CommitError::InvocationConflict) => self.told.instead_of(commit).await,
+            Err(_) => None,
+        };
+        if let Some(end) = end {
             Box::pin(self.told.tell(end)).await;
         }
-        Ok(())
+        written
     }
 }
 

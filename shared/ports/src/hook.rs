@@ -3,10 +3,11 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Template;
+use crate::model::{ModelIdentity, Usage};
 
 /// Handler of a hook, as a workspace declares it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,13 +42,36 @@ pub enum HookHandlerDefinition {
     },
 }
 
+impl HookHandlerDefinition {
+    /// True for one that asks a model.
+    pub fn asks_model(&self) -> bool {
+        match self {
+            Self::Prompt { .. } | Self::Agent { .. } => true,
+            Self::Command { .. } | Self::Http { .. } => false,
+        }
+    }
+}
+
+/// A call of a model that a handler made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HookModelCall {
+    /// The model.
+    pub identity: ModelIdentity,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money, in the currency of the model's prices.
+    pub cost: f64,
+}
+
 /// Answer of a handler.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookAnswer {
     /// A JSON object, or nothing.
     pub text: String,
     /// True if it blocks, no matter what the text says; the text may then be a reason in words.
     pub blocks: bool,
+    /// The call of a model that it comes from, if it does.
+    pub model_call: Option<Box<HookModelCall>>,
 }
 
 /// A handler did not answer, or not as handlers do.

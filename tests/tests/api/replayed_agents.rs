@@ -20,7 +20,7 @@ fn nothing() -> Arc<Toolbox> {
     Toolbox::new(Vec::new(), |_| panic!("there is no tool"))
 }
 
-fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentParts {
+pub(crate) fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentParts {
     let mut parts = parts("description: helps", model.clone(), nothing(), outside.clock.clone());
     parts.agent.name = name.to_owned();
     parts.name = name.to_owned();
@@ -28,7 +28,7 @@ fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -> AgentPart
     parts
 }
 
-fn colleague(name: &str) -> Colleague {
+pub(crate) fn colleague(name: &str) -> Colleague {
     Colleague { name: name.to_owned(), description: format!("{name}s"), background: true }
 }
 
@@ -75,7 +75,7 @@ async fn run(world: &World, session: &str, words: &str) -> Value {
 }
 
 /// `task` once it has ended: where nobody told it of the end of its children, it looks.
-async fn at_end(world: &World, mut task: Value) -> Value {
+pub(crate) async fn at_end(world: &World, mut task: Value) -> Value {
     for _ in 0..3 {
         if task["status"] != "COMPLETED" {
             wake(world, &task).await;

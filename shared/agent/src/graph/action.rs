@@ -92,6 +92,7 @@ async fn begin(
     // No model is asked that could be told what hooks say.
     let (planned, say) = plan(parts, &tools, &run, &[call]).await?;
     run.calls = planned;
+    run.usage = run.usage.with(say.usage);
     let results = match say.stop {
         Some(reason) => {
             ended_by_hook(parts, &mut run, &reason).await?;
@@ -107,12 +108,13 @@ async fn begin(
         .set(AgentRun::action, run.action)
         .then(open)
         .set(AgentRun::calls, run.calls)
+        .set(AgentRun::usage, run.usage)
         .then(conclusion(run.reason, run.dormouse_shortfall)))
 }
 
 async fn over(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     end(parts, &mut run, TerminalReason::Completed).await?;
-    Ok(conclusion(run.reason, run.dormouse_shortfall))
+    Ok(conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)))
 }
 
 async fn failed(
@@ -124,7 +126,7 @@ async fn failed(
     end(parts, &mut run, TerminalReason::ActionFailed).await?;
     let message = conversational(&format!("the action `{name}`: {reason}"), LONGEST_REASON);
     let shortfall = run.dormouse_shortfall.map(|shortfall| Shortfall { message, ..shortfall });
-    Ok(conclusion(run.reason, shortfall))
+    Ok(conclusion(run.reason, shortfall).then(AgentRun::usage.set(run.usage)))
 }
 
 /// Notes what became of the action of `run`, whose calls have all ended.

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
+use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookModelCall};
 use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, ModelProvider, RuntimeConfig};
 use serde_json::Value;
+
+use super::model::cost;
+use crate::workspace::Prices;
 
 /// Form of the answer, as every handler is told it.
 const FORM: &str = "Answer with one JSON object and nothing else. Its fields, all optional: `continue` (false ends the run), \
@@ -18,6 +21,8 @@ pub struct ModelHook {
     pub provider: Arc<dyn ModelProvider>,
     /// Sampling.
     pub config: RuntimeConfig,
+    /// What its calls cost, where that is known.
+    pub prices: Option<Prices>,
     /// Instructions of the agent that is asked; empty where only the model is.
     pub instructions: String,
     /// The question; the envelope follows it.
@@ -40,7 +45,13 @@ impl HookHandler for ModelHook {
         let options = CallOptions { timeout: Some(Duration::from_secs(120)), ..CallOptions::default() };
         let response = self.provider.complete(&request, &options).await;
         let response = response.map_err(|error| HookFailure(error.to_string()))?;
-        Ok(HookAnswer { text: unfenced(&text_of(&response.message.content)).to_owned(), blocks: false })
+        let cost = cost(self.prices, &response);
+        let model_call = HookModelCall { identity: self.provider.identity(), usage: response.usage, cost };
+        Ok(HookAnswer {
+            text: unfenced(&text_of(&response.message.content)).to_owned(),
+            blocks: false,
+            model_call: Some(Box::new(model_call)),
+        })
     }
 }
 

@@ -79,9 +79,22 @@ pub(crate) enum Compacted {
 
 /// Records why a conversation stays as it is.
 fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted>, NodeError> {
+    kept_for(trigger, reason, usage, None)
+}
+
+/// The same behind a call of the model for a summary: its tokens, cost and milliseconds.
+fn kept_for(
+    trigger: &str,
+    reason: &str,
+    usage: RunUsage,
+    call: Option<(Usage, f64, u64)>,
+) -> Result<Option<Compacted>, NodeError> {
     tracing::warn!(reason, "a conversation was not made shorter; its runs go on with all of it");
     let kind = EntryKind::vendor(KEPT).map_err(|error| NodeError::new(error.to_string()))?;
-    record(JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE)))?;
+    let entry = JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE));
+    record(call.into_iter().fold(entry, |entry, (usage, cost, duration_ms)| {
+        entry.with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
+    }))?;
     Ok(Some(Compacted::No { usage }))
 }
 
@@ -213,8 +226,9 @@ async fn compact(
     let before = tokens(&run.messages[from..]);
     let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": cut - from });
     let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
+    let used = run.usage.with(verdict.usage);
     if let Some(reason) = verdict.stop.or(verdict.block) {
-        return kept(trigger, &reason, run.usage);
+        return kept(trigger, &reason, used);
     }
     let mut instructions = INSTRUCTIONS.to_owned();
     verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
@@ -230,23 +244,26 @@ async fn compact(
     let response = match answer.map(|response| (text_of(&response.message.content), response)) {
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
         Ok((_, response)) => {
-            let usage = run.usage.and(response.usage, super::model::cost(parts, &response), duration_ms);
-            return kept(trigger, "the model gave no summary", usage);
+            let cost = super::model::cost(parts.model.prices, &response);
+            let call = (response.usage, cost, duration_ms);
+            let usage = used.and(response.usage, cost, duration_ms);
+            return kept_for(trigger, "the model gave no summary", usage, Some(call));
         }
         Err(error) => {
-            let usage = run.usage.and(Usage::default(), 0.0, duration_ms);
+            let usage = used.and(Usage::default(), 0.0, duration_ms);
             return kept(trigger, &format!("the model could not be asked for a summary: {error}"), usage);
         }
     };
     let (said, response) = response;
     let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": cut - from });
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
+    let used = used.with(verdict.usage);
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
     let kept_tokens =
         tokens(&run.messages[cut..]) + spared(&run.messages, cut).into_iter().map(length).sum::<u64>() / BYTES_OF_TOKEN;
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
-    let cost = super::model::cost(parts, &response);
+    let cost = super::model::cost(parts.model.prices, &response);
     let entry = JournalEntry::new(kind);
     let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
     // The state holds the last summary only. A model that says this much was asked for a tenth of it.
@@ -265,7 +282,7 @@ async fn compact(
     )?;
     let compaction = Compaction { upto: cut, last: of_value(&run.messages[cut - 1]), summary };
     let update = AgentRun::compaction.set(Some(compaction));
-    Ok(Some(Compacted::Yes { update, usage: run.usage.and(response.usage, cost, duration_ms) }))
+    Ok(Some(Compacted::Yes { update, usage: used.and(response.usage, cost, duration_ms) }))
 }
 
 /// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are

@@ -37,7 +37,7 @@ pub(crate) async fn decide(
     let mut outputs = Outputs::of(&run, &parts.limits);
     let mut stops = false;
     let mut stopped = None;
-    let mut says = HooksSay { stop: None, context: std::mem::take(&mut run.hook_context) };
+    let mut says = HooksSay { context: std::mem::take(&mut run.hook_context), ..HooksSay::default() };
     let mut room = outcomes_at_once(parts);
     for call in &mut calls {
         let since = begun_at(call);
@@ -57,11 +57,12 @@ pub(crate) async fn decide(
             let elapsed = parts.clock.now().duration_since(since).as_millis();
             let time = Time::Elapsed(u64::try_from(elapsed).unwrap_or_default());
             let concluded = Concluded { whole, effects: NotedEffects::default(), time };
-            if let Some(reason) = conclude(parts, call, concluded, &mut outputs).await? {
+            if let Some(reason) = conclude(parts, (call, &mut run.usage), concluded, &mut outputs).await? {
                 stopped = Some(reason);
             }
         }
     }
+    run.usage = run.usage.with(says.usage);
     let invocation = invocation()?;
     calls.iter().for_each(|call| settle_child(&invocation, &mut run, call));
     run.calls = calls;

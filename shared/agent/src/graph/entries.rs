@@ -2,6 +2,8 @@
 //! only where it is small.
 
 use dormouse_engine::{NodeError, record, uncommitted};
+use dormouse_ports::hook::HookModelCall;
+use dormouse_ports::model::ModelIdentity;
 use dormouse_ports::{EntryKind, JournalEntry, Map, limits};
 use serde_json::{Value, json};
 
@@ -33,6 +35,9 @@ pub(crate) const RUN_ENDED: &str = "dormouse.run_ended";
 /// Field of the entry of a model call with the host that was asked.
 pub(crate) const SERVER: &str = "server.address";
 
+/// Field of the entry of a call of a model that a hook made, with the name of the hook.
+pub(crate) const HOOK: &str = "hook";
+
 /// Bytes of the entries of a step behind which they hold no more than has to be told: they are committed at once, and a step
 /// of many calls with many hooks has hundreds of them.
 const ROOMY: usize = limits::ENTRIES_BYTES / 4;
@@ -49,9 +54,9 @@ pub(crate) fn record_in_room(entry: JournalEntry) -> Result<(), NodeError> {
     record(if is_crowded() { JournalEntry { material: Map::new(), ..entry } } else { entry })
 }
 
-/// The calls that a step has room for at a time, where so many `hooks` run for each.
-pub(crate) fn calls_with(hooks: usize) -> usize {
-    (MOST_OF_CALLS / (hooks + 2)).max(1)
+/// The calls that a step has room for at a time, where hooks leave so many `entries` for each.
+pub(crate) fn calls_with(entries: usize) -> usize {
+    (MOST_OF_CALLS / (entries + 2)).max(1)
 }
 
 /// A model call that ended.
@@ -68,19 +73,11 @@ pub(crate) struct ModelCall<'c> {
 }
 
 pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), NodeError> {
-    let identity = parts.model.provider.identity();
     let is_told = !call.listed.is_empty() && dormouse_json::length(&call.listed).is_ok_and(|size| size <= LISTED);
     let material = if is_told { Map::from_iter([("tools".to_owned(), call.listed.into())]) } else { Map::new() };
-    let entry = JournalEntry::new(EntryKind::SpanCompleted);
-    let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server) };
     record_in_room(JournalEntry {
         material,
-        ..entry
-            .with("name", format!("chat {}", identity.model))
-            .with("gen_ai.operation.name", "chat")
-            .with("gen_ai.provider.name", identity.system)
-            .with("gen_ai.request.model", identity.model)
-            .with("gen_ai.agent.name", parts.agent.name.as_str())
+        ..of_model(&parts.model.provider.identity(), &parts.agent.name)
             .with("step", call.step)
             .with("request_digest", call.request_digest)
             .with("response_digest", call.response_digest)
@@ -89,6 +86,35 @@ pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), 
             .with("cost", call.cost)
             .with("duration_ms", call.duration_ms)
     })
+}
+
+/// A call of a model by the hook `hook`.
+pub(crate) fn hook_model_call(
+    parts: &AgentParts,
+    hook: &str,
+    call: &HookModelCall,
+    duration_ms: u64,
+) -> Result<(), NodeError> {
+    let HookModelCall { identity, usage, cost } = call;
+    record_in_room(
+        of_model(identity, &parts.agent.name)
+            .with(HOOK, hook)
+            .with("usage", json!(usage))
+            .with("cost", *cost)
+            .with("duration_ms", duration_ms),
+    )
+}
+
+/// An entry of a call of a model for the agent `agent`.
+fn of_model(identity: &ModelIdentity, agent: &str) -> JournalEntry {
+    let entry = JournalEntry::new(EntryKind::SpanCompleted);
+    let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server.as_str()) };
+    entry
+        .with("name", format!("chat {}", identity.model))
+        .with("gen_ai.operation.name", "chat")
+        .with("gen_ai.provider.name", identity.system.as_str())
+        .with("gen_ai.request.model", identity.model.as_str())
+        .with("gen_ai.agent.name", agent)
 }
 
 /// The sources of tools, and single tools, that the agent has to do without, each with the reason.

@@ -11,7 +11,7 @@ use super::context;
 use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::{approvals, edited};
-use super::run::{AgentRun, CallStatus, PlannedCall};
+use super::run::{AgentRun, CallStatus, HookUsage, PlannedCall, RunUsage};
 use super::toolset::Toolset;
 use crate::workspace::HookEvent;
 
@@ -25,6 +25,8 @@ pub(crate) struct HooksSay {
     pub(crate) stop: Option<String>,
     /// Text for the next request to the model.
     pub(crate) context: Vec<String>,
+    /// Usage of the models that they asked.
+    pub(crate) usage: HookUsage,
 }
 
 impl HooksSay {
@@ -41,7 +43,7 @@ impl HooksSay {
     /// Both, of which `next` came later.
     pub(crate) fn and(mut self, next: Self) -> Self {
         self.tell(next.context);
-        Self { stop: self.stop.or(next.stop), context: self.context }
+        Self { stop: self.stop.or(next.stop), context: self.context, usage: self.usage.and(next.usage) }
     }
 }
 
@@ -49,7 +51,7 @@ impl HooksSay {
 /// `request` is composed again where they change it. Gives the reason for which the run ends, if it does.
 pub(crate) async fn before_model(
     parts: &AgentParts,
-    run: &AgentRun,
+    run: &mut AgentRun,
     tools: &Toolset<'_>,
     request: &mut CompletionRequest,
 ) -> Result<Option<String>, NodeError> {
@@ -59,6 +61,7 @@ pub(crate) async fn before_model(
     let mut facts = model_facts(parts, run.steps + 1);
     facts["messages"] = json!(compact::shown(run));
     let verdict = fire(parts, HookEvent::BeforeContextBuild, &[], facts).await?;
+    run.usage = run.usage.with(verdict.usage);
     if let Some(reason) = verdict.stop {
         return Ok(Some(reason));
     }
@@ -73,6 +76,7 @@ pub(crate) async fn before_model(
         let names = model_names(&facts);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let verdict = fire(parts, event, &names, facts).await?;
+        run.usage = run.usage.with(verdict.usage);
         if let Some(reason) = verdict.stop {
             return Ok(Some(reason));
         }
@@ -118,7 +122,7 @@ fn instruct(request: &mut CompletionRequest, context: impl IntoIterator<Item = S
 /// Runs the hooks behind the model's answer.
 pub(crate) async fn after_model(
     parts: &AgentParts,
-    run: &AgentRun,
+    run: &mut AgentRun,
     response: &mut Response,
 ) -> Result<HooksSay, NodeError> {
     if parts.hooks.is_empty() {
@@ -130,6 +134,7 @@ pub(crate) async fn after_model(
     let names = model_names(&facts);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let verdict = fire(parts, HookEvent::AfterModelCall, &names, facts).await?;
+    run.usage = run.usage.with(verdict.usage);
     if let Some(text) = verdict.patch.get("content").and_then(Value::as_str) {
         response.message.content = Content::Text(text.to_owned());
     }
@@ -188,6 +193,7 @@ async fn before_tool(
 ) -> Result<bool, NodeError> {
     let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
     let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
+    says.usage = says.usage.and(verdict.usage);
     says.tell(verdict.context);
     if verdict.stop.is_some() {
         says.stop = verdict.stop;
@@ -213,8 +219,12 @@ async fn before_tool(
 }
 
 /// Runs the hooks behind a call that ended, and changes what the model is shown of it. Gives the reason for which the run
-/// ends, if it does.
-pub(crate) async fn after_tool(parts: &AgentParts, call: &mut PlannedCall) -> Result<Option<String>, NodeError> {
+/// ends, if it does; what the hooks use is added to `usage`.
+pub(crate) async fn after_tool(
+    parts: &AgentParts,
+    call: &mut PlannedCall,
+    usage: &mut RunUsage,
+) -> Result<Option<String>, NodeError> {
     let CallStatus::Answered { text, is_error } = &mut call.status else { return Ok(None) };
     if parts.hooks.is_empty() {
         return Ok(None);
@@ -227,6 +237,7 @@ pub(crate) async fn after_tool(parts: &AgentParts, call: &mut PlannedCall) -> Re
         "is_error": is_error,
     });
     let verdict = fire(parts, HookEvent::AfterToolDispatch, &[&call.tool], facts).await?;
+    *usage = usage.with(verdict.usage);
     if let Some(output) = verdict.patch.get("tool_output").and_then(Value::as_str) {
         output.clone_into(text);
     }
@@ -242,19 +253,19 @@ pub(crate) async fn after_tool(parts: &AgentParts, call: &mut PlannedCall) -> Re
     Ok(verdict.stop)
 }
 
-/// Runs the hooks at the end of a run. They change nothing any more.
+/// Runs the hooks at the end of a run. They change nothing any more. Gives the usage of the run with theirs.
 pub(crate) async fn at_end(
     parts: &AgentParts,
     event: HookEvent,
     reason: &str,
     run: &AgentRun,
-) -> Result<(), NodeError> {
+) -> Result<RunUsage, NodeError> {
     if parts.hooks.is_empty() {
-        return Ok(());
+        return Ok(run.usage);
     }
     let trigger = trigger_of(run);
     let facts = json!({ "trigger_type": trigger, "reason": reason, "steps": run.steps, "usage": run.usage });
-    fire(parts, event, &[trigger], facts).await.map(|_| ())
+    fire(parts, event, &[trigger], facts).await.map(|verdict| run.usage.with(verdict.usage))
 }
 
 /// What began a run: a message, an action that a person or a client runs, or the system.

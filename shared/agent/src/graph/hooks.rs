@@ -17,10 +17,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::digest;
-use super::entries::{is_crowded, record_in_room};
+use super::entries::{hook_model_call, is_crowded, record_in_room};
 use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
+use super::run::HookUsage;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
 /// Bytes of an answer.
@@ -55,6 +56,8 @@ pub(crate) struct HookVerdict {
     pub(crate) patch: Map,
     /// Output is withheld from the model.
     pub(crate) suppress: bool,
+    /// Usage of the models that they asked.
+    pub(crate) usage: HookUsage,
 }
 
 /// Runs the hooks of `event` one after the other, until one stops or blocks. `subjects` are the names that their matchers
@@ -83,6 +86,10 @@ pub(crate) async fn fire(
         let material = for_replays(event, &envelope, &answer);
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
         let output_digest = output.map(|text| digest::of_value(&text));
+        if let Some(call) = answer.as_ref().ok().and_then(|answer| answer.model_call.as_deref()) {
+            verdict.usage = verdict.usage.and(HookUsage::of(call));
+            hook_model_call(parts, &hook.definition.name, call, duration_ms)?;
+        }
         let outcome = take(&hook.definition, (event, &envelope), answer, &mut verdict);
         let ran = HookRun { outcome, output_digest, duration_ms, material };
         tell(&hook.definition, event, &envelope, ran)?;
@@ -363,9 +370,12 @@ fn needed(event: HookEvent) -> Option<HookCapability> {
 /// What a replay needs to know of `answer`: nothing of silence, and of what is too long to be kept.
 fn for_replays(event: HookEvent, envelope: &Value, answer: &Result<HookAnswer, HookFailure>) -> Map {
     let kept = match answer {
-        Ok(answer) if answer.text.trim().is_empty() && !answer.blocks => return Map::new(),
+        Ok(HookAnswer { text, blocks: false, model_call: None }) if text.trim().is_empty() => return Map::new(),
         Ok(answer) if answer.text.len() > LONGEST_KEPT => return Map::new(),
-        Ok(answer) => json!({ "text": answer.text, "blocks": answer.blocks }),
+        Ok(HookAnswer { text, blocks, model_call: None }) => json!({ "text": text, "blocks": blocks }),
+        Ok(HookAnswer { text, blocks, model_call }) => {
+            json!({ "text": text, "blocks": blocks, "model_call": model_call })
+        }
         Err(failure) => json!({ "failed": failure.0 }),
     };
     let subject = match event {

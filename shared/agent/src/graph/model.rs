@@ -30,7 +30,7 @@ use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::Toolset;
 use super::watch::unless_canceled;
-use crate::workspace::HookEvent;
+use crate::workspace::{HookEvent, Prices};
 
 /// Seconds of rest before each further attempt, after those that the call made by itself.
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
@@ -49,8 +49,8 @@ pub(crate) async fn think(
         if let (Some(thinking), Some(provider)) = (run.thinking.take(), &parts.model.background) {
             background::give_up(&**provider, &thinking).await;
         }
-        let update = ended(parts, &run, TerminalReason::Time).await?;
-        return Ok(update.then(AgentRun::usage.set(run.usage)).then(identity(parts)));
+        let update = ended(parts, run, TerminalReason::Time).await?;
+        return Ok(update.then(identity(parts)));
     }
     if run.compact {
         return made_shorter(parts, run).await;
@@ -91,12 +91,11 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         }
     }
     if run.thinking.is_none()
-        && let Some(reason) = gates::before_model(parts, &run, &tools, &mut request).await?
+        && let Some(reason) = gates::before_model(parts, &mut run, &tools, &mut request).await?
     {
         tracing::info!(reason, "a hook ended a run before its model was asked");
-        let mut run = run.clone();
         ended_by_hook(parts, &mut run, &reason).await?;
-        let update = conclusion(run.reason, run.dormouse_shortfall).then(awake());
+        let update = conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake());
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
     let asked = match &parts.model.background {
@@ -105,7 +104,9 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     };
     let (answer, request_digest, duration_ms, jobs) = match asked {
         Asked::Answered { answer, request_digest, duration_ms, jobs } => (answer, request_digest, duration_ms, jobs),
-        Asked::Thinking(thinking) => return Ok(asleep(thinking).then(identity(parts))),
+        Asked::Thinking(thinking) => {
+            return Ok(asleep(thinking).then(AgentRun::usage.set(run.usage)).then(identity(parts)));
+        }
         Asked::Cut { time, duration_ms } => {
             run.usage.active_ms += duration_ms;
             return cut(parts, &run, time).await.map(|update| update.then(identity(parts)));
@@ -116,7 +117,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
     told_apart(&mut response.message.tool_calls);
-    let cost = cost(parts, &response);
+    let cost = cost(parts.model.prices, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
     let entry = ModelCall {
@@ -133,7 +134,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     if run.steps == 1 {
         tools_missing(&tools.missing)?;
     }
-    let mut says = gates::after_model(parts, &run, &mut response).await?;
+    let mut says = gates::after_model(parts, &mut run, &mut response).await?;
     let follow = follow(parts, markers, &tools, &mut run, &response, &mut says).await?;
     let answer = serde_json::to_value(Message::Assistant(response.message)).map_err(unwritable)?;
     let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
@@ -182,8 +183,8 @@ async fn cut(parts: &AgentParts, run: &AgentRun, time: CallTime) -> Result<Updat
     let message = format!("the model did not answer within {}", time.words());
     match time.bound {
         Bound::Own | Bound::Run => {
-            let update = ended(parts, run, TerminalReason::Time).await?;
-            Ok(update.then(AgentRun::usage.set(run.usage)).then(AgentRun::rest.set(None)))
+            let update = ended(parts, run.clone(), TerminalReason::Time).await?;
+            Ok(update.then(AgentRun::rest.set(None)))
         }
         Bound::Turn { fresh: false, .. } if run.rest.is_none() => {
             tracing::warn!("{message}; it is asked once more, in another turn");
@@ -275,6 +276,7 @@ async fn follow(
     }
     let (planned, later) = plan(parts, tools, run, calls).await?;
     run.calls = planned;
+    run.usage = run.usage.with(later.usage);
     *say = std::mem::take(say).and(later);
     if let Some(reason) = &say.stop {
         ended_by_hook(parts, run, reason).await?;
@@ -300,7 +302,8 @@ pub(crate) async fn end(parts: &AgentParts, run: &mut AgentRun, reason: Terminal
             .with("usage", json!(run.usage)),
     )?;
     let event = if run.dormouse_shortfall.is_none() { HookEvent::RunCompleted } else { HookEvent::RunFailed };
-    at_end(parts, event, reason.as_str(), run).await
+    run.usage = at_end(parts, event, reason.as_str(), run).await?;
+    Ok(())
 }
 
 /// Ends the run since a hook says so, for this `reason`.
@@ -316,10 +319,9 @@ pub(crate) fn conclusion(reason: String, shortfall: Option<Shortfall>) -> Update
     AgentRun::reason.set(reason).set(AgentRun::dormouse_shortfall, shortfall)
 }
 
-async fn ended(parts: &AgentParts, run: &AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
-    let mut run = run.clone();
+async fn ended(parts: &AgentParts, mut run: AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
     end(parts, &mut run, reason).await?;
-    Ok(conclusion(run.reason, run.dormouse_shortfall).then(awake()))
+    Ok(conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake()))
 }
 
 /// The reason for which the run does not go on behind a call.
@@ -377,13 +379,13 @@ async fn rest(
     let seconds = asked.min(3600).max(*seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
     let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), jobs };
-    Ok(AgentRun::rest.set(Some(rest)).then(awake()))
+    Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))
 }
 
-pub(crate) fn cost(parts: &AgentParts, response: &Response) -> f64 {
+pub(crate) fn cost(prices: Option<Prices>, response: &Response) -> f64 {
     let prompt = response.usage.prompt_tokens;
     let completion = response.usage.completion_tokens;
-    parts.model.prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
+    prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
 }
 
 fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOptions {

@@ -74,9 +74,15 @@ impl AgentParts {
         self.hooks.iter().filter(|hook| hook.definition.events.contains(&event)).count()
     }
 
+    /// Number of entries that the hooks at `event` leave at most: one that asks a model leaves one of that, too.
+    pub(crate) fn entries_at(&self, event: HookEvent) -> usize {
+        let hooks = self.hooks.iter().map(|hook| &hook.definition).filter(|hook| hook.events.contains(&event));
+        hooks.map(|hook| if hook.handler.asks_model() { 2 } else { 1 }).sum()
+    }
+
     /// The calls of which what came of them, and of the hooks behind them, is recorded in one commit.
     pub(crate) fn calls_at_once(&self) -> usize {
-        calls_with(self.hooks_at(HookEvent::AfterToolDispatch))
+        calls_with(self.entries_at(HookEvent::AfterToolDispatch))
     }
 
     /// The parts of the agent called `name`, to which a run of this one was handed over; its own where it was not.

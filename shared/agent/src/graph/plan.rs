@@ -120,7 +120,7 @@ fn status(
     planned.tool.clone_from(&tool.name);
     planned.origin = tool.origin();
     planned.effect = tool.spec.effect;
-    let most = MOST_CALLS.min(calls_with(parts.hooks_at(HookEvent::BeforeToolDispatch)));
+    let most = MOST_CALLS.min(calls_with(parts.entries_at(HookEvent::BeforeToolDispatch)));
     if at >= most {
         return Err(format!("{most} tools can be called at a time: call this one again in the next step"));
     }

@@ -93,7 +93,8 @@ pub(crate) async fn act(
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
         let concluded = Concluded { whole: one.whole, effects: one.effects, time: Time::Worked(one.duration_ms) };
-        if let Some(reason) = conclude(parts, &mut run.calls[one.at], concluded, &mut outputs).await? {
+        if let Some(reason) = conclude(parts, (&mut run.calls[one.at], &mut run.usage), concluded, &mut outputs).await?
+        {
             stopped = Some(reason);
         }
     }
@@ -374,13 +375,13 @@ pub(crate) enum Time {
 /// run.
 pub(crate) async fn conclude(
     parts: &AgentParts,
-    call: &mut PlannedCall,
+    (call, usage): (&mut PlannedCall, &mut RunUsage),
     concluded: Concluded,
     outputs: &mut Outputs,
 ) -> Result<Option<String>, NodeError> {
     let shown = |call: &PlannedCall| call.status.answer().map(|(text, _)| text).unwrap_or_default().to_owned();
     let before = shown(call);
-    let stop = after_tool(parts, call).await?;
+    let stop = after_tool(parts, call, usage).await?;
     // What a hook replaced or withheld is not to be had elsewhere either.
     let is_untouched = shown(call).starts_with(&before);
     let whole = concluded.whole.filter(|_| is_untouched);

@@ -29,6 +29,9 @@ pub(super) const NAMES: [&str; 5] = [TASKS, OPEN, TOKENS, COST, ACTIVE];
 pub(super) const PERIODIC: [&str; 4] = [TASKS, TOKENS, COST, ACTIVE];
 const WHILE_RUNNING: [&str; 3] = [TOKENS, COST, ACTIVE];
 
+/// Kinds of the entries of calls of models for summaries, whether there is one or not.
+const SUMMARIES: [&str; 2] = ["vendor.dormouse.context_compacted", "vendor.dormouse.context_kept"];
+
 /// Remainder of an amount without a limit: more than any task uses.
 pub(super) const UNLIMITED: i64 = 1_000_000_000_000_000;
 
@@ -156,7 +159,8 @@ fn amounts_of(entries: &[JournalEntry]) -> BTreeMap<String, i64> {
         }
     };
     for entry in entries {
-        let is_call = entry.payload.get("gen_ai.operation.name").and_then(Value::as_str) == Some("chat");
+        let is_chat = entry.payload.get("gen_ai.operation.name").and_then(Value::as_str) == Some("chat");
+        let is_call = is_chat || SUMMARIES.contains(&entry.kind.as_str());
         if is_call {
             count(TOKENS, tokens_of(&entry.payload));
             count(COST, micros_of(&entry.payload));

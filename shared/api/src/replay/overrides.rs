@@ -140,7 +140,9 @@ fn replaceable(material: &ReplayMaterial) -> Vec<Replaceable> {
     let mut step = 0;
     for entry in &material.entries {
         let id = entry.payload.get("tool_call_id").and_then(Value::as_str);
-        let is_model = entry.payload.get("gen_ai.operation.name") == Some(&Value::from("chat"));
+        // What hooks ask of models is no step.
+        let is_model = entry.payload.get("gen_ai.operation.name") == Some(&Value::from("chat"))
+            && !entry.payload.contains_key("hook");
         match (entry.kind.as_str(), id) {
             ("span.completed", _) if is_model => {
                 step += 1;

@@ -3,10 +3,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use serde::{Deserialize, Serialize};
+
 use super::{CallObserver, CompletionRequest, ModelError, Response, RetryPolicy};
 
 /// The wire and the model that a provider is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelIdentity {
     /// Name of the wire, as GenAI conventions spell providers: `openai`, `anthropic`, `gcp.gemini`, `aws.bedrock`.
     pub system: String,

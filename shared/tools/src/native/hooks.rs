@@ -77,11 +77,13 @@ impl DeclaredHook {
         };
         let outcome = self.backend.run(&command).await.map_err(|error| HookFailure(error.to_string()))?;
         match outcome.end {
-            CommandEnd::Exited { status: 0 } => Ok(HookAnswer { text: outcome.stdout.text, blocks: false }),
+            CommandEnd::Exited { status: 0 } => {
+                Ok(HookAnswer { text: outcome.stdout.text, blocks: false, model_call: None })
+            }
             CommandEnd::Exited { status: BLOCKS } => {
                 let said =
                     if outcome.stdout.text.trim().is_empty() { outcome.stderr.text } else { outcome.stdout.text };
-                Ok(HookAnswer { text: said, blocks: true })
+                Ok(HookAnswer { text: said, blocks: true, model_call: None })
             }
             CommandEnd::Exited { .. }
             | CommandEnd::Signalled { .. }
@@ -111,7 +113,9 @@ impl DeclaredHook {
             body.extend_from_slice(&piece);
         }
         match response.status {
-            200..=299 => Ok(HookAnswer { text: String::from_utf8_lossy(&body).into_owned(), blocks: false }),
+            200..=299 => {
+                Ok(HookAnswer { text: String::from_utf8_lossy(&body).into_owned(), blocks: false, model_call: None })
+            }
             status => Err(failed(format!("its address answers {status}"))),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::Map;
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::past::{Past, text};
@@ -53,5 +54,6 @@ fn said(answer: &Map) -> Result<HookAnswer, HookFailure> {
         return Err(HookFailure(message.to_owned()));
     }
     let text = text(answer, "text").unwrap_or_default().to_owned();
-    Ok(HookAnswer { text, blocks: answer.get("blocks") == Some(&Value::Bool(true)) })
+    let model_call = answer.get("model_call").and_then(|call| Deserialize::deserialize(call).ok());
+    Ok(HookAnswer { text, blocks: answer.get("blocks") == Some(&Value::Bool(true)), model_call })
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
-use super::super::entries::{LATER, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
+use super::super::entries::{HOOK, LATER, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
 use super::super::run::TerminalReason;
 use super::super::toolset::left_out_in;
 
@@ -204,8 +204,11 @@ fn is_summary(entry: &PastEntry) -> bool {
     entry.kind.strip_prefix("vendor.") == Some(COMPACTED)
 }
 
+/// True for a call of the model of the agent.
 fn is_model_call(entry: &PastEntry) -> bool {
-    entry.kind == "span.completed" && text(&entry.payload, "gen_ai.operation.name") == Some("chat")
+    entry.kind == "span.completed"
+        && text(&entry.payload, "gen_ai.operation.name") == Some("chat")
+        && !entry.payload.contains_key(HOOK)
 }
 
 /// The last of `messages` that the model answered in `entry`. Where a hook changed its words, they are in the record of that
