@@ -103,7 +103,9 @@ impl Source {
         {
             self.material.state = object(Some(state));
         }
-        if let Some(answer) = material.shift_remove(ANSWER) {
+        // That of a hook has the same name, and no payload.
+        let answers_pause = material.get(ANSWER).is_some_and(|answer| answer.get("payload").is_some());
+        if let Some(answer) = answers_pause.then(|| material.shift_remove(ANSWER)).flatten() {
             let mut answer = object(Some(answer));
             let node = text(&answer, "node");
             let payload = object(answer.shift_remove("payload"));
