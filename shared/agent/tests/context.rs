@@ -439,7 +439,7 @@ impl HookHandler for Gatekeeper {
             Some("end") => json!({ "continue": false, "stopReason": "enough" }).to_string(),
             Some(_) | None => String::new(),
         };
-        Ok(HookAnswer { text, blocks: false })
+        Ok(HookAnswer { model_call: None, text, blocks: false })
     }
 }
 
