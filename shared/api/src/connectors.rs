@@ -146,9 +146,10 @@ pub(crate) struct ConnectorIndex {
     proof: Option<DeliveryProof>,
     mapping: Option<Mapping>,
     kept_hours: u32,
-    /// True if whoever made it is bound to workspaces: tasks of its deliveries find the same agents.
+    /// True if whoever made it is bound to no workspace: tasks of its deliveries find the same agents. Of one that was stored
+    /// without it nobody knows, and they find what a bound one finds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_bound: bool,
+    is_unbound: bool,
 }
 
 impl Lists {
@@ -211,8 +212,8 @@ impl Api {
             target_persona_id: request.target_persona_id,
             target_session_id: Some(request.target_session_id),
         };
-        let is_bound = call.actor.workspaces.is_some();
-        let index = ConnectorIndex { proof: Some(proof), mapping: Some(mapping), kept_hours, is_bound };
+        let is_unbound = call.actor.workspaces.is_none();
+        let index = ConnectorIndex { proof: Some(proof), mapping: Some(mapping), kept_hours, is_unbound };
         let place = place_write(&request.workspace_id);
         let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), connector, index);
         Change::new(Journal::new(vec![place, stored.write()?], Vec::new()), 201, &stored.kept.resource)
@@ -478,7 +479,7 @@ fn delivered(
     let Value::Object(request) = request else { return Err(internal(&"an object is an object")) };
     let found = Operation::find(operation.spec().method.as_str(), &path)?;
     // A task is begun in the session that the connector names, and in no other place.
-    let is_bound = connector.kept.own.is_bound || !matches!(mapping, Mapping::Task { .. });
+    let is_bound = !(connector.kept.own.is_unbound && matches!(mapping, Mapping::Task { .. }));
     Ok(Call {
         operation,
         params: found.params,

@@ -12,9 +12,9 @@ use async_trait::async_trait;
 use dormouse_harness::WorkCall;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing, InvocationId,
-    InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map, PausedInvocation,
-    Records, Said, StoreError, SuspendFrom, TurnStore,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentWrite, EventBus, Hearing,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, JournalConflict, JournalEntry, Map,
+    PausedInvocation, Records, Said, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::id::{QuotaId, TaskId};
 use dormouse_protocol::resource::{Task, TaskStatus};
@@ -245,10 +245,11 @@ impl RecordingStore {
             Some(InvocationWrite::Fail { paused, failure, .. } | InvocationWrite::PutAside { paused, failure, .. }) => {
                 record(&mut change, &mut task, entries).map_err(corrupt)?;
                 quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-                // What was put aside may be tried again, and keeps what it was given.
+                // What was put aside may be tried again, and keeps what it was given. A message that no model takes is not
+                // given to the next one as well.
                 let is_over = matches!(commit.invocation, Some(InvocationWrite::Fail { .. }));
                 let is_saved = commit.session.as_ref().is_some_and(|session| session.save.is_some());
-                if is_over && !is_saved {
+                if is_over && !is_saved && is_of_provider(&failure.category) {
                     change.thread_mut().not_kept(&task.kept);
                 }
                 let told = end(&mut change, &mut task, TaskEnd::Failed(failure), &tally.take().unwrap_or_default());
@@ -539,4 +540,17 @@ impl RecordingStore {
             "{ATTEMPTS} attempts to record task {task}: each time, another writer had changed its session"
         ))))
     }
+}
+
+/// True for a failure that lies with a model or its provider, and not with what the model was told.
+fn is_of_provider(category: &Category) -> bool {
+    matches!(
+        category,
+        Category::ProviderAuthentication
+            | Category::ProviderUnavailable
+            | Category::ProviderInvalidModel
+            | Category::ProviderModelNotLoaded
+            | Category::ProviderRateLimit
+            | Category::ProviderInvalidResponse
+    )
 }

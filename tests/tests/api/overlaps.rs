@@ -191,6 +191,18 @@ async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_
 }
 
 #[tokio::test]
+async fn a_message_that_no_model_takes_is_not_given_with_the_next_task_as_well() {
+    let refused = |category| Err(ModelError::new(category, "the message is not taken"));
+    for category in [ModelErrorCategory::InvalidRequest, ModelErrorCategory::UnsupportedContentBlock] {
+        let model = ScriptedModel::playing(vec![refused(category), Ok(answers("I see"))]);
+        let (world, session) = world(&[helper(&model)]).await;
+        assert_eq!(task(&world, &session, "a picture").await["status"], "FAILED");
+        assert_eq!(task(&world, &session, "hello").await["status"], "COMPLETED");
+        assert_eq!(user_words(&model.last()), ["hello"]);
+    }
+}
+
+#[tokio::test]
 async fn an_agent_that_goes_on_in_the_session_of_another_is_reminded_who_it_is() {
     let model = writer();
     let (world, session) = world(&[helper(&model), called("poet", &model)]).await;

@@ -9,8 +9,9 @@ use super::store::RunCommit;
 /// Fields of entries that tell how long something took, or under which id it ran.
 const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
-/// for later, output that was not shown.
-const BESIDE: [&str; 3] = ["usage", "notes", "outputs"];
+/// for later, output that was not shown, and what it knew of its session, which earlier versions did not keep.
+const BESIDE: [&str; 8] =
+    ["usage", "notes", "outputs", "waiting", "unanswered", "last_agent", "agent_before", "takes_over"];
 /// Fields that earlier versions did not record.
 const ADDED: [&str; 2] = ["source", "output_digest"];
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls

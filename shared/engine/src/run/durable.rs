@@ -162,7 +162,7 @@ impl Exit<'_> {
 
     fn hear(&self, step: &mut StepEnd, said: Said, change: Update) -> Result<(), EngineError> {
         let walk = Walk::outermost(self.at.run, self.at.graph);
-        step.next = walk.hear(&step.node, &mut step.state, (&said, change))?;
+        step.next = walk.hear(step, &said, change)?;
         step.heard.push(said);
         Ok(())
     }

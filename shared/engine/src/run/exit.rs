@@ -227,7 +227,7 @@ impl Claimed {
                 state: state.to_map(),
             })
         };
-        write_at_end(at, (state, hearing), write).await
+        write_at_end(at, state, hearing, write).await
     }
 
     /// Ends the claim after an error: the invocation stays suspended, or is over. When even that cannot be written, the
@@ -315,14 +315,15 @@ async fn save_at_end(at: RunContext<'_>, own: &Own, state: &State) -> Result<(),
         let paused = Box::new(concluded.clone()?);
         Some(InvocationWrite::Conclude { paused, state: state.to_map() })
     };
-    write_at_end(at, (state, Hearing::default()), conclude).await
+    write_at_end(at, state, Hearing::default(), conclude).await
 }
 
 /// Writes the end of the run at `state` together with the `write` of its invocation: with the session where that is saved
 /// or its lease is held, else alone; nothing where there is nothing to write.
 async fn write_at_end(
     at: RunContext<'_>,
-    (state, hearing): (&State, Hearing),
+    state: &State,
+    hearing: Hearing,
     write: impl Fn() -> Option<InvocationWrite> + Send + Sync,
 ) -> Result<(), CommitError> {
     let RunContext { engine, run, .. } = at;

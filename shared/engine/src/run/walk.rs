@@ -224,16 +224,12 @@ impl<'r> Walk<'r> {
         }))
     }
 
-    /// Takes what was said, and `change`, into `state`, behind the node `name`; the node that follows now.
+    /// Takes what was `said`, and `change`, into the state behind `step`; the node that follows now.
     ///
     /// # Errors
     /// Those of a node with such an update; `routing_error` where the edge leads to the end.
-    pub(super) fn hear(
-        &self,
-        name: &Arc<str>,
-        state: &mut State,
-        (said, change): (&Said, Update),
-    ) -> Result<usize, EngineError> {
+    pub(super) fn hear(&self, step: &mut StepEnd, said: &Said, change: Update) -> Result<usize, EngineError> {
+        let StepEnd { node: name, state, .. } = step;
         let node = self.graph.index_of(name).and_then(|index| self.graph.node_at(index));
         let next = match node {
             Some((name, node)) => {

@@ -241,9 +241,14 @@ fn assistant(message: &Value) -> Option<AssistantMessage> {
 /// Words of the model before the hooks behind `entry` changed them.
 fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
     let behind = entries.iter().skip_while(|other| other.event_id != entry.event_id).skip(1);
-    let mut hooks = behind.take_while(|other| other.kind == HOOK_RUN);
+    let mut hooks = behind.take_while(|other| is_of_hook(other));
     let first = hooks.find(|hook| text(&hook.payload, "event") == Some("after_model_call"))?;
     Content::deserialize(first.material.get("before")?).ok()
+}
+
+/// True for the entry of a hook, and for that of a call of a model which a hook made.
+fn is_of_hook(entry: &PastEntry) -> bool {
+    entry.kind == HOOK_RUN || entry.payload.contains_key(HOOK)
 }
 
 fn outcomes_of(
@@ -284,7 +289,7 @@ fn answered(entry: &PastEntry, earlier: &[PastEntry], messages: &[Value], kept: 
     let texts = messages.iter().filter(is_result).filter_map(|message| message["content"].as_str());
     let shown = texts.into_iter().find(|shown| Some(digest::of_value(shown).as_str()) == wanted);
     // Hooks behind a call change what the model is shown of it.
-    let mut hooks = earlier.iter().rev().take_while(|other| other.kind == HOOK_RUN);
+    let mut hooks = earlier.iter().rev().take_while(|other| is_of_hook(other));
     let is_after = |hook: &&PastEntry| text(&hook.payload, "event") == Some("after_tool_dispatch");
     let before = hooks.by_ref().filter(is_after).filter(|hook| hook.material.contains_key("before")).last();
     let before = before.and_then(|hook| hook.material.get("before")?.as_str());
