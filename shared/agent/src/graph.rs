@@ -176,12 +176,8 @@ fn hears(parts: &AgentParts, run: &AgentRun) -> Option<Update<AgentRun>> {
     if is_closed || model::spent(parts, run).is_some() {
         return None;
     }
-    let goes_on = AgentRun::awaits_children.set(false);
-    let goes_on = match run.usage.waits_since {
-        // It waits no more: what comes is time of its own.
-        Some(_) => goes_on.set(AgentRun::usage, RunUsage { waits_since: None, ..time::used(parts, run) }),
-        None => goes_on,
-    };
+    // It waits no more: what comes is time of its own.
+    let goes_on = AgentRun::awaits_children.set(false).set(AgentRun::usage, time::waited(parts, run));
     if run.reason.is_empty() {
         return Some(goes_on);
     }

@@ -10,8 +10,8 @@ use super::compact::RESULT;
 use super::model::{conclusion, end, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
-use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage, TerminalReason};
-use super::time::{is_over, used};
+use super::run::{AgentRun, CallStatus, PlannedCall, TerminalReason};
+use super::time::{is_over, waited};
 use super::tools::text_of;
 use crate::names::{ASK, SWITCH};
 use crate::workspace::{AgentMode, ToolOrigin};
@@ -106,7 +106,7 @@ pub(super) fn frame(child: &ChildLink) -> (String, &'static str) {
 /// Takes the end of a run in the background, for which nothing else is left to do.
 pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let Some(at) = run.dormouse_children.iter().position(|child| child.background && !child.ended) else {
-        waited(parts, &mut run);
+        run.usage = waited(parts, &run);
         return Ok(AgentRun::awaits_children
             .set(false)
             .set(AgentRun::usage, run.usage)
@@ -126,7 +126,7 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
             }
         },
     };
-    waited(parts, &mut run);
+    run.usage = waited(parts, &run);
     let child = &mut run.dormouse_children[at];
     child.ended = true;
     let text = text_of(&output_of(payload));
@@ -141,15 +141,10 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
         .set(AgentRun::awaits_children, false))
 }
 
-/// The wait is over: its time is one in which others worked for the run.
-fn waited(parts: &AgentParts, run: &mut AgentRun) {
-    run.usage = RunUsage { waits_since: None, ..used(parts, run) };
-}
-
 /// A run whose agents in the background still work: it ends where its time is over.
 async fn still_waiting(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     if is_over(parts, &run) {
-        waited(parts, &mut run);
+        run.usage = waited(parts, &run);
         end(parts, &mut run, TerminalReason::Time).await?;
     } else {
         // A run that waited before this was kept is counted from here on.

@@ -35,7 +35,7 @@ pub(crate) const RUN_ENDED: &str = "dormouse.run_ended";
 /// Field of the entry of a model call with the host that was asked.
 pub(crate) const SERVER: &str = "server.address";
 
-/// Field of the entry of a call of a model that a hook made, with the name of the hook.
+/// Field of the entries of a hook, and of a call of a model that it made, with its name.
 pub(crate) const HOOK: &str = "hook";
 
 /// Bytes of the entries of a step behind which they hold no more than has to be told: they are committed at once, and a step

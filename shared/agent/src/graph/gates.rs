@@ -11,7 +11,7 @@ use super::context;
 use super::hooks::{HookVerdict, fire, model_facts, model_names};
 use super::parts::AgentParts;
 use super::plan::{approvals, edited};
-use super::run::{AgentRun, CallStatus, HookUsage, PlannedCall, RunUsage};
+use super::run::{AgentRun, CallStatus, PlannedCall, RunUsage};
 use super::toolset::Toolset;
 use crate::workspace::HookEvent;
 
@@ -25,8 +25,8 @@ pub(crate) struct HooksSay {
     pub(crate) stop: Option<String>,
     /// Text for the next request to the model.
     pub(crate) context: Vec<String>,
-    /// Usage of the models that they asked.
-    pub(crate) usage: HookUsage,
+    /// Usage of the models that they asked. How long that took counts for no run.
+    pub(crate) usage: RunUsage,
 }
 
 impl HooksSay {
@@ -43,7 +43,7 @@ impl HooksSay {
     /// Both, of which `next` came later.
     pub(crate) fn and(mut self, next: Self) -> Self {
         self.tell(next.context);
-        Self { stop: self.stop.or(next.stop), context: self.context, usage: self.usage.and(next.usage) }
+        Self { stop: self.stop.or(next.stop), context: self.context, usage: self.usage.with(next.usage) }
     }
 }
 
@@ -193,7 +193,7 @@ async fn before_tool(
 ) -> Result<bool, NodeError> {
     let facts = json!({ "tool_name": call.tool, "tool_input": call.arguments, "tool_call_id": call.id });
     let verdict = fire(parts, HookEvent::BeforeToolDispatch, &[&call.tool], facts).await?;
-    says.usage = says.usage.and(verdict.usage);
+    says.usage = says.usage.with(verdict.usage);
     says.tell(verdict.context);
     if verdict.stop.is_some() {
         says.stop = verdict.stop;

@@ -17,11 +17,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::digest;
-use super::entries::{hook_model_call, is_crowded, record_in_room};
+use super::entries::{HOOK, hook_model_call, is_crowded, record_in_room};
 use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
-use super::run::HookUsage;
+use super::run::RunUsage;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
 /// Bytes of an answer.
@@ -56,8 +56,8 @@ pub(crate) struct HookVerdict {
     pub(crate) patch: Map,
     /// Output is withheld from the model.
     pub(crate) suppress: bool,
-    /// Usage of the models that they asked.
-    pub(crate) usage: HookUsage,
+    /// Usage of the models that they asked. How long that took counts for no run.
+    pub(crate) usage: RunUsage,
 }
 
 /// Runs the hooks of `event` one after the other, until one stops or blocks. `subjects` are the names that their matchers
@@ -87,7 +87,7 @@ pub(crate) async fn fire(
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
         let output_digest = output.map(|text| digest::of_value(&text));
         if let Some(call) = answer.as_ref().ok().and_then(|answer| answer.model_call.as_deref()) {
-            verdict.usage = verdict.usage.and(HookUsage::of(call));
+            verdict.usage = verdict.usage.and(call.usage, call.cost, 0);
             hook_model_call(parts, &hook.definition.name, call, duration_ms)?;
         }
         let outcome = take(&hook.definition, (event, &envelope), answer, &mut verdict);
@@ -426,7 +426,7 @@ fn tell(hook: &HookDefinition, event: HookEvent, envelope: &Value, ran: HookRun)
     };
     let kind = EntryKind::vendor("dormouse.hook_run").map_err(|error| NodeError::new(error.to_string()))?;
     let entry = JournalEntry::new(kind)
-        .with("hook", hook.name.as_str())
+        .with(HOOK, hook.name.as_str())
         .with("event", event.as_str())
         .with("status", status)
         .with("input_digest", digest::of_value(envelope))

@@ -95,7 +95,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     {
         tracing::info!(reason, "a hook ended a run before its model was asked");
         ended_by_hook(parts, &mut run, &reason).await?;
-        let update = conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake());
+        let update = concluded(run);
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
     let asked = match &parts.model.background {
@@ -321,7 +321,12 @@ pub(crate) fn conclusion(reason: String, shortfall: Option<Shortfall>) -> Update
 
 async fn ended(parts: &AgentParts, mut run: AgentRun, reason: TerminalReason) -> Result<Update<AgentRun>, NodeError> {
     end(parts, &mut run, reason).await?;
-    Ok(conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake()))
+    Ok(concluded(run))
+}
+
+/// The end of a run whose model is asked no more, as its state has it.
+fn concluded(run: AgentRun) -> Update<AgentRun> {
+    conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake())
 }
 
 /// The reason for which the run does not go on behind a call.

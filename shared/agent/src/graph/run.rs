@@ -1,5 +1,4 @@
 use dormouse_engine::{Votes, state};
-use dormouse_ports::hook::HookModelCall;
 use dormouse_ports::model::{BackgroundJob, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
 use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId};
@@ -201,52 +200,24 @@ impl RunUsage {
     /// The same and one call more.
     #[must_use]
     pub(crate) fn and(self, usage: Usage, cost: f64, active_ms: u64) -> Self {
-        Self {
-            prompt_tokens: self.prompt_tokens + usage.prompt_tokens.unwrap_or_default(),
-            completion_tokens: self.completion_tokens + usage.completion_tokens.unwrap_or_default(),
-            cost: self.cost + cost,
-            active_ms: self.active_ms + active_ms,
-            waits_since: self.waits_since,
-        }
+        self.with(Self {
+            prompt_tokens: usage.prompt_tokens.unwrap_or_default(),
+            completion_tokens: usage.completion_tokens.unwrap_or_default(),
+            cost,
+            active_ms,
+            waits_since: None,
+        })
     }
 
-    /// The same and what `hooks` used besides.
+    /// The same and `more`, which is of calls alone.
     #[must_use]
-    pub(crate) fn with(self, hooks: HookUsage) -> Self {
-        Self {
-            prompt_tokens: self.prompt_tokens + hooks.prompt_tokens,
-            completion_tokens: self.completion_tokens + hooks.completion_tokens,
-            cost: self.cost + hooks.cost,
-            ..self
-        }
-    }
-}
-
-/// Usage of the models that hooks asked. How long they took counts for no run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct HookUsage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    cost: f64,
-}
-
-impl HookUsage {
-    /// Usage of one call.
-    pub(crate) fn of(call: &HookModelCall) -> Self {
-        Self {
-            prompt_tokens: call.usage.prompt_tokens.unwrap_or_default(),
-            completion_tokens: call.usage.completion_tokens.unwrap_or_default(),
-            cost: call.cost,
-        }
-    }
-
-    /// Both.
-    #[must_use]
-    pub(crate) fn and(self, more: Self) -> Self {
+    pub(crate) fn with(self, more: Self) -> Self {
         Self {
             prompt_tokens: self.prompt_tokens + more.prompt_tokens,
             completion_tokens: self.completion_tokens + more.completion_tokens,
             cost: self.cost + more.cost,
+            active_ms: self.active_ms + more.active_ms,
+            waits_since: self.waits_since,
         }
     }
 }

@@ -92,6 +92,11 @@ pub(crate) fn used(parts: &AgentParts, run: &AgentRun) -> RunUsage {
     RunUsage { active_ms: run.usage.active_ms + u64::try_from(slept).unwrap_or_default(), ..run.usage }
 }
 
+/// The same of a run that waits no more for agents in the background: that time is one in which others worked for it.
+pub(crate) fn waited(parts: &AgentParts, run: &AgentRun) -> RunUsage {
+    RunUsage { waits_since: None, ..used(parts, run) }
+}
+
 /// Instant since which agents work on one of `calls`.
 pub(crate) fn asked_since(calls: &[PlannedCall]) -> Option<Timestamp> {
     let since = |call: &PlannedCall| match &call.status {

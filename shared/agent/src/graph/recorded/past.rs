@@ -248,7 +248,7 @@ fn changed_words(entries: &[PastEntry], entry: &PastEntry) -> Option<Content> {
 
 /// True for the entry of a hook, and for that of a call of a model which a hook made.
 fn is_of_hook(entry: &PastEntry) -> bool {
-    entry.kind == HOOK_RUN || entry.payload.contains_key(HOOK)
+    entry.payload.contains_key(HOOK)
 }
 
 fn outcomes_of(
