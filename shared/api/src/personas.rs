@@ -211,7 +211,12 @@ impl Personas {
     /// # Errors
     /// A sentence where the source does not tell its own.
     pub async fn found_by(&self, actor: &Actor) -> Result<Vec<PersonaSpec>, String> {
-        let is_at_home = self.is_at_home(actor);
+        self.found(Some(actor)).await
+    }
+
+    /// Those that `actor` finds, or everybody.
+    async fn found(&self, actor: Option<&Actor>) -> Result<Vec<PersonaSpec>, String> {
+        let is_at_home = actor.is_some_and(|actor| self.is_at_home(actor));
         Ok(self.all().await?.into_iter().filter(|spec| is_at_home || !spec.at_home).collect())
     }
 
@@ -233,8 +238,7 @@ impl Personas {
     /// # Errors
     /// A sentence where the source does not tell its own.
     pub async fn shown_to(&self, actor: Option<&Actor>) -> Result<Vec<PersonaSpec>, String> {
-        let is_at_home = actor.is_some_and(|actor| self.is_at_home(actor));
-        Ok(self.all().await?.into_iter().filter(|spec| !spec.hidden && (is_at_home || !spec.at_home)).collect())
+        Ok(self.found(actor).await?.into_iter().filter(|spec| !spec.hidden).collect())
     }
 
     /// What is declared with the agents of the source, without those that `actor` does not find.

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use dormouse_agent::graph::AgentParts;
 use dormouse_agent::workspace::{ToolOrigin, Workspace};
-use dormouse_ports::tool::ToolSourceDefinition;
-
-/// Native tools that work in the folder.
-const IN_FOLDER: [&str; 6] = ["Bash", "Read", "Write", "Edit", "Glob", "Grep"];
+use dormouse_ports::tool::{NATIVE_TOOLS, PLACELESS_TOOLS, ToolSourceDefinition};
 
 /// The names of the agents of `all` that reach the folder of `workspace`: by native tools, actions or processes that are servers
 /// of tools, or by other agents that they call.
@@ -27,6 +24,11 @@ pub(crate) fn reaching(workspace: &Workspace, all: &[AgentParts]) -> BTreeSet<St
     }
 }
 
+/// True if `name` is a native tool that needs a place to work in.
+fn works_in_folder(name: &str) -> bool {
+    NATIVE_TOOLS.contains(&name) && !PLACELESS_TOOLS.contains(&name)
+}
+
 /// True if the agent reaches the folder by itself.
 fn reaches(workspace: &Workspace, parts: &AgentParts) -> bool {
     let selection = &parts.agent.tools;
@@ -35,7 +37,7 @@ fn reaches(workspace: &Workspace, parts: &AgentParts) -> bool {
         tool.is_some_and(|tool| matches!(tool.source, ToolSourceDefinition::Stdio { .. }))
     };
     let by_tool = parts.tools.iter().any(|part| match part.origin {
-        ToolOrigin::Native => selection.native.iter().any(|name| IN_FOLDER.contains(&name.as_str())),
+        ToolOrigin::Native => selection.native.iter().any(|name| works_in_folder(name)),
         ToolOrigin::Action => selection.actions.as_ref().is_none_or(|names| !names.is_empty()),
         ToolOrigin::External => {
             is_process(&part.name) && selection.external.as_ref().is_none_or(|names| names.contains(&part.name))
