@@ -221,14 +221,14 @@ async fn a_lost_call_is_made_up_for_by_the_sweep() {
     let scene = scene();
     scene.accepted(json!({})).await;
     let early = dormouse_maintenance::sweep(&scene.harness, &scene.stage.maintenance(), SweepScope::Due).await.unwrap();
-    assert_eq!((early.called, early.expired_claims), (0, 0), "the first call has its time");
+    assert_eq!((early.called, early.not_begun), (0, 0), "the first call has its time");
     scene.stage.clock.advance(Duration::from_secs(10));
     let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
-    assert_eq!((summary.called, summary.expired_claims, summary.orphan_timers), (1, 1, 0));
+    assert_eq!((summary.called, summary.not_begun, summary.orphan_timers), (1, 1, 0));
     assert_eq!(summary.late_by, Duration::ZERO);
     scene.deliver(json!({ "answer": 1 })).await;
     let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
-    assert_eq!((summary.called, summary.expired_claims), (1, 1), "nobody had come for the claim");
+    assert_eq!((summary.called, summary.not_begun), (1, 1), "nobody had come for the claim");
     assert!(matches!(scene.record().await.status, InvocationStatus::Completed { .. }));
 }
 

@@ -69,6 +69,7 @@ impl Scene {
             let summary = self.sweep().await;
             for (metric, count) in [
                 ("expired_claims", summary.expired_claims),
+                ("not_begun", summary.not_begun),
                 ("orphan_timers", summary.orphan_timers),
                 ("unclaimed_signals", summary.unclaimed_signals),
             ] {
@@ -141,7 +142,7 @@ async fn accepted_work_whose_call_is_lost_is_told() {
     let scene = scene();
     let paused = scene.worker.accept(expense()).await.unwrap();
     scene.commit("accept", InvocationWrite::Accept { paused: Box::new(paused) }).await;
-    assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
+    assert_eq!(scene.told().await, BTreeMap::from([("not_begun", 1)]));
 }
 
 #[tokio::test]
@@ -152,7 +153,7 @@ async fn accepted_input_whose_call_is_lost_is_told() {
     let invocation_id = "i".into();
     let generation = 1;
     scene.commit("input", InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }).await;
-    assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
+    assert_eq!(scene.told().await, BTreeMap::from([("not_begun", 1)]));
 }
 
 #[tokio::test]

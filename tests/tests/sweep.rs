@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
 use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     BusError, Event, EventBus, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary,
@@ -47,12 +49,12 @@ async fn sleepers(stage: &Stage, count: usize) -> Harness {
 }
 
 async fn sweep(harness: &Harness, store: &MaintenanceStore, scope: SweepScope, rows: usize) -> SweepSummary {
-    dormouse_maintenance::sweep(harness, store, SweepOrder { rows, ..scope.into() }).await.unwrap()
+    dormouse_maintenance::sweep(harness, store, SweepOrder { rows, due_rows: rows, ..scope.into() }).await.unwrap()
 }
 
 /// The same, and its calls are answered.
 async fn sweep_and_work(stage: &Stage, harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummary {
-    stage.sweep(harness, SweepOrder { rows, ..scope.into() }).await.unwrap()
+    stage.sweep(harness, SweepOrder { rows, due_rows: rows, ..scope.into() }).await.unwrap()
 }
 
 /// For what workers were called so far, in order.
@@ -190,7 +192,7 @@ impl Invocations for Deadly {
 async fn a_sweep_that_dies_of_a_record_is_followed_by_one_that_goes_on_behind_it() {
     let stage = stage();
     sleepers(&stage, 5).await;
-    let order = || SweepOrder { rows: 2, ..SweepScope::Everything.into() };
+    let order = || SweepOrder { rows: 2, due_rows: 2, ..SweepScope::Everything.into() };
     let deadly = stage.harness_on(Arc::new(Deadly(stage.store.clone())).turns(), Mode::Stateless, [waiting()]);
     assert!(dormouse_maintenance::sweep(&deadly, &stage.maintenance(), order()).now_or_never().is_none(), "it dies");
     let sound = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
@@ -210,6 +212,34 @@ async fn a_sweep_without_time_begins_nothing() {
     stage.clock.advance(Duration::from_secs(3600));
     let order = SweepOrder { time_left: Some(Duration::from_secs(1)), ..SweepScope::Everything.into() };
     assert_eq!(dormouse_maintenance::sweep(&harness, &stage.maintenance(), order).await.unwrap().examined, 0);
+}
+
+#[tokio::test]
+async fn a_wake_up_that_was_registered_at_another_place_is_registered_here() {
+    let stage = stage();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
+    let client = embedded.client();
+    ensure_table(&client, "dormouse").await.unwrap();
+    let store_at = |place: Option<&str>| {
+        let config = StoreConfig { registered_at: place.map(str::to_owned), ..StoreConfig::default() };
+        Arc::new(DynamoDbStateStore::new(&client, "dormouse", config))
+    };
+    let here = store_at(Some("here"));
+    let harness = stage.harness_on(here, Mode::Stateless, [waiting()]);
+    let start = FreshTurn::new("waiting", map(json!({ "name": "s" })));
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    for (place, registered, why) in [
+        (Some("here"), 1, "for the first time"),
+        (Some("here"), 0, "it is noted"),
+        (Some("there"), 1, "the table was taken over"),
+        (Some("there"), 0, "it is noted anew"),
+        (None, 0, "whoever has no place takes each note"),
+    ] {
+        let store = store_at(place);
+        let harness = stage.harness_on(store.clone(), Mode::Stateless, [waiting()]);
+        let summary = sweep(&harness, &store.into(), SweepScope::Everything, 100).await;
+        assert_eq!((summary.examined, summary.registered), (1, registered), "{place:?}: {why}");
+    }
 }
 
 #[tokio::test]

@@ -106,6 +106,10 @@ pub struct StoreConfig {
     /// True if the processes that serve the store wake by the index of suspended invocations itself: there is nothing
     /// else to register then.
     pub wakes_by_index: bool,
+    /// Name of the place at which wake-ups are registered: another table, group of schedules or function is another one.
+    /// What is noted as registered elsewhere counts as not registered, so that sweeps of whoever takes over a table, or
+    /// serves one that was restored, register it again. Without it every such note counts.
+    pub registered_at: Option<String>,
     /// Policy for the repetition of requests.
     pub retry: RetryPolicy,
     /// Time that one attempt may take before it counts as lost.
@@ -129,6 +133,7 @@ impl Default for StoreConfig {
             delivered_kept: 7 * DAY,
             checkpoint_kept: 30 * DAY,
             wakes_by_index: false,
+            registered_at: None,
             retry: RetryPolicy::default(),
             attempt_timeout: Duration::from_secs(3),
             under_way: Duration::from_secs(5),
@@ -171,10 +176,11 @@ impl DynamoDbStateStore {
     /// Retries are done here, where it is known which of them are safe: those of the client are switched off.
     pub fn new(client: &Client, table_name: impl Into<String>, config: StoreConfig) -> Self {
         let under_way = SignedDuration::try_from(config.under_way).unwrap_or(SignedDuration::MAX);
-        let wakes_by_index = config.wakes_by_index;
+        let (wakes_by_index, registered_at) = (config.wakes_by_index, config.registered_at.clone());
         let (table, bodies) = opened(client, table_name.into(), config);
         let invocations = InvocationItems { table: table.clone(), bodies: bodies.clone() };
         let signals = SignalItems { table: table.clone(), bodies: bodies.clone() };
+        let sleepers = SleeperIndex { table: table.clone(), wakes_by_index, registered_at };
         let (clock, recent) = (Arc::new(SystemClock::default()), Arc::default());
         Self {
             sessions: SessionItems { table: table.clone(), bodies: bodies.clone() },
@@ -182,8 +188,8 @@ impl DynamoDbStateStore {
             streams: StreamItems { table: table.clone(), bodies: bodies.clone() },
             rules: RuleItems { table: table.clone() },
             notes: NoteItems { table: table.clone() },
-            sleepers: SleeperIndex { table: table.clone(), wakes_by_index },
-            pauses: PauseReader { table: table.clone(), signals: signals.clone() },
+            sleepers: sleepers.clone(),
+            pauses: PauseReader { sleepers, signals: signals.clone() },
             collector: GarbageCollector {
                 table: table.clone(),
                 bodies: bodies.clone(),

@@ -10,6 +10,7 @@ use aws_sdk_scheduler::types::{
 use dormouse_ports::{Due, InvocationId, Registration, SubscriptionError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::naming::derived;
 use crate::refusal::{refusal, subscription_error};
@@ -25,6 +26,15 @@ pub struct SchedulerConfig {
     pub wakeup_function_arn: String,
     /// The queue that takes wake-ups which could not be delivered; without one only the sweep finds them.
     pub dead_letter_arn: Option<String>,
+}
+
+impl SchedulerConfig {
+    /// Name of the place at which wake-ups of the pauses in `table` are registered
+    /// ([`StoreConfig::registered_at`](crate::StoreConfig::registered_at)): short, because each of their rows bears it.
+    pub fn place(&self, table: &str) -> String {
+        let named = [table, &self.group_name, &self.wakeup_function_arn].join("\n");
+        hex::encode(&Sha256::digest(named)[..6])
+    }
 }
 
 /// Distance to the future that an entry must have: the service refuses instants that have passed.

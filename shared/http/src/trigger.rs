@@ -256,7 +256,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
 /// Reports what a sweep did and found, to the log (where lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
-    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;
+    let SweepSummary { expired_claims, not_begun, orphan_timers, unclaimed_signals, collected, .. } = summary;
     let late_s = late_by.as_secs();
     let oldest_pause_seconds = oldest_pause.as_secs();
     let scope = scope.as_str();
@@ -269,6 +269,7 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
         late_s,
         oldest_pause_seconds,
         expired_claims,
+        not_begun,
         orphan_timers,
         unclaimed_signals,
         collected,
@@ -276,7 +277,7 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
         "sweep"
     );
     json!({ "status": "swept", "examined": examined, "called": called, "registered": registered, "failed": failed,
-        "expired_claims": expired_claims, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
+        "expired_claims": expired_claims, "not_begun": not_begun, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
         "collected": collected, "unfinished": unfinished })
 }
 

@@ -201,7 +201,17 @@ pub(crate) async fn joined(
         None => outside,
     };
     // Where the scheduler is not told of a wake-up, the table has to be able to tell.
-    let kept = StoreConfig { wakes_by_index: !config.registers, ..StoreConfig::default() };
+    let schedules = SchedulerConfig {
+        group_name: config.scheduler_group,
+        role_arn: config.scheduler_role_arn,
+        wakeup_function_arn: config.wakeup_arn,
+        dead_letter_arn: config.dead_letter_arn.clone(),
+    };
+    let kept = StoreConfig {
+        wakes_by_index: !config.registers,
+        registered_at: config.registers.then(|| schedules.place(&config.table)),
+        ..StoreConfig::default()
+    };
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
     let of_workspaces = config.workspaces.zip(access).map(|(workspaces, access)| {
         Arc::new(published(workspaces, &access, &clients.parameters, fetch.clone(), outside.clone()))
@@ -246,12 +256,6 @@ pub(crate) async fn joined(
     let ids = Arc::new(RandomIds);
     let spawner = Arc::new(TokioSpawner);
     let planner = Arc::new(DescriptorWakes);
-    let schedules = SchedulerConfig {
-        group_name: config.scheduler_group,
-        role_arn: config.scheduler_role_arn,
-        wakeup_function_arn: config.wakeup_arn,
-        dead_letter_arn: config.dead_letter_arn.clone(),
-    };
     let rules = RuleConfig {
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,

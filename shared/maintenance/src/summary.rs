@@ -21,9 +21,12 @@ pub struct SweepSummary {
     pub late_by: Duration,
     /// Time since the oldest pause began, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims of workers that had died or had a wrong clock, and accepted work for which no worker had come, since its
-    /// call was lost. Each sweep counts those that it finds, until a worker has them.
+    /// Claims of workers that had died or had a wrong clock. Each sweep counts those that it finds, until a worker has
+    /// them.
     pub expired_claims: usize,
+    /// Accepted work for which no worker had come, since its call was lost, or since all workers are busy. Each sweep
+    /// counts what it finds, until a worker has it.
+    pub not_begun: usize,
     /// Timers and pauses that had lost each other: rows of pauses that were over, and which are removed; wake-ups that
     /// were not registered outside, and now are; rules for events that were needed and gone, and are there again; and
     /// pauses that were not woken for a minute after they fell due, counted by each sweep until a worker has them.

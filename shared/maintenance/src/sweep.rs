@@ -52,8 +52,7 @@ pub async fn sweep(
     let order = order.into();
     let left = order.time_left.map(|left| left.saturating_sub(MARGIN));
     let time = TimeLimit::new(&*harness.engine().ports().clock, left);
-    let mut sweep =
-        Sweep { harness, store, rows: order.rows, time, called: BTreeSet::new(), summary: SweepSummary::default() };
+    let mut sweep = Sweep { harness, store, order, time, called: BTreeSet::new(), summary: SweepSummary::default() };
     sweep.lane(SweepScope::Due).await?;
     sweep.claims().await?;
     if order.scope == SweepScope::Everything {
@@ -68,8 +67,8 @@ pub async fn sweep(
 struct Sweep<'h> {
     harness: &'h Harness,
     store: &'h MaintenanceStore,
-    /// Number of rows that it may look at in each lane.
-    rows: usize,
+    /// Rows that it may look at.
+    order: SweepOrder,
     time: TimeLimit<'h>,
     /// Invocations for which it has called: one that it meets in several lanes is called for, and counted, once.
     called: BTreeSet<InvocationId>,
@@ -87,6 +86,7 @@ struct FoundWork {
 #[derive(Clone, Copy, Debug)]
 enum SummaryCounter {
     ExpiredClaim,
+    NotBegun,
     OrphanTimer,
     Nothing,
 }
@@ -103,7 +103,10 @@ impl<'h> Sweep<'h> {
 
     /// Goes on where the lane was left. A round ends at the last row; the next sweep begins a new one.
     async fn lane(&mut self, lane: SweepScope) -> Result<(), TurnError> {
-        let mut rows_left = self.rows;
+        let mut rows_left = match lane {
+            SweepScope::Due => self.order.due_rows,
+            SweepScope::Everything => self.order.rows,
+        };
         let began = self.turns().notes.note(lane.as_str()).await.map_err(store_failed)?;
         let mut cursor = began.clone();
         let mut kept = began.clone();
@@ -213,15 +216,15 @@ impl<'h> Sweep<'h> {
     /// The call for accepted work, once the first one has had its time.
     fn not_begun(&self, row: &PendingRow) -> Option<FoundWork> {
         let call = WorkCall::abandoned(row.invocation_id.clone());
-        (self.late_by(row) >= CALLED_FOR).then_some(FoundWork { call, told: SummaryCounter::ExpiredClaim })
+        (self.late_by(row) >= CALLED_FOR).then_some(FoundWork { call, told: SummaryCounter::NotBegun })
     }
 
     /// Calls for those who take up what is accepted, and those who take over the claims that are out of time. The store
     /// knows them without going through what sleeps.
     async fn claims(&mut self) -> Result<(), TurnError> {
         let mut dead = self.store.sleepers.dead_claims(self.now()).await.map_err(store_failed)?;
-        self.summary.unfinished |= dead.len() > self.rows;
-        dead.truncate(self.rows);
+        self.summary.unfinished |= dead.len() > self.order.rows;
+        dead.truncate(self.order.rows);
         for ids in dead.chunks(TOGETHER) {
             if self.time.is_over() {
                 self.summary.unfinished = true;
@@ -229,18 +232,21 @@ impl<'h> Sweep<'h> {
             }
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
-            let is_dead = |glance: &InvocationSummary| match glance.standing {
+            let lost = |glance: &InvocationSummary| match glance.standing {
                 // The first call for what has not begun has its time.
                 InvocationPhase::Accepted { since: at } if glance.generation == BEFORE_FIRST_PAUSE => {
-                    since(at, self.now()) >= CALLED_FOR
+                    (since(at, self.now()) >= CALLED_FOR).then_some(SummaryCounter::NotBegun)
                 }
-                InvocationPhase::Accepted { .. } => true,
-                InvocationPhase::Claimed { until } => limits::out_of_time(until, self.now()),
-                InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => false,
+                InvocationPhase::Accepted { .. } => Some(SummaryCounter::NotBegun),
+                InvocationPhase::Claimed { until } => {
+                    limits::out_of_time(until, self.now()).then_some(SummaryCounter::ExpiredClaim)
+                }
+                InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => None,
             };
-            let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
-            let found = dead
-                .map(|(id, _)| FoundWork { call: WorkCall::abandoned(id.clone()), told: SummaryCounter::ExpiredClaim });
+            let found = ids.iter().zip(glances).filter_map(|(id, glance)| {
+                let told = glance.as_ref().and_then(lost)?;
+                Some(FoundWork { call: WorkCall::abandoned(id.clone()), told })
+            });
             self.call_for_workers(found.collect()).await;
         }
         Ok(())
@@ -253,6 +259,7 @@ impl<'h> Sweep<'h> {
             if self.called.insert(call.invocation_id.clone()) {
                 match told {
                     SummaryCounter::ExpiredClaim => self.summary.expired_claims += 1,
+                    SummaryCounter::NotBegun => self.summary.not_begun += 1,
                     SummaryCounter::OrphanTimer => self.summary.orphan_timers += 1,
                     SummaryCounter::Nothing => {}
                 }
@@ -373,7 +380,7 @@ impl<'h> Sweep<'h> {
 
     /// Removes what nothing refers to any more from the next stretch of all that is stored.
     async fn ground(&mut self) -> Result<(), TurnError> {
-        if self.rows == 0 || self.time.is_over() {
+        if self.order.rows == 0 || self.time.is_over() {
             return Ok(());
         }
         let began = self.turns().notes.note(GROUND).await.map_err(store_failed)?;

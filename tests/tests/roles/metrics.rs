@@ -107,6 +107,7 @@ async fn patterns_count_the_lines_that_the_functions_write() {
         ("LatestWakeupMetric", 2),
         ("OldestPauseMetric", 1),
         ("ExpiredClaimsMetric", 1),
+        ("NotBegunMetric", 1),
         ("OrphanTimersMetric", 1),
         ("UnclaimedSignalsMetric", 1),
     ];

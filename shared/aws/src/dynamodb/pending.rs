@@ -29,6 +29,8 @@ pub(super) struct SleeperIndex {
     pub(super) table: Arc<Table>,
     /// See [`StoreConfig::wakes_by_index`](super::StoreConfig::wakes_by_index).
     pub(super) wakes_by_index: bool,
+    /// See [`StoreConfig::registered_at`](super::StoreConfig::registered_at).
+    pub(super) registered_at: Option<String>,
 }
 
 impl SleeperIndex {
@@ -38,11 +40,12 @@ impl SleeperIndex {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
         let bound = due_by.map(keys::pending_bound);
-        self.query_shards(keys::pending_shard, bound.as_deref(), cursor, pending_row).await
+        self.query_shards(keys::pending_shard, bound.as_deref(), cursor, |item| self.read_row(item)).await
     }
 
     pub(super) async fn row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        let row = self.table.get_item(Key::pending(paused)).await?.as_ref().map(pending_row).transpose()?;
+        let row =
+            self.table.get_item(Key::pending(paused)).await?.as_ref().map(|item| self.read_row(item)).transpose()?;
         Ok(row.filter(|row| row.generation == paused.generation))
     }
 
@@ -55,7 +58,7 @@ impl SleeperIndex {
         partition: fn(u8) -> String,
         bound: Option<&str>,
         cursor: Option<&str>,
-        read: fn(&Item) -> Result<T, StoreError>,
+        read: impl Fn(&Item) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
         let mut position = cursor.map_or(Ok((0, None)), parse_cursor)?;
         loop {
@@ -68,7 +71,7 @@ impl SleeperIndex {
             match next {
                 Some(next) if rows.is_empty() => position = next,
                 next => {
-                    let items = rows.iter().map(read).collect::<Result<_, _>>()?;
+                    let items = rows.iter().map(&read).collect::<Result<_, _>>()?;
                     return Ok(Page { items, next: next.as_ref().map(cursor_of) });
                 }
             }
@@ -96,12 +99,41 @@ impl SleeperIndex {
         let last = answer.last_evaluated_key.as_ref().map(|key| text(key, SK).map(str::to_owned)).transpose();
         Ok((answer.items.unwrap_or_default(), last.map_err(RequestFault::Permanent)?))
     }
+
+    fn read_row(&self, item: &Item) -> Result<PendingRow, StoreError> {
+        let due_at = optional_time(item, DUE_AT)?;
+        Ok(PendingRow {
+            invocation_id: text(item, INVOCATION_ID).map(InvocationId::from)?,
+            generation: number(item, GENERATION)?,
+            due_at,
+            since: optional_time(item, SINCE)?,
+            registered: item.get(REGISTERED).is_some_and(|noted| due_at.is_none() || self.is_here(noted)),
+            rule: match optional_text(item, SHAPE) {
+                None => RuleNeed::Unknown,
+                Some("") => RuleNeed::Nothing,
+                Some(shape) => ShapeId::parse(shape).map_or(RuleNeed::Unknown, RuleNeed::Shape),
+            },
+        })
+    }
+
+    /// True if a wake-up that is `noted` as registered is so at the place of this store.
+    fn is_here(&self, noted: &AttributeValue) -> bool {
+        match &self.registered_at {
+            Some(place) => noted.as_s().is_ok_and(|noted| noted == place),
+            None => true,
+        }
+    }
+
+    /// The note that a wake-up is registered.
+    pub(super) fn registered_note(&self) -> AttributeValue {
+        self.registered_at.as_ref().map_or(AttributeValue::Bool(true), text_value)
+    }
 }
 
 /// All that surrounds pauses.
 #[derive(Clone)]
 pub(super) struct PauseReader {
-    pub(super) table: Arc<Table>,
+    pub(super) sleepers: SleeperIndex,
     pub(super) signals: SignalItems,
 }
 
@@ -112,16 +144,17 @@ impl PauseReader {
         paused: &[&PausedInvocation],
         now: Timestamp,
     ) -> Result<Vec<Surroundings>, StoreError> {
+        let table = &self.sleepers.table;
         let keys: Vec<Key> = paused.iter().map(|paused| Key::pending(paused)).collect();
-        let rows = self.table.get_items(&keys, None).await?;
+        let rows = table.get_items(&keys, None).await?;
         let awaited: Vec<Key> = paused.iter().flat_map(|paused| paused.waits()).map(|id| Key::signal(&id)).collect();
-        let signals = self.table.get_items(&awaited, None).await?;
+        let signals = table.get_items(&awaited, None).await?;
         let sessions: Vec<Key> =
             paused.iter().filter_map(|paused| paused.session_id.as_ref()).map(Key::session).collect();
-        let sessions = self.table.get_items(&sessions, Some(&[PK, SK, LEASE_UNTIL].join(", "))).await?;
+        let sessions = table.get_items(&sessions, Some(&[PK, SK, LEASE_UNTIL].join(", "))).await?;
         let mut all = Vec::new();
         for paused in paused {
-            let row = rows.get(&Key::pending(paused)).map(pending_row).transpose()?;
+            let row = rows.get(&Key::pending(paused)).map(|item| self.sleepers.read_row(item)).transpose()?;
             let mut found =
                 Surroundings { row: row.filter(|row| row.generation == paused.generation), ..Surroundings::default() };
             for id in paused.waits() {
@@ -137,21 +170,6 @@ impl PauseReader {
         }
         Ok(all)
     }
-}
-
-fn pending_row(item: &Item) -> Result<PendingRow, StoreError> {
-    Ok(PendingRow {
-        invocation_id: text(item, INVOCATION_ID).map(InvocationId::from)?,
-        generation: number(item, GENERATION)?,
-        due_at: optional_time(item, DUE_AT)?,
-        since: optional_time(item, SINCE)?,
-        registered: item.contains_key(REGISTERED),
-        rule: match optional_text(item, SHAPE) {
-            None => RuleNeed::Unknown,
-            Some("") => RuleNeed::Nothing,
-            Some(shape) => ShapeId::parse(shape).map_or(RuleNeed::Unknown, RuleNeed::Shape),
-        },
-    })
 }
 
 /// The stored form of the rule that a pause needs.

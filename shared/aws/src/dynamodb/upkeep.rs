@@ -38,7 +38,7 @@ impl NoteItems {
 impl SleeperIndex {
     pub(super) async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
         let write = match repair {
-            IndexRepair::Registered(row) => registered(row),
+            IndexRepair::Registered(row) => registered(row, self.registered_note()),
             IndexRepair::Ended(row) => ItemWrite::delete(&row_key(row))
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
@@ -69,14 +69,14 @@ fn row_key(row: &PendingRow) -> Key {
     Key::pending_at(&row.invocation_id, row.due_at)
 }
 
-fn registered(row: &PendingRow) -> ItemWrite {
+fn registered(row: &PendingRow, note: AttributeValue) -> ItemWrite {
     let (also, rule) = match pending::rule_value(&row.rule) {
         Some(rule) => (format!(", {SHAPE} = :rule"), Some(rule)),
         None => (String::new(), None),
     };
-    let write = ItemWrite::update(&row_key(row), format!("SET {REGISTERED} = :yes{also}"))
+    let write = ItemWrite::update(&row_key(row), format!("SET {REGISTERED} = :note{also}"))
         .when("generation = :generation")
-        .with(":yes", AttributeValue::Bool(true))
+        .with(":note", note)
         .with(":generation", number_value(row.generation));
     rule.into_iter().fold(write, |write, rule| write.with(":rule", rule))
 }
