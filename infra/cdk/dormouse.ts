@@ -5,10 +5,10 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import * as path from "node:path";
 
-import { Stack } from "aws-cdk-lib";
+import { CfnElement, Lazy, Stack } from "aws-cdk-lib";
 import * as assets from "aws-cdk-lib/aws-s3-assets";
 import { CfnInclude } from "aws-cdk-lib/cloudformation-include";
-import { CfnFunction } from "aws-cdk-lib/aws-lambda";
+import { CfnAlias, CfnFunction } from "aws-cdk-lib/aws-lambda";
 import { Construct } from "constructs";
 
 import { DormouseParameters, OUTPUTS, PARAMETERS } from "./parameters";
@@ -27,6 +27,11 @@ export interface DormouseProps extends DormouseParameters {
   readonly template?: string;
 }
 
+/** What the CDK asks its elements for when it synthesises. */
+interface Synthesised {
+  _toCloudFormation(): object;
+}
+
 const SOCKET = { socket: "SocketFunction" };
 const TOOLS = { tools: "ToolsFunction" };
 const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream: "StreamFunction", wakeup: "WakeupFunction" };
@@ -35,6 +40,8 @@ const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream
 export class Dormouse extends Construct {
   /** The template as it is included: its resources by their logical names. */
   public readonly template: CfnInclude;
+
+  private releasing = false;
 
   constructor(scope: Construct, id: string, props: DormouseProps) {
     super(scope, id);
@@ -46,19 +53,39 @@ export class Dormouse extends Construct {
     const zips = Object.keys(functions).map(
       (name) => new assets.Asset(this, name, { path: path.join(props.zips, `${name}.zip`) }),
     );
-    const release = createHash("sha256");
-    zips.forEach((zip) => release.update(zip.assetHash));
-    const build = release.digest("hex").slice(0, 16);
+    const build = digest(zips.map((zip) => zip.assetHash).join());
+    // Another text publishes new versions of the functions. It is known when all is known that is said of them, overrides too.
+    const release = Lazy.string({ produce: () => this.release() });
     this.template = new CfnInclude(this, "Template", {
       templateFile: props.template ?? ours(),
       // The logical names are those of the template: what others know of it stays true.
       preserveLogicalIds: true,
-      parameters: { ...given(props), ArtifactBucket: zips[0].s3BucketName, ArtifactPrefix: build, Release: digest(props) },
+      parameters: { ...given(props), ArtifactBucket: zips[0].s3BucketName, ArtifactPrefix: build, Release: release },
     });
     Object.values(functions).forEach((logicalName, at) => {
       const found = this.template.getResource(logicalName) as CfnFunction;
       found.code = { s3Bucket: zips[at].s3BucketName, s3Key: zips[at].s3ObjectKey };
     });
+    this.elements().forEach((one) => one instanceof CfnAlias && movesInSteps(one));
+  }
+
+  /** A digest of the template as it is synthesised; the digest itself is left out of that. */
+  private release(): string {
+    if (this.releasing) {
+      return "";
+    }
+    this.releasing = true;
+    try {
+      const synthesised = this.elements().map((one) => Stack.of(this).resolve((one as unknown as Synthesised)._toCloudFormation()));
+      return digest(JSON.stringify(synthesised));
+    } finally {
+      this.releasing = false;
+    }
+  }
+
+  /** What the template has, as CDK's objects. */
+  private elements(): CfnElement[] {
+    return this.template.node.findAll().filter(CfnElement.isCfnElement);
   }
 
   /** Where turns begin. */
@@ -82,6 +109,22 @@ export class Dormouse extends Construct {
   }
 }
 
+/**
+ * Gives an alias the policy that the template gives it: CodeDeploy moves it where `rollout` says so. CDK's own parser takes the
+ * condition in that policy for a policy, and writes something that CloudFormation refuses.
+ */
+function movesInSteps(alias: CfnAlias): void {
+  const group = alias.node.id.replace(/Live$/, "Rollout");
+  alias.cfnOptions.updatePolicy = undefined;
+  alias.addOverride("UpdatePolicy.CodeDeployLambdaAliasUpdate", {
+    "Fn::If": [
+      "IsGradual",
+      { ApplicationName: { Ref: "RolloutApplication" }, DeploymentGroupName: { Ref: group } },
+      { Ref: "AWS::NoValue" },
+    ],
+  });
+}
+
 /** The template of the repository, seen from this file or from what it is compiled to. */
 function ours(): string {
   const found = ["..", path.join("..", "..")].map((up) => path.join(__dirname, up, "template.yaml")).find(existsSync);
@@ -103,7 +146,7 @@ function given(props: DormouseProps): { [name: string]: string } {
   return chosen;
 }
 
-/** Another text for other parameters: it publishes new versions of the functions. */
-function digest(props: DormouseProps): string {
-  return createHash("sha256").update(JSON.stringify(given(props))).digest("hex").slice(0, 16);
+/** Another text for another content. */
+function digest(content: string): string {
+  return createHash("sha256").update(content).digest("hex").slice(0, 16);
 }
