@@ -46,7 +46,8 @@
 #   Secrets, made up at the first deployment unless given, and kept until they are given or rotated. Of a stack that had them
 #   in its environment they are taken from there. deploy.sh gives out no secret and shows none.
 #   SIGNAL_KEY, CALLBACK_SECRET   other ones from now on; those before are accepted until they are retired
-#   ROTATE         `callback-secret`, `signal-key` or both: the same with ones that are made up
+#   ROTATE         `callback-secret`, `signal-key` or both: the same with ones that are made up. Refused while the ones before
+#                  are accepted: those have to be retired first
 #   RETIRE         `callback-secret`, `signal-key` or both: those before are refused from now on
 #   SECRET_STORE   parameter-store (the default) or secrets-manager; of a new stack
 #   KMS_KEY_ARN    the key of your own that encrypts everything
@@ -135,13 +136,27 @@ keep() {
     [ "$store" != secrets-manager ] || put_secret "$1-second" "$value"
 }
 
-# next SECRET GIVEN: the one that shall count from now on; nothing where the one that stands stays.
+# next SECRET GIVEN: the one that shall count from now on; nothing where the one that stands stays. There is room for one that
+# is accepted beside it, so the one before has to be retired first. What was begun and came to no end goes on.
 next() {
-    if [ -n "$2" ]; then
-        if [ "$(secret_value "$1")" != "$2" ]; then printf '%s\n' "$2"; fi
-    elif [[ " ${ROTATE:-} " == *" $1 "* ]] && [ "$exists" = yes ]; then
-        made_up
+    local stands before begun value=$2
+    stands=$(secret_value "$1")
+    begun=$(secret_value "$1-next" || true)
+    if [ -z "$value" ]; then
+        if [[ " ${ROTATE:-} " != *" $1 "* ]] || [ "$exists" = no ]; then return; fi
+        value=${begun:-$(made_up)}
     fi
+    [ "$value" != "$stands" ] || return 0
+    before=$(secret_value "$1-second" || true)
+    case "$before" in
+        '' | "$stands" | "$value" | "$begun") ;;
+        *)
+            [[ " ${RETIRE:-} " == *" $1 "* ]] ||
+                fail "the $1 before is still accepted, and another one would end that: first RETIRE=$1, when nobody depends" \
+                    "on it any more; or ROTATE=$1 RETIRE=$1, which refuses at once what both of them were good for"
+            ;;
+    esac
+    printf '%s\n' "$value"
 }
 
 # swap SECRET VALUE: VALUE counts from now on, and the one before is accepted. It is put aside first, so that none is lost
@@ -287,7 +302,8 @@ secret=$(next callback-secret "${CALLBACK_SECRET:-}")
 signal_key=$(next signal-key "${SIGNAL_KEY:-}")
 if [ -n "$secret" ]; then
     # Every process has to know the new one before the first signs with it, or an address is refused that another gave out.
-    say "making the next callback secret known"
+    say "making the next callback secret known; where this ends early, ROTATE=callback-secret goes on"
+    put_secret callback-secret-next "$secret"
     put_secret callback-secret-second "$secret"
     deploy
     swap callback-secret "$secret"
@@ -304,6 +320,13 @@ if [ -n "${RETIRE:-}" ]; then
         put_secret "$word-second" "$(secret_value "$word")"
     done
     deploy
+    [[ " $RETIRE " != *" callback-secret "* ]] || remove_secret callback-secret-next
+fi
+begun=$(secret_value callback-secret-next || true)
+if [ -n "$begun" ] && [ "$begun" = "$(secret_value callback-secret)" ]; then
+    remove_secret callback-secret-next
+elif [ -n "$begun" ]; then
+    say "a next callback secret is known and signs nothing yet: ROTATE=callback-secret goes on, RETIRE=callback-secret drops it"
 fi
 for function in inbound signal wakeup; do prune "$stack-$function"; done
 case "${PROTECTED:-}" in

@@ -3,7 +3,8 @@
 # and in `store` and `key` where they are and what encrypts them.
 #
 # Each secret may have a second one beside it, which functions accept and sign nothing with: the next one while a new one
-# is made known, afterwards the one before, until it is retired.
+# is made known, afterwards the one before, until it is retired. `callback-secret-next` stands from the moment in which a new
+# one is made known until it signs; no function reads it.
 #
 # They travel in files that only this user can read: never in arguments, which every process can see, and never in what
 # CloudFormation is told.
@@ -76,15 +77,20 @@ secrets_of() {
     fi | tr '\t' '\n' | sed "s,.*/$1/,$1/,; /^None\$/d; /^\$/d"
 }
 
-# remove_secrets: all of them, wherever they are. A name of Secrets Manager is free again at once.
+# remove_secret SECRET: there is none afterwards. A name of Secrets Manager is free again at once.
+remove_secret() {
+    if [ "$store" = secrets-manager ]; then
+        aws secretsmanager delete-secret --secret-id "$(secret_name "$1")" --force-delete-without-recovery >/dev/null 2>&1 || true
+    else
+        aws ssm delete-parameters --names "$(secret_name "$1")" >/dev/null
+    fi
+}
+
+# remove_secrets: all of them, wherever they are.
 remove_secrets() {
     local name
-    for name in callback-secret callback-secret-second signal-key signal-key-second receipt-keys notifications \
+    for name in callback-secret callback-secret-second callback-secret-next signal-key signal-key-second receipt-keys notifications \
         $(secrets_of agents) $(secrets_of vaults); do
-        if [ "$store" = secrets-manager ]; then
-            aws secretsmanager delete-secret --secret-id "$(secret_name "$name")" --force-delete-without-recovery >/dev/null 2>&1 || true
-        else
-            aws ssm delete-parameters --names "$(secret_name "$name")" >/dev/null
-        fi
+        remove_secret "$name"
     done
 }

@@ -1,0 +1,135 @@
+"""An AWS command line for the tests of the scripts (scripts.py): an account in one file, $FAKE_ACCOUNT, with what the scripts
+ask for and change. It answers as the real one does, `--query` and `--output text` included, keeps every call, and fails
+where the account says so. What it does not know it refuses."""
+
+import json
+import os
+import sys
+
+import jmespath
+
+PLACE = os.environ["FAKE_ACCOUNT"]
+with open(PLACE) as file:
+    account = json.load(file)
+
+
+def option(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def text(value):
+    if isinstance(value, list):
+        rows = [value] if not any(isinstance(one, list) for one in value) else value
+        return "\n".join("\t".join(text(one) for one in row) for row in rows)
+    if isinstance(value, dict):
+        return "\t".join(text(one) for one in value.values())
+    return str(value)
+
+
+def end(answer=None, failure=None):
+    with open(PLACE, "w") as file:
+        json.dump(account, file, indent=1)
+    if failure:
+        print(failure, file=sys.stderr)
+        sys.exit(254)
+    if answer is not None:
+        query = option("--query")
+        found = jmespath.search(query, answer) if query else answer
+        print(text(found) if option("--output") == "text" else json.dumps(found))
+    sys.exit(0)
+
+
+def given_file(name):
+    with open(option(name).removeprefix("file://")) as file:
+        return json.load(file)
+
+
+def update(parameters):
+    """The stack has `parameters` from now on."""
+    stack = account["stack"] = account["stack"] or {"Parameters": {}, "Table": "dormouse-dev-StateTable"}
+    stack["StackStatus"] = "UPDATE_COMPLETE"
+    stack["Parameters"] |= parameters
+    if stack["Parameters"].get("TableArn"):
+        stack["Table"] = stack["Parameters"]["TableArn"].split("/")[1]
+
+
+service, action = sys.argv[1:3]
+command = f"{service} {action}"
+account["calls"].append(sys.argv[1:])
+if command in account["fails"]:
+    end(failure=f"An error occurred when calling {command}")
+
+if command == "sts get-caller-identity":
+    end({"Account": "123456789012"})
+if command in ("s3api head-bucket", "s3 cp", "lambda list-versions-by-function", "lambda get-alias"):
+    end({"Versions": [], "FunctionVersion": "1"} if service == "lambda" else None)
+if command == "ssm put-parameter":
+    secret = given_file("--cli-input-json")
+    account["secrets"][secret["Name"]] = secret["Value"]
+    end()
+if command == "ssm get-parameters":
+    names = sys.argv[sys.argv.index("--names") + 1 :]
+    known = [name for name in names if name in account["secrets"]]
+    end({"Parameters": [{"Name": name, "Value": account["secrets"][name], "LastModifiedDate": 1} for name in known]})
+if command == "ssm delete-parameters":
+    account["secrets"].pop(option("--names"), None)
+    end()
+if command == "lambda get-account-settings":
+    reserved = sum(one for one in account["concurrency"].values() if one)
+    unreserved = account["limit"] - reserved
+    end({"AccountLimit": {"ConcurrentExecutions": account["limit"], "UnreservedConcurrentExecutions": unreserved}})
+if command == "lambda put-function-concurrency":
+    account["concurrency"][option("--function-name")] = int(option("--reserved-concurrent-executions"))
+    end()
+if command == "lambda delete-function-concurrency":
+    account["concurrency"].pop(option("--function-name"), None)
+    end()
+if command == "cloudformation describe-stacks":
+    if not account["stack"]:
+        end(failure="An error occurred (ValidationError): Stack does not exist")
+    stack = account["stack"]
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
+    outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}]
+    if account["becomes"]:
+        stack["StackStatus"] = account["becomes"].pop(0)
+    end({"Stacks": [{"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}]})
+if command == "cloudformation list-stack-resources":
+    kind = "AWS::Lambda::Function"
+    functions = [{"ResourceType": kind, "LogicalResourceId": name} for name in account["stack"]["Functions"]]
+    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "StateTable"}
+    end({"StackResourceSummaries": [*functions, *([table] if not account["stack"]["Parameters"].get("TableArn") else [])]})
+if command == "cloudformation deploy":
+    update(dict(one.split("=", 1) for one in given_file("--parameter-overrides")))
+    end()
+if command == "cloudformation update-stack":
+    changed = {}
+    for one in sys.argv[sys.argv.index("--parameters") + 1 :]:
+        name, value = one.removeprefix("ParameterKey=").split(",", 1)
+        if value != "UsePreviousValue=true":
+            changed[name] = value.removeprefix("ParameterValue=")
+    update(changed)
+    end()
+if command == "cloudwatch describe-alarms":
+    end({"MetricAlarms": [{"AlarmName": name} for name in account["alarms"]]})
+if service == "dynamodb":
+    table = account["tables"].get(option("--table-name"))
+    if table is None:
+        end(failure="An error occurred (ResourceNotFoundException)")
+    if action == "describe-table":
+        end({"Table": {"TableArn": f"arn:aws:dynamodb:eu-central-1:123456789012:table/{option('--table-name')}"} | table["Table"]})
+    if action == "describe-time-to-live":
+        end({"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED" if table.get("ttl") else "DISABLED"}})
+    if action == "update-time-to-live":
+        if table.get("ttl"):
+            end(failure="An error occurred (ValidationException): TimeToLive is already enabled")
+        table["ttl"] = option("--time-to-live-specification")
+        end()
+    if action == "update-continuous-backups":
+        table["recovery"] = option("--point-in-time-recovery-specification")
+        end()
+    if action == "update-table":
+        table["Table"]["DeletionProtectionEnabled"] = "--deletion-protection-enabled" in sys.argv
+        end()
+    if action == "wait":
+        end()
+end(failure=f"the account of the test knows no {command}")
