@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by deploy.sh and destroy.sh: who we are, and what things are called.
+# Sourced by the scripts beside it: who we are, and what things are called.
 
 say() { printf '%s\n' "$*"; }
 fail() {
@@ -13,9 +13,10 @@ command -v aws >/dev/null || fail "the AWS command line (aws) is not installed"
 region=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
 [ -n "$region" ] || fail "no region is set; AWS_REGION sets one"
 export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER=''
-account=$(aws sts get-caller-identity --query Account --output text) ||
+identity=$(aws sts get-caller-identity --query '[Account, Arn]' --output text) ||
     fail "the AWS command line has no working credentials; aws sts get-caller-identity says why"
+account=$(cut -f 1 <<<"$identity")
 
-# All are used by the scripts that source this.
+# All are used by the scripts that source this. The partition is `aws` but in China and in the regions of governments.
 # shellcheck disable=SC2034
-stack="dormouse-$STAGE" bucket="dormouse-artifacts-$account-$region" secrets="/dormouse/$STAGE"
+stack="dormouse-$STAGE" partition=$(cut -f 2 <<<"$identity" | cut -d : -f 2) bucket="dormouse-artifacts-$account-$region" secrets="/dormouse/$STAGE"

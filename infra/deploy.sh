@@ -21,7 +21,8 @@
 #   SIGNALS_OF_TENANTS                        enabled: keys of tenants may send signals; four write units more for each of their waits
 #   STREAMS_OF_TENANT                         streams that a tenant may have open in all processes; each counts for itself without
 #   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
-#   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth to all but inbound
+#   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth of what nobody
+#                                             else reserved to all but inbound
 #   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
 #   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned; 0 (the default) pays by request
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
@@ -60,8 +61,10 @@
 #   EMAIL_IDENTITY_ARN            the identity of Amazon SES that notifications by e-mail are sent from
 #
 #   Changing versions:
-#   ROLLOUT        how a new version takes over: AtOnce, or in steps that an alarm takes back, LambdaCanary10Percent5Minutes
-#   TABLE_ARN      another table instead of the stack's own, as infra/restore.sh makes it
+#   ROLLOUT        how a new version takes over: AtOnce, or in steps, LambdaCanary10Percent15Minutes, that alarms take
+#                  back. Refused while such an alarm is raised: AtOnce then goes live without steps
+#   TABLE_ARN      another table instead of the stack's own, for a new stack; infra/restore.sh adopt changes the table of one that
+#                  runs. `-` is a new and empty one again, which NEW_TABLE=yes has to confirm
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
@@ -92,6 +95,38 @@ key=${KMS_KEY_ARN:-$(standing KmsKeyArn)}
 [ "$key" != - ] || key=''
 # shellcheck source-path=SCRIPTDIR source=secrets.sh
 . ./secrets.sh
+# shellcheck source-path=SCRIPTDIR source=changes.sh
+. ./changes.sh
+
+# The table: that of the stack, or another one.
+other_table=${TABLE_ARN:-$(standing TableArn)}
+[ "$other_table" != - ] || other_table=''
+rollout=${ROLLOUT:-$(standing Rollout)}
+capacity=(READ_CAPACITY WRITE_CAPACITY READ_CAPACITY_MOST WRITE_CAPACITY_MOST WARM_READS WARM_WRITES)
+if [ -n "$other_table" ]; then
+    for name in "${capacity[@]}"; do
+        [[ ${!name:-0} = [-0] ]] || fail "$name is for a table that the stack makes, and has no effect on $other_table:" \
+            "aws dynamodb update-table changes that"
+        printf -v "$name" 0
+    done
+fi
+if [ "$exists" = yes ] && [ "$other_table" != "$(standing TableArn)" ]; then
+    [[ ${rollout:-AtOnce} = AtOnce ]] ||
+        fail "with ROLLOUT=$rollout a part of all calls would use another table than the rest: STAGE=$STAGE infra/restore.sh adopt" \
+            "${other_table##*/} changes the table of a stack that runs, or ROLLOUT=AtOnce"
+    if [ -z "$other_table" ] && [ "${NEW_TABLE:-}" != yes ]; then
+        fail "TABLE_ARN=- makes a new, EMPTY table: nothing that sleeps in $(standing TableArn) is in it, and neither is what slept" \
+            "in the table that the stack made first, which is its own no longer (TABLE_ARN= with its ARN leads back to that)." \
+            "NEW_TABLE=yes is for who means it"
+    fi
+fi
+# CodeDeploy refuses a version, also one that mends things, while an alarm is raised that would take it back.
+if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]]; then
+    raised=$(aws cloudwatch describe-alarms --state-value ALARM --alarm-name-prefix "$stack-" \
+        --query 'MetricAlarms[].AlarmName' --output text | tr '\t' '\n' | grep -E "^$stack-[A-Za-z]+RolloutAlarm-" | paste -sd ' ' || true)
+    [ -z "$raised" ] || fail "ROLLOUT=$rollout would be taken back at once, because these alarms are raised: $raised." \
+        "ROLLOUT=AtOnce goes live without steps, also with what mends it; the next ROLLOUT=$rollout goes in steps again"
+fi
 
 if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then
     say "making the bucket $bucket for built functions"
@@ -182,13 +217,19 @@ longer() { [ -z "${TURN_SECONDS:-}" ] || echo $((TURN_SECONDS + 30 > $1 ? TURN_S
 # models_of_bedrock: what is given, ids as ARNs of models of this region.
 models_of_bedrock() {
     [ "${BEDROCK_MODELS:-}" != - ] || { echo -; return; }
-    tr ',' '\n' <<<"${BEDROCK_MODELS:-}" | sed -E "/^ *$/d; s/^ +| +$//g; /^arn:/!s|^|arn:aws:bedrock:$region::foundation-model/|" | paste -sd, -
+    tr ',' '\n' <<<"${BEDROCK_MODELS:-}" | sed -E "/^ *$/d; s/^ +| +$//g; /^arn:/!s|^|arn:$partition:bedrock:$region::foundation-model/|" | paste -sd, -
 }
 
-# tenth: of what the account may run at the same time, for a new stack where that is a lot: then neither streams nor
-# requests can take from callbacks and wake-ups what they need.
+# tenth: of what nothing else in the account has reserved, for a new stack where the account may run a lot: then neither
+# streams nor requests can take from callbacks and wake-ups what they need. Another stack gets a tenth of the rest.
 limit=$(aws lambda get-account-settings --query AccountLimit.ConcurrentExecutions --output text)
-tenth() { if [ "$exists" = no ] && [ "$limit" -ge 1000 ]; then echo $((limit / 10)); fi; }
+unreserved=$(aws lambda get-account-settings --query AccountLimit.UnreservedConcurrentExecutions --output text)
+[[ $unreserved =~ ^[0-9]+$ ]] || unreserved=$limit
+tenth() { if [ "$exists" = no ] && [ "$limit" -ge 1000 ] && [ "$unreserved" -ge 400 ]; then echo $((unreserved / 10)); fi; }
+if [ "$exists" = no ] && [ -z "$(tenth)" ]; then
+    say "nothing is reserved for callbacks and wake-ups: the account may run $limit functions at a time, of which $unreserved are not" \
+        "reserved; SIGNAL_CONCURRENCY and WAKEUP_CONCURRENCY do so all the same"
+fi
 
 deploy() {
     local release tags=()
@@ -254,7 +295,8 @@ deploy() {
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
-        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"}
+        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"} || { changing && settled; } ||
+        fail "the deployment failed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 }
 
 # prune FUNCTION: removes its versions that are older than the last ten; the alias keeps the one that it points at.
@@ -269,6 +311,7 @@ prune() {
 
 # Nor shall what is called below inherit them.
 export -n CALLBACK_SECRET SIGNAL_KEY
+[ -z "$other_table" ] || settings "${other_table##*/}"
 keep callback-secret DORMOUSE_CALLBACK_SECRET 32 "${CALLBACK_SECRET:-}"
 keep signal-key DORMOUSE_SIGNAL_KEY 16 "${SIGNAL_KEY:-}"
 # What signs receipts. A deployment makes it once: another one is a rotation, of which the keys before are a part.

@@ -5,12 +5,18 @@
 #   STAGE=dev infra/restore.sh stop          from now on no function runs: callers are told to come again, events are put aside
 #   STAGE=dev infra/restore.sh table TIME    a new table with what the stack's table held at TIME, like 2027-01-31T09:00:00Z,
 #                                            or `latest`: as late as possible. The stack goes on with its own
-#   STAGE=dev infra/restore.sh adopt TABLE   the stack uses TABLE from now on; its own one stays, without the stack
+#   STAGE=dev infra/restore.sh adopt TABLE   the stack uses TABLE from now on, all of it at once; its own one stays, without the
+#                                            stack
 #   STAGE=dev infra/restore.sh start         functions run again, as many as the stack says
+#
+#   SETTLE_SECONDS   how long turns that run when the functions are stopped are given to end, before functions run on another
+#                    table; what a turn may take (TURN_SECONDS) and five more without
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
 . ./account.sh
+# shellcheck source-path=SCRIPTDIR source=changes.sh
+. ./changes.sh
 
 usage() { fail "restore.sh takes: stop, table TIME, adopt TABLE or start"; }
 stack_says() {
@@ -20,17 +26,29 @@ parameter() { stack_says "Parameters[?ParameterKey=='$1'].ParameterValue | [0]";
 table=$(stack_says "Outputs[?OutputKey=='TableName'].OutputValue | [0]") ||
     fail "there is no stack $stack in account $account, region $region"
 
-functions=(Inbound Signal Wakeup)
-[ "$(parameter Streaming)" = disabled ] || functions+=(Stream)
+# Whatever functions the stack has: Inbound, Signal and so on.
+functions=()
+for function in $(aws cloudformation list-stack-resources --stack-name "$stack" --output text \
+    --query "StackResourceSummaries[?ResourceType=='AWS::Lambda::Function'].LogicalResourceId"); do
+    [ "$function" = None ] || functions+=("${function%Function}")
+done
 # function_name Inbound: what it is called in the account.
 function_name() { echo "$stack-$1" | tr '[:upper:]' '[:lower:]'; }
 
 stop() {
-    say "stopping the functions of $stack"
+    say "stopping the functions of $stack; what runs may go on for $(running) seconds"
+    say "processes of \`dormouse serve\` that use $table are not stopped by this: end them"
     for function in "${functions[@]}"; do
         aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
             --reserved-concurrent-executions 0 >/dev/null
     done
+}
+
+# running: for how many seconds a turn may go on that runs when its function is stopped.
+running() {
+    local turn
+    turn=$(parameter TurnSeconds)
+    echo "${SETTLE_SECONDS:-$((${turn/None/150} + 5))}"
 }
 
 start() {
@@ -38,22 +56,13 @@ start() {
     say "starting the functions of $stack"
     for function in "${functions[@]}"; do
         most=$(parameter "${function}Concurrency")
-        if [ "$most" = 0 ]; then
+        if [ "${most/None/0}" = 0 ]; then
             aws lambda delete-function-concurrency --function-name "$(function_name "$function")"
         else
             aws lambda put-function-concurrency --function-name "$(function_name "$function")" \
                 --reserved-concurrent-executions "$most" >/dev/null
         fi
     done
-}
-
-# What a restored table does not have: it is no copy of the settings.
-settings() {
-    aws dynamodb update-time-to-live --table-name "$1" --time-to-live-specification Enabled=true,AttributeName=ttl >/dev/null
-    aws dynamodb update-continuous-backups --table-name "$1" \
-        --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true >/dev/null
-    aws dynamodb update-table --table-name "$1" --deletion-protection-enabled >/dev/null
-    aws dynamodb wait table-exists --table-name "$1"
 }
 
 restore() {
@@ -69,20 +78,35 @@ restore() {
     say "next: STAGE=$STAGE infra/restore.sh adopt $restored"
 }
 
-# adopt ARN: updates the stack with what it has, but for the table. Another release publishes new versions.
+# adopt ARN: updates the stack with what it has, but for the table. Another release publishes new versions. Not in steps: nobody
+# is served meanwhile, and one table would be used beside the other. The capacity that the stack names is that of a table
+# which it makes.
 adopt() {
     local name arguments=()
     for name in $(stack_says 'Parameters[].ParameterKey'); do
         case "$name" in
             TableArn) arguments+=("ParameterKey=TableArn,ParameterValue=$1") ;;
             Release) arguments+=("ParameterKey=Release,ParameterValue=adopted-$(date -u +%Y%m%dT%H%M%SZ)") ;;
+            Rollout) arguments+=("ParameterKey=Rollout,ParameterValue=AtOnce") ;;
+            ReadCapacity | WriteCapacity | ReadCapacityMost | WriteCapacityMost | WarmReads | WarmWrites)
+                arguments+=("ParameterKey=$name,ParameterValue=0")
+                ;;
             *) arguments+=("ParameterKey=$name,UsePreviousValue=true") ;;
         esac
     done
     aws cloudformation update-stack --stack-name "$stack" --use-previous-template --capabilities CAPABILITY_IAM \
         --parameters "${arguments[@]}" >/dev/null
-    aws cloudformation wait stack-update-complete --stack-name "$stack"
+    settled
 }
+
+# Nobody is left with functions that are stopped and does not know it.
+stopped=no
+tell_what_is_stopped() {
+    [ "$stopped" = no ] || printf '%s\n' "cannot go on: EVERY FUNCTION OF $stack IS STOPPED, and this came to no end." \
+        "aws cloudformation describe-stack-events --stack-name $stack tells what went wrong." \
+        "STAGE=$STAGE infra/restore.sh start lets the functions run again, with the table that the stack has then." >&2
+}
+trap tell_what_is_stopped EXIT
 
 case "${1:-}" in
     stop) stop ;;
@@ -94,13 +118,28 @@ case "${1:-}" in
     adopt)
         [ $# = 2 ] || usage
         arn=$(aws dynamodb describe-table --table-name "$2" --query Table.TableArn --output text) ||
-            fail "there is no table $2"
+            fail "there is no table $2 in account $account, region $region"
+        settings "$2"
+        rollout=$(parameter Rollout) capacity=$(parameter ReadCapacity) most=$(parameter ReadCapacityMost)
         # Whatever were written to the old table meanwhile would be lost.
+        stopped=yes
         stop
+        began=$SECONDS
         say "the stack $stack takes the table $2"
         adopt "$arn"
+        rest=$(($(running) - SECONDS + began))
+        if [ "$rest" -gt 0 ]; then
+            say "waiting $rest seconds for turns that ran when the functions were stopped"
+            sleep "$rest"
+        fi
         start
+        stopped=no
         say "adopted. The table before is $table: nothing uses it, and nothing removes it"
+        not_set "$2" "$(parameter KmsKeyArn | sed 's/^None$//')"
+        [ "${capacity/None/0}" = 0 ] ||
+            say "READ_CAPACITY and the like were those of the table before ($capacity, up to $most), and count no more"
+        [ "${rollout/None/AtOnce}" = AtOnce ] ||
+            say "next: ROLLOUT=$rollout with the next deployment; this one was made at once, and so are others until then"
         say "next: dormouse letters --stack $stack, and hand back what was put aside meanwhile"
         say "next: dormouse keys list --table $2, and revoke again the keys that were revoked since then"
         ;;

@@ -45,7 +45,8 @@ def given_file(name):
 
 
 def update(parameters):
-    """The stack has `parameters` from now on."""
+    """The stack has `parameters` from now on, and is in the states that it `becomes` one after the other."""
+    account["updated"] = True
     stack = account["stack"] = account["stack"] or {"Parameters": {}, "Table": "dormouse-dev-StateTable"}
     stack["StackStatus"] = "UPDATE_COMPLETE"
     stack["Parameters"] |= parameters
@@ -60,7 +61,7 @@ if command in account["fails"]:
     end(failure=f"An error occurred when calling {command}")
 
 if command == "sts get-caller-identity":
-    end({"Account": "123456789012"})
+    end({"Account": "123456789012", "Arn": "arn:aws-us-gov:iam::123456789012:user/ada"})
 if command in ("s3api head-bucket", "s3 cp", "lambda list-versions-by-function", "lambda get-alias"):
     end({"Versions": [], "FunctionVersion": "1"} if service == "lambda" else None)
 if command == "ssm put-parameter":
@@ -90,7 +91,7 @@ if command == "cloudformation describe-stacks":
     stack = account["stack"]
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
     outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}]
-    if account["becomes"]:
+    if account.get("updated") and account["becomes"]:
         stack["StackStatus"] = account["becomes"].pop(0)
     end({"Stacks": [{"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}]})
 if command == "cloudformation list-stack-resources":
@@ -100,6 +101,8 @@ if command == "cloudformation list-stack-resources":
     end({"StackResourceSummaries": [*functions, *([table] if not account["stack"]["Parameters"].get("TableArn") else [])]})
 if command == "cloudformation deploy":
     update(dict(one.split("=", 1) for one in given_file("--parameter-overrides")))
+    if account["becomes"]:
+        end(failure="Waiter StackUpdateComplete failed: Max attempts exceeded")
     end()
 if command == "cloudformation update-stack":
     changed = {}
@@ -118,7 +121,8 @@ if service == "dynamodb":
     if action == "describe-table":
         end({"Table": {"TableArn": f"arn:aws:dynamodb:eu-central-1:123456789012:table/{option('--table-name')}"} | table["Table"]})
     if action == "describe-time-to-live":
-        end({"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED" if table.get("ttl") else "DISABLED"}})
+        on = {"TimeToLiveStatus": "ENABLED", "AttributeName": "ttl"}
+        end({"TimeToLiveDescription": on if table.get("ttl") else {"TimeToLiveStatus": "DISABLED"}})
     if action == "update-time-to-live":
         if table.get("ttl"):
             end(failure="An error occurred (ValidationException): TimeToLive is already enabled")

@@ -14,6 +14,7 @@ import jmespath
 HERE = pathlib.Path(__file__).resolve().parent
 CALLBACK = "/dormouse/dev/callback-secret"
 SIGNAL = "/dormouse/dev/signal-key"
+COPY = "arn:aws:dynamodb:eu-central-1:123456789012:table/copy"
 
 
 class Account:
@@ -44,7 +45,7 @@ class Account:
     def run(self, script, *arguments, **variables):
         """Whether the script came to its end, and what it said."""
         given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "AWS_REGION": "eu-central-1", "STAGE": "dev"}
-        given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "PAUSE": "0", "TMPDIR": str(self.folder)}
+        given |= {"FAKE_ACCOUNT": str(self.place), "ZIPS": str(self.folder), "LOOK_EVERY": "0", "TMPDIR": str(self.folder)}
         command = ["bash", HERE.parent / script, *arguments]
         done = subprocess.run(command, env=given | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         return done.returncode == 0, done.stdout + done.stderr
@@ -72,10 +73,17 @@ class Scripts(unittest.TestCase):
 
     def deployed(self, **parameters):
         """An account with a stack that has `parameters`."""
-        given = {"SecretStore": "parameter-store", "Rollout": "AtOnce", "Release": "before"} | parameters
+        given = {"SecretStore": "parameter-store", "Rollout": "AtOnce", "TableArn": "", "Release": "before"} | parameters
         stack = {"Parameters": given, "Table": "dormouse-dev-StateTable", "StackStatus": "UPDATE_COMPLETE"}
+        stack["Functions"] = ["InboundFunction", "SweepFunction", "ToolsFunction"]
         secrets = {CALLBACK: "signs what sleeps, and nobody would guess it", SIGNAL: "opens the door for signals"}
         return self.account(stack=stack, secrets=secrets)
+
+    def copied(self, **parameters):
+        """An account with a stack, and a table beside it that no script made."""
+        account = self.deployed(**parameters)
+        account.now(tables={"copy": {"Table": {"GlobalSecondaryIndexes": [{"IndexName": "claims"}]}}})
+        return account
 
     def goes(self, done):
         self.assertTrue(done[0], done[1])
@@ -155,6 +163,95 @@ class Rotation(Scripts):
         between = account.secrets[CALLBACK]
         self.goes(account.deploy(CALLBACK_SECRET=before))
         self.assertEqual((account.secrets[CALLBACK], account.secrets[f"{CALLBACK}-second"]), (before, between))
+
+
+class AnotherTable(Scripts):
+    def adopted(self, account, **variables):
+        return account.run("restore.sh", "adopt", "copy", SETTLE_SECONDS="0", **variables)
+
+    def test_any_table_that_is_adopted_gets_what_no_copy_has_and_is_told_what_it_lacks(self):
+        account = self.copied(KmsKeyArn="arn:of-a-key")
+        said = self.goes(self.adopted(account))
+        table = account.read()["tables"]["copy"]
+        self.assertEqual(table["ttl"], "Enabled=true,AttributeName=ttl")
+        self.assertEqual(table["recovery"], "PointInTimeRecoveryEnabled=true")
+        self.assertTrue(table["Table"]["DeletionProtectionEnabled"])
+        for lacking in ("tags", "growing by itself", "not encrypted with arn:of-a-key"):
+            self.assertIn(lacking, said)
+        self.goes(self.adopted(account))
+
+    def test_a_table_that_is_not_one_of_dormouse_stops_nothing(self):
+        account = self.copied()
+        account.now(tables={"copy": {"Table": {"GlobalSecondaryIndexes": []}}})
+        self.refused(self.adopted(account), "no index claims")
+        self.assertEqual(account.calls("lambda", "put-function-concurrency"), [])
+
+    def test_a_table_is_adopted_at_once_with_no_capacity_of_the_one_before_and_all_functions_stopped(self):
+        account = self.copied(Rollout="LambdaCanary10Percent5Minutes", ReadCapacity="50", SweepConcurrency="2")
+        account.now(becomes=["UPDATE_IN_PROGRESS"] * 3 + ["UPDATE_COMPLETE"])
+        said = self.goes(self.adopted(account))
+        self.assertIn("ROLLOUT=LambdaCanary10Percent5Minutes", said)
+        self.assertIn("READ_CAPACITY", said)
+        given = [account.parameters[name] for name in ("TableArn", "Rollout", "ReadCapacity")]
+        self.assertEqual(given, [COPY, "AtOnce", "0"])
+        stopped = {call[3]: call[5] for call in account.calls("lambda", "put-function-concurrency")[:3]}
+        self.assertEqual(stopped, dict.fromkeys(["dormouse-dev-inbound", "dormouse-dev-sweep", "dormouse-dev-tools"], "0"))
+        self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 2})
+
+    def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
+        account = self.copied()
+        account.now(becomes=["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
+        said = self.refused(self.adopted(account), "EVERY FUNCTION OF dormouse-dev IS STOPPED")
+        self.assertIn("infra/restore.sh start", said)
+
+    def test_a_stack_that_runs_does_not_take_another_table_in_steps(self):
+        account = self.copied(Rollout="LambdaCanary10Percent5Minutes")
+        self.refused(account.deploy(TABLE_ARN=COPY), "restore.sh adopt copy")
+        self.goes(account.deploy(TABLE_ARN=COPY, ROLLOUT="AtOnce"))
+        self.assertIn("ttl", account.read()["tables"]["copy"])
+
+    def test_capacity_of_a_table_that_the_stack_did_not_make_is_refused(self):
+        account = self.copied(TableArn=COPY)
+        for name in ("READ_CAPACITY", "WRITE_CAPACITY_MOST", "WARM_READS"):
+            self.refused(account.deploy(**{name: "12000"}), f"{name} is for a table that the stack makes")
+
+    def test_an_empty_table_has_to_be_confirmed(self):
+        account = self.copied(TableArn=COPY)
+        self.refused(account.deploy(TABLE_ARN="-"), "EMPTY")
+        self.goes(account.deploy(TABLE_ARN="-", NEW_TABLE="yes"))
+        self.goes(account.deploy(TABLE_ARN="-"))
+
+
+class Deployment(Scripts):
+    def test_steps_are_refused_while_an_alarm_is_raised_that_would_take_them_back(self):
+        account = self.deployed(Rollout="LambdaCanary10Percent5Minutes")
+        account.now(alarms=["dormouse-dev-two-InboundRolloutAlarm-1", "dormouse-dev-SweepAlarm-1"])
+        self.goes(account.deploy())
+        account.now(alarms=["dormouse-dev-InboundRolloutAlarm-1AB"])
+        self.refused(account.deploy(), "dormouse-dev-InboundRolloutAlarm-1AB")
+        self.goes(account.deploy(ROLLOUT="AtOnce"))
+
+    def test_a_deployment_that_takes_longer_than_an_hour_is_waited_for(self):
+        account = self.deployed()
+        state = ["UPDATE_IN_PROGRESS"] * 40
+        account.now(becomes=[*state, "UPDATE_COMPLETE"])
+        self.goes(account.deploy())
+        account.now(becomes=[*state, "UPDATE_ROLLBACK_COMPLETE"])
+        self.refused(account.deploy(), "the deployment failed")
+
+    def test_a_new_stack_reserves_a_tenth_of_what_nobody_else_has_reserved(self):
+        for reserved, expected in ((0, "100"), (400, "60"), (700, None)):
+            account = self.account(concurrency={"of-others": reserved})
+            said = self.goes(account.deploy())
+            self.assertEqual(account.parameters.get("WakeupConcurrency"), expected)
+            self.assertEqual("nothing is reserved" in said, expected is None)
+            self.assertEqual(account.parameters["ConcurrencyAlarmAt"], "800")
+
+    def test_models_are_of_the_partition_of_the_account(self):
+        account = self.deployed()
+        self.goes(account.deploy(BEDROCK_MODELS="amazon.nova-lite-v1:0"))
+        model = "arn:aws-us-gov:bedrock:eu-central-1::foundation-model/amazon.nova-lite-v1:0"
+        self.assertEqual(account.parameters["BedrockModels"], model)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class Stack:
 
     def restore(self, *arguments):
         """Runs infra/restore.sh with `arguments`: what it says."""
-        said = script(self.emulator, "restore.sh", *arguments, STAGE=self.stage)
+        said = script(self.emulator, "restore.sh", *arguments, STAGE=self.stage, SETTLE_SECONDS="0")
         self._look()
         self.grant_what_the_emulator_misjudges()
         return said

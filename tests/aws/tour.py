@@ -351,6 +351,12 @@ def secrets_replaced(stack):
     same([old == new for old, new in zip(before, after)], [False, False], "both are new")
     same([secret for secret in before + after if secret in said], [], "secrets that the deployment tells")
     same([stack.secret(f"{name}-second") for name in names], before, "those before are accepted")
+    try:
+        stack.deploy(ROTATE="callback-secret")
+    except AssertionError as refused:
+        same("RETIRE=callback-secret" in str(refused), True, f"what makes room for another one is told: {refused}")
+    else:
+        raise AssertionError("a secret was replaced while the one before is accepted")
     pauses.append(begin(stack, "expense-approval", EXPENSE))
     for pause in pauses[1:]:
         done = stack.door.post(pause["callback_url"], GRACE)
@@ -419,6 +425,9 @@ def restored(stack):
     later = begin(stack, "expense-approval", EXPENSE)
     stack.restore("adopt", restored_table)
     same(stack.table, restored_table, "the table of the stack")
+    described = stack.tables.describe_table(TableName=restored_table)["Table"]
+    expires = stack.tables.describe_time_to_live(TableName=restored_table)["TimeToLiveDescription"]
+    same((described["DeletionProtectionEnabled"], expires.get("AttributeName")), (True, "ttl"), "its settings")
     again = stack.door.get(answered["status_url"])
     same((again.status, again.json["status"]), (200, "suspended"), f"what was answered sleeps again: {again}")
     done = stack.door.post(answered["callback_url"], BOB)
