@@ -14,6 +14,7 @@ grep -oE 'CKV2?_[A-Z]+_[0-9]+' template.yaml | sort -u | while read -r rule; do
     grep -qE "\\b$rule\\b" <<<"$known" || { echo "template.yaml suppresses $rule, and there is no such rule" >&2; exit 1; }
 done
 "$tools/shellcheck" -x -P SCRIPTDIR ./*.sh ../functions/*.sh ../shared/cli/src/new/infra/build.sh ../tests/aws/*.sh ../tests/api/*.sh ../tests/arm64/*.sh
+"$tools/python" -B check/template.py
 "$tools/python" -B check/scripts.py
 # What others deploy with is made of the template, and is what their tools take.
 ./publish.sh --check

@@ -238,8 +238,9 @@ export interface DormouseParameters {
   readonly warmWrites?: number;
 
   /**
-   * How a new version of a function takes over. AtOnce does without CodeDeploy; with it alarms for errors take the
-   * old version back. Default: "AtOnce".
+   * How a new version of a function takes over. AtOnce does without CodeDeploy. In steps the new version has a
+   * part of the calls first, and alarms for its errors take the old version back for as long as it has not all of
+   * them; LambdaAllAtOnce leaves no time for that. Default: "AtOnce".
    */
   readonly rollout?: "AtOnce" | "LambdaAllAtOnce" | "LambdaCanary10Percent5Minutes" | "LambdaCanary10Percent10Minutes" | "LambdaCanary10Percent15Minutes" | "LambdaCanary10Percent30Minutes" | "LambdaLinear10PercentEvery1Minute" | "LambdaLinear10PercentEvery2Minutes" | "LambdaLinear10PercentEvery3Minutes" | "LambdaLinear10PercentEvery10Minutes";
 

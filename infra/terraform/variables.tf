@@ -433,7 +433,7 @@ variable "warm_writes" {
 }
 
 variable "rollout" {
-  description = "How a new version of a function takes over. AtOnce does without CodeDeploy; with it alarms for errors take the old version back. The template's default: \"AtOnce\"."
+  description = "How a new version of a function takes over. AtOnce does without CodeDeploy. In steps the new version has a part of the calls first, and alarms for its errors take the old version back for as long as it has not all of them; LambdaAllAtOnce leaves no time for that. The template's default: \"AtOnce\"."
   type        = string
   default     = null
 
