@@ -74,5 +74,12 @@ resource "aws_cloudformation_stack" "this" {
     Release        = local.release
   })
 
+  # The provider waits for half an hour, and a rollout in ten steps of ten minutes takes longer.
+  timeouts {
+    create = "1h"
+    update = "4h"
+    delete = "1h"
+  }
+
   depends_on = [aws_s3_object.function]
 }
