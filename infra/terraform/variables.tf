@@ -356,7 +356,7 @@ variable "wakeup_concurrency" {
 }
 
 variable "table_arn" {
-  description = "A table that is there already, for example restored from a backup, to be used instead of the one that the stack makes. The one that the stack made until then stays, without the stack."
+  description = "A table that is there already, for example restored from a backup, to be used instead of the one that the stack makes. It keeps its own capacity, key and tags; time to live, recovery and protection it has to have before. The one that the stack made until then stays, without the stack. When empty again, the stack makes a new table with nothing in it."
   type        = string
   default     = null
 
