@@ -295,7 +295,8 @@ deploy() {
     say "deploying the stack $stack ($architecture) to account $account, region $region"
     aws cloudformation deploy --stack-name "$stack" --template-file template.yaml --s3-bucket "$bucket" \
         --s3-prefix "$stack/template" --capabilities CAPABILITY_IAM --no-fail-on-empty-changeset \
-        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"} || { changing && settled; } ||
+        --parameter-overrides "file://$parameters" ${tags[@]+"${tags[@]}"} ||
+        { changing && settled && [ "$(exists=yes standing Release)" = "$release" ]; } ||
         fail "the deployment failed: aws cloudformation describe-stack-events --stack-name $stack tells why"
 }
 

@@ -233,10 +233,16 @@ class Deployment(Scripts):
 
     def test_a_deployment_that_takes_longer_than_an_hour_is_waited_for(self):
         account = self.deployed()
-        state = ["UPDATE_IN_PROGRESS"] * 40
+        state = ["UPDATE_IN_PROGRESS"] * 5
         account.now(becomes=[*state, "UPDATE_COMPLETE"])
         self.goes(account.deploy())
-        account.now(becomes=[*state, "UPDATE_ROLLBACK_COMPLETE"])
+        account.now(becomes=[*state, "UPDATE_ROLLBACK_COMPLETE"], updated=False)
+        self.refused(account.deploy(), "the deployment failed")
+
+    def test_what_somebody_else_deploys_meanwhile_is_not_taken_for_this_deployment(self):
+        account = self.deployed()
+        another = [*["UPDATE_IN_PROGRESS"] * 60, "UPDATE_COMPLETE"]
+        account.now(fails=["cloudformation deploy"], becomes=another, updated=True)
         self.refused(account.deploy(), "the deployment failed")
 
     def test_a_new_stack_reserves_a_tenth_of_what_nobody_else_has_reserved(self):
