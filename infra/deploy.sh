@@ -23,6 +23,7 @@
 #   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
 #   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth of what nobody
 #                                             else reserved to all but inbound
+#   SWEEP_CONCURRENCY                         the same for the sweep; 2 where the account can spare them
 #   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
 #   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned; 0 (the default) pays by request
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
@@ -231,6 +232,11 @@ if [ "$exists" = no ] && [ -z "$(tenth)" ]; then
         "reserved; SIGNAL_CONCURRENCY and WAKEUP_CONCURRENCY do so all the same"
 fi
 
+# sweeps: how many are reserved for them where nothing is said yet. A reservation leaves 100 to the rest of the account.
+sweeps() {
+    [ -n "$(standing SweepConcurrency)" ] || [ "$unreserved" -lt 102 ] || echo 2
+}
+
 deploy() {
     local release tags=()
     {
@@ -257,6 +263,7 @@ deploy() {
         given StreamConcurrency "${STREAM_CONCURRENCY:-$(tenth)}"
         given SignalConcurrency "${SIGNAL_CONCURRENCY:-$(tenth)}"
         given WakeupConcurrency "${WAKEUP_CONCURRENCY:-$(tenth)}"
+        given SweepConcurrency "${SWEEP_CONCURRENCY:-$(sweeps)}"
         given TurnSeconds "${TURN_SECONDS:-}"
         given SignalTimeout "$(longer 180)"
         given WakeupTimeout "$(longer 300)"
@@ -371,7 +378,7 @@ if [ -n "$begun" ] && [ "$begun" = "$(secret_value callback-secret)" ]; then
 elif [ -n "$begun" ]; then
     say "a next callback secret is known and signs nothing yet: ROTATE=callback-secret goes on, RETIRE=callback-secret drops it"
 fi
-for function in inbound signal wakeup; do prune "$stack-$function"; done
+for function in inbound signal wakeup sweep; do prune "$stack-$function"; done
 case "${PROTECTED:-}" in
     yes) aws cloudformation update-termination-protection --enable-termination-protection --stack-name "$stack" >/dev/null ;;
     no) aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name "$stack" >/dev/null ;;

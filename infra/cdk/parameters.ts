@@ -150,7 +150,7 @@ export interface DormouseParameters {
   readonly signalTimeout?: number;
 
   /**
-   * How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. Default: 300.
+   * How many seconds the function wakeup may run. More than TurnSeconds. Default: 300.
    */
   readonly wakeupTimeout?: number;
 
@@ -196,9 +196,15 @@ export interface DormouseParameters {
   readonly signalConcurrency?: number;
 
   /**
-   * The same for wake-ups, work that was accepted, and the sweep. Default: 0.
+   * The same for wake-ups and work that was accepted. Default: 0.
    */
   readonly wakeupConcurrency?: number;
+
+  /**
+   * The same for sweeps, of which one begins each minute; 2 are enough. They have a function of their own, so that
+   * no work that takes long keeps them from it. Default: 0.
+   */
+  readonly sweepConcurrency?: number;
 
   /**
    * A table that is there already, for example restored from a backup, to be used instead of the one that the
@@ -335,6 +341,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   socketThrottlingRate: "SocketThrottlingRate",
   signalConcurrency: "SignalConcurrency",
   wakeupConcurrency: "WakeupConcurrency",
+  sweepConcurrency: "SweepConcurrency",
   tableArn: "TableArn",
   readCapacity: "ReadCapacity",
   writeCapacity: "WriteCapacity",

@@ -37,6 +37,7 @@ locals {
     SocketThrottlingRate = var.socket_throttling_rate
     SignalConcurrency    = var.signal_concurrency
     WakeupConcurrency    = var.wakeup_concurrency
+    SweepConcurrency     = var.sweep_concurrency
     TableArn             = var.table_arn
     ReadCapacity         = var.read_capacity
     WriteCapacity        = var.write_capacity

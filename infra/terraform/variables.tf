@@ -257,7 +257,7 @@ variable "signal_timeout" {
 }
 
 variable "wakeup_timeout" {
-  description = "How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. The template's default: 300."
+  description = "How many seconds the function wakeup may run. More than TurnSeconds. The template's default: 300."
   type        = number
   default     = null
 
@@ -345,12 +345,23 @@ variable "signal_concurrency" {
 }
 
 variable "wakeup_concurrency" {
-  description = "The same for wake-ups, work that was accepted, and the sweep. The template's default: 0."
+  description = "The same for wake-ups and work that was accepted. The template's default: 0."
   type        = number
   default     = null
 
   validation {
     condition     = var.wakeup_concurrency == null ? true : var.wakeup_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "sweep_concurrency" {
+  description = "The same for sweeps, of which one begins each minute; 2 are enough. They have a function of their own, so that no work that takes long keeps them from it. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.sweep_concurrency == null ? true : var.sweep_concurrency >= 0
     error_message = "At least 0."
   }
 }

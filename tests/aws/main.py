@@ -28,7 +28,7 @@ class Stack:
     def __init__(self, emulator, gate, stage=STAGE):
         self.emulator, self.gate = emulator, gate
         self.stage, self.name = stage, f"dormouse-{stage}"
-        self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
+        self.signal, self.wakeup, self.sweep = (f"{self.name}-{one}" for one in ("signal", "wakeup", "sweep"))
         session = botocore.session.Session()
         session.set_credentials("test", "test")
         client = lambda service: session.create_client(service, region_name=REGION, endpoint_url=emulator.url)
@@ -116,6 +116,7 @@ class Stack:
             "InboundRole": waits | reads,
             "SignalRole": waits | reads,
             "WakeupRole": waits | reads,
+            "SweepRole": waits,
         }
         pages = self.stacks.get_paginator("list_stack_resources").paginate(StackName=self.name)
         for resource in [one for page in pages for one in page["StackResourceSummaries"]]:

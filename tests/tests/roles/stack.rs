@@ -45,7 +45,7 @@ fn a_stack_takes_another_table_and_leaves_its_own() {
     let template = Template::with(&[("TableArn", arn)]);
     assert!(!template.made().contains(&dormouse_aws::TABLE_RESOURCE_NAME));
     assert_eq!(template.resource(dormouse_aws::TABLE_RESOURCE_NAME)["DeletionPolicy"], "Retain");
-    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Sweep", "Stream", "Socket"] {
         let statements = template.statements(&format!("{function}Role"));
         let on_tables: Vec<_> = statements
             .iter()
@@ -201,14 +201,14 @@ fn everybody_calls_the_version_that_is_live() {
         let called = template.resource(rule)["Properties"]["Targets"][0]["Arn"]["Ref"].as_str().unwrap();
         assert!(called.ends_with("Live"), "{rule}: {called}");
     }
-    assert_eq!(template.resource("Sweep")["Properties"]["Target"]["Arn"], json!({ "Ref": "WakeupLive" }));
-    for function in ["Inbound", "Signal", "Wakeup", "Socket"] {
+    assert_eq!(template.resource("Sweep")["Properties"]["Target"]["Arn"], json!({ "Ref": "SweepLive" }));
+    for function in ["Inbound", "Signal", "Wakeup", "Sweep", "Socket"] {
         let environment = template.environment(&format!("{function}Function"));
         for name in ["DORMOUSE_SIGNAL_ARN", "DORMOUSE_WAKEUP_ARN"] {
             assert!(text(&Value::Object(environment.clone()), name).ends_with(":live"), "{function}: {name}");
         }
     }
-    for function in ["Inbound", "Signal", "Wakeup"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Sweep"] {
         // A version is published when its description changes, which is when the function changes.
         let described = &template.resource(&format!("{function}Version"))["Properties"]["Description"];
         let variables = &template.resource(&format!("{function}Function"))["Properties"]["Environment"]["Variables"];
@@ -222,6 +222,25 @@ fn a_turn_ends_before_its_function_does() {
     let number = |name: &str| template.parameter(name)["Default"].as_u64().unwrap();
     assert!(number("TurnSeconds") + 5 < number("SignalTimeout").min(number("WakeupTimeout")));
     assert!(template.environment("WakeupFunction").contains_key("DORMOUSE_TURN"));
+}
+
+/// A hundred turns that take minutes would keep it from every timer of everybody.
+#[test]
+fn no_work_takes_the_concurrency_of_the_sweep() {
+    let template = Template::with(&[("WakeupConcurrency", "100"), ("SweepConcurrency", "2")]);
+    let reserved = |function: &str| {
+        let limit = &template.decided(function)["Properties"]["ReservedConcurrentExecutions"];
+        limit["Ref"].as_str().map(str::to_owned)
+    };
+    assert_eq!(reserved("SweepFunction").as_deref(), Some("SweepConcurrency"));
+    assert_eq!(reserved("WakeupFunction").as_deref(), Some("WakeupConcurrency"));
+    let calls = |name: &str| template.resource(name).to_string().contains("Sweep");
+    let callers = ["DormouseWorkRule", "InboundRole", "SignalRole", "WakeupRole", "SweepRole"];
+    let called = callers.into_iter().filter(|name| calls(name)).collect::<Vec<_>>();
+    assert_eq!(called, Vec::<&str>::new(), "only the schedule calls it");
+    // Neither is a failed one tried again by Lambda, nor put aside: the next one comes in a minute.
+    let retries = &template.resource("SweepRetries")["Properties"];
+    assert_eq!((&retries["MaximumRetryAttempts"], retries.get("DestinationConfig")), (&json!(0), None));
 }
 
 #[test]
@@ -261,7 +280,7 @@ fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
 #[test]
 fn no_function_may_write_a_key() {
     let template = Template::read();
-    for role in ["InboundRole", "SignalRole", "WakeupRole", "StreamRole", "SocketRole"] {
+    for role in ["InboundRole", "SignalRole", "WakeupRole", "SweepRole", "StreamRole", "SocketRole"] {
         let statements = template.statements(role);
         let grants = policy::grants(&statements);
         let prohibitions = policy::prohibitions(&statements);
@@ -276,7 +295,7 @@ fn no_function_may_write_a_key() {
                 assert!(!may(action, key), "{role} may {action} {key}");
             }
         }
-        let writes = !["StreamRole", "SocketRole"].contains(&role);
+        let writes = !["SweepRole", "StreamRole", "SocketRole"].contains(&role);
         assert_eq!(may("dynamodb:PutItem", "DOCUMENT#task#1"), writes, "{role}");
     }
 }
@@ -360,7 +379,7 @@ fn no_secret_stands_in_the_template() {
     let template = Template::read();
     let hidden = template.parameters().iter().filter(|(_, parameter)| parameter["NoEcho"] == true);
     assert_eq!(hidden.map(|(name, _)| name).collect::<Vec<_>>(), Vec::<&String>::new(), "parameters that are secret");
-    for function in ["Inbound", "Signal", "Wakeup", "Stream", "Socket"] {
+    for function in ["Inbound", "Signal", "Wakeup", "Sweep", "Stream", "Socket"] {
         let environment = template.environment(&format!("{function}Function"));
         let found = environment.keys().find(|name| name.ends_with("_SECRET") || name.ends_with("_KEY"));
         assert_eq!(found, None, "{function}");
