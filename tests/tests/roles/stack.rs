@@ -224,6 +224,16 @@ fn a_turn_ends_before_its_function_does() {
     assert!(template.environment("WakeupFunction").contains_key("DORMOUSE_TURN"));
 }
 
+/// A policy of the bus may let others in, with events that graphs wait for; they send no signals and call no workers.
+#[test]
+fn events_of_our_own_form_come_from_our_own_account() {
+    let template = Template::read();
+    for rule in ["DormouseSignalRule", "DormouseWorkRule"] {
+        let pattern = &template.resource(rule)["Properties"]["EventPattern"];
+        assert_eq!(pattern["account"], json!([{ "Ref": "AWS::AccountId" }]), "{rule}");
+    }
+}
+
 /// A hundred turns that take minutes would keep it from every timer of everybody.
 #[test]
 fn no_work_takes_the_concurrency_of_the_sweep() {
