@@ -253,6 +253,33 @@ fn no_work_takes_the_concurrency_of_the_sweep() {
     assert_eq!((&retries["MaximumRetryAttempts"], retries.get("DestinationConfig")), (&json!(0), None));
 }
 
+/// An age would leave out letters that were looked at more than three times, and a depth those that come beside others.
+#[test]
+fn each_new_dead_letter_is_told_and_those_that_lie_there_once_more_before_they_are_lost() {
+    let template = Template::read();
+    for (alarm, queue) in [("Failed", "FailedQueue"), ("Undelivered", "UndeliveredQueue")] {
+        let new = &template.resource(&format!("{alarm}Alarm"))["Properties"];
+        let told = [&new["MetricName"], &new["Statistic"], &new["TreatMissingData"]];
+        assert_eq!(told, ["NumberOfMessagesSent", "Sum", "notBreaching"], "{alarm}");
+        assert!(new.get("OKActions").is_none(), "that nothing came for five minutes says nothing of the letter");
+        let old = &template.resource(&format!("{alarm}AgeAlarm"))["Properties"];
+        let told = [&old["MetricName"], &old["Statistic"]];
+        assert_eq!(told, ["ApproximateNumberOfMessagesVisible", "Maximum"], "{alarm}");
+        let seconds = |value: &Value| value.as_u64().unwrap();
+        let (period, looked_back) =
+            (seconds(&old["Period"]), seconds(&old["Period"]) * seconds(&old["EvaluationPeriods"]));
+        // Longer than a look hides letters; as long as CloudWatch looks back at most; half of what they are kept for.
+        let kept = seconds(&template.resource(queue)["Properties"]["MessageRetentionPeriod"]);
+        assert!(period > 120 && looked_back <= 7 * 86_400 && looked_back * 2 <= kept, "{period} {looked_back} {kept}");
+        for watched in [new, old] {
+            assert_eq!(watched["Dimensions"][0]["Value"]["Fn::GetAtt"], format!("{queue}.QueueName"), "{alarm}");
+        }
+    }
+    let all = template.made().into_iter().map(|name| template.resource(name));
+    let by_age = all.filter(|one| one["Properties"]["MetricName"] == "ApproximateAgeOfOldestMessage");
+    assert_eq!(by_age.count(), 0);
+}
+
 #[test]
 fn the_silence_of_the_sweep_is_an_alarm() {
     let template = Template::read();
