@@ -106,9 +106,10 @@ class Stack:
         """The emulator judges schedules as if all were of the group `default`, targets of rules by their bus, and requests
         for several parameters as if they were for all. It speaks without TLS, which the bucket of workspaces demands."""
         place = f"{REGION}:{ACCOUNT}"
+        made = f"arn:aws:scheduler:{place}:schedule/default/dormouse-{'?' * 40}"
         waits = {
-            "scheduler:CreateSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
-            "scheduler:DeleteSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
+            "scheduler:CreateSchedule": made,
+            "scheduler:DeleteSchedule": made,
             "events:PutTargets": f"arn:aws:events:{place}:event-bus/{self.bus}",
         }
         reads = {"ssm:GetParameters": "*"}

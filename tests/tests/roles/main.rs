@@ -15,6 +15,7 @@ mod template;
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
@@ -56,7 +57,8 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let template = Template::with(&[("Sockets", "enabled"), ("Webhooks", "enabled")]);
+        let options = [("Sockets", "enabled"), ("Webhooks", "enabled"), ("StreamsOfTenant", "50")];
+        let template = Template::with(&options);
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
@@ -243,6 +245,14 @@ async fn signals(scene: &Scene) {
 
 /// What wakeup serves, and what sweeps do.
 async fn times(scene: &Scene) {
+    // Of the rule for its events nobody knows: this function makes it.
+    let table = scene.store.client();
+    let rules = table.query().table_name("dormouse").key_condition_expression("pk = :pk");
+    let rules = rules.expression_attribute_values(":pk", AttributeValue::S("RULES".to_owned())).send().await.unwrap();
+    for mut rule in rules.items.unwrap() {
+        rule.retain(|name, _| name == "pk" || name == "sk");
+        table.delete_item().table_name("dormouse").set_key(Some(rule)).send().await.unwrap();
+    }
     let overdue = [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await];
     for asleep in &overdue {
         let due = json!({ "dormouse_wakeup": { "invocation_id": asleep["invocation_id"], "generation": 1 } });
@@ -496,7 +506,7 @@ fn work(id: &str) -> Value {
 async fn what_a_role_does_not_grant_is_denied() {
     let scene = Scene::set().await;
     let table = scene.inbound.config.access.clients().dynamodb;
-    let key = |pk: &str| aws_sdk_dynamodb::types::AttributeValue::S(pk.to_owned());
+    let key = |pk: &str| AttributeValue::S(pk.to_owned());
     let read = |pk: &str| table.get_item().table_name("dormouse").key("pk", key(pk)).key("sk", key("HEAD"));
     assert!(read("SESSION#s").send().await.is_ok());
     assert!(read("OTHER#s").send().await.is_err(), "a partition that nobody knows");

@@ -3,7 +3,7 @@
 use dormouse_http::Authorization;
 use serde_json::{Value, json};
 
-use crate::template::Template;
+use crate::template::{STACK, Template, function_arn, rule_arn, schedule_arn};
 use crate::{FOR_SERVICES, policy, text};
 
 #[test]
@@ -313,6 +313,55 @@ fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
     assert_eq!(settings, [Authorization::Keys, Authorization::AwsIam, Authorization::None].map(Some));
 }
 
+/// A function that somebody took over would silence the second line, or aim signals elsewhere.
+#[test]
+fn no_function_may_touch_the_schedule_and_the_rules_of_the_stack() {
+    let template = Template::read();
+    let digits = "0123456789abcdef0123456789abcdef01234567";
+    for role in ["InboundRole", "SignalRole", "WakeupRole", "SweepRole"] {
+        let grants = policy::grants(&template.statements(role));
+        let may = |action: &str, resource: String| {
+            let context = match action {
+                "events:PutTargets" => vec![("events:TargetArn", function_arn(&format!("{STACK}-signal:live")))],
+                _ => Vec::new(),
+            };
+            policy::judge(&grants, &policy::Asked { action: action.to_owned(), resource, context }).is_some()
+        };
+        for action in ["scheduler:CreateSchedule", "scheduler:DeleteSchedule"] {
+            let own = may(action, schedule_arn(STACK, &format!("dormouse-{digits}")));
+            assert_eq!(own, role != "SweepRole" || action.ends_with("CreateSchedule"), "{role}: {action} of a pause");
+            assert!(!may(action, schedule_arn(STACK, "dormouse-sweep")), "{role} may {action} of the sweep");
+        }
+        for action in ["events:PutRule", "events:PutTargets", "events:RemoveTargets", "events:DeleteRule"] {
+            let own = format!("dormouse-{digits}-0123456789ab");
+            let removes = role == "SweepRole" || action.starts_with("events:Put");
+            assert_eq!(may(action, rule_arn(STACK, &own)), removes, "{role}: {action}");
+            for rule in ["dormouse-signal", "dormouse-work"] {
+                assert!(!may(action, rule_arn(STACK, rule)), "{role} may {action} of {rule}");
+            }
+        }
+    }
+}
+
+/// Others may use the same key: a role that leaks decrypts nothing of theirs.
+#[test]
+fn the_key_is_used_through_services_only() {
+    let key = "arn:aws:kms:eu-central-1:123456789012:key/k";
+    let template = Template::with(&[("KmsKeyArn", key), ("Workspaces", "desk"), ("Receipts", "enabled")]);
+    let policies = template.made().into_iter().filter(|name| template.resource(name)["Type"] == "AWS::IAM::Policy");
+    let mut by_services = 0;
+    for name in policies {
+        for statement in template.decided(name)["Properties"]["PolicyDocument"]["Statement"].as_array().unwrap() {
+            if statement["Resource"] == json!({ "Ref": "KmsKeyArn" }) {
+                let services = statement["Condition"]["StringLike"]["kms:ViaService"].as_array().unwrap();
+                assert!(services.iter().all(|one| one["Fn::Sub"].as_str().unwrap().contains(".${AWS::Region}.")));
+                by_services += 1;
+            }
+        }
+    }
+    assert_eq!(by_services, 1);
+}
+
 /// Only people make, change and take away keys, from outside.
 #[test]
 fn no_function_may_write_a_key() {
@@ -337,16 +386,22 @@ fn no_function_may_write_a_key() {
     }
 }
 
-/// It reads what streams are made of, and writes who has how many open.
+/// It reads what streams are made of, and writes who has how many open, where that is counted.
 #[test]
 fn the_function_that_streams_may_put_seats_and_write_nothing_else() {
-    let template = Template::read();
+    let granted = |template: &Template| {
+        let statements = template.statements("StreamRole");
+        let mut granted: Vec<_> = policy::grants(&statements).iter().map(|grant| grant.action().to_owned()).collect();
+        granted.retain(|action| !FOR_SERVICES.iter().any(|(of_services, _)| action == of_services));
+        granted.sort_unstable();
+        granted.dedup();
+        granted
+    };
+    assert_eq!(granted(&Template::read()), ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"]);
+    let template = Template::with(&[("StreamsOfTenant", "50")]);
+    let counting = granted(&template);
+    assert_eq!(counting, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"]);
     let statements = template.statements("StreamRole");
-    let mut granted: Vec<_> = policy::grants(&statements).iter().map(|grant| grant.action().to_owned()).collect();
-    granted.retain(|action| !FOR_SERVICES.iter().any(|(of_services, _)| action == of_services));
-    granted.sort_unstable();
-    granted.dedup();
-    assert_eq!(granted, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"]);
     let put = statements.iter().find(|statement| statement["Action"] == "dynamodb:PutItem").unwrap();
     let keys = &put["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"];
     assert_eq!(*keys, json!(["DOCUMENT#stream_seats#*"]));
