@@ -11,7 +11,9 @@
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
 #   ISSUERS        the issuers whose tokens are taken beside API keys, a JSON array (guide: Who may ask)
 #   AUDIT_DAYS     for how many days it is kept who did what; not at all without it
-#   ALARM_EMAIL, ALARMS           who is told of alarms; all of them (the default) or few
+#   ALARM_EMAIL, ALARM_TOPIC_ARN  who is told of alarms: an address, which has to confirm it, or a topic of Amazon SNS; nobody
+#                  without
+#   ALARMS         all of them (the default) or few
 #   TAGS           tags of everything in the stack: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
@@ -290,6 +292,7 @@ deploy() {
         given Rollout "${ROLLOUT:-}"
         given TableArn "${TABLE_ARN:-}"
         given AlarmEmail "${ALARM_EMAIL:-}"
+        given AlarmTopicArn "${ALARM_TOPIC_ARN:-}"
         given Alarms "${ALARMS:-}"
         given ConcurrencyAlarmAt "$((limit * 4 / 5))"
     } >"$parameters"
@@ -388,6 +391,7 @@ esac
 
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
+[ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \
         "--query SecretString --output text"

@@ -287,9 +287,16 @@ export interface DormouseParameters {
   readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
 
   /**
-   * Who is told of alarms. Nobody when empty.
+   * Who is told of alarms by e-mail, after they have confirmed the subscription that Amazon SNS asks them for.
+   * Nobody when empty.
    */
   readonly alarmEmail?: string;
+
+  /**
+   * A topic of Amazon SNS that is told of alarms, instead of an e-mail or beside it. Its policy has to let
+   * cloudwatch.amazonaws.com publish.
+   */
+  readonly alarmTopicArn?: string;
 
   /**
    * Each alarm costs ten cents a month beyond the account's ten. With few there are only those that tell of lost
@@ -357,6 +364,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   toolsTimeout: "ToolsTimeout",
   logRetentionDays: "LogRetentionDays",
   alarmEmail: "AlarmEmail",
+  alarmTopicArn: "AlarmTopicArn",
   alarms: "Alarms",
   concurrencyAlarmAt: "ConcurrencyAlarmAt",
 };

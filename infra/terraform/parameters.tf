@@ -53,6 +53,7 @@ locals {
     ToolsTimeout         = var.tools_timeout
     LogRetentionDays     = var.log_retention_days
     AlarmEmail           = var.alarm_email
+    AlarmTopicArn        = var.alarm_topic_arn
     Alarms               = var.alarms
     ConcurrencyAlarmAt   = var.concurrency_alarm_at
   }

@@ -521,9 +521,20 @@ variable "log_retention_days" {
 }
 
 variable "alarm_email" {
-  description = "Who is told of alarms. Nobody when empty."
+  description = "Who is told of alarms by e-mail, after they have confirmed the subscription that Amazon SNS asks them for. Nobody when empty."
   type        = string
   default     = null
+}
+
+variable "alarm_topic_arn" {
+  description = "A topic of Amazon SNS that is told of alarms, instead of an e-mail or beside it. Its policy has to let cloudwatch.amazonaws.com publish."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.alarm_topic_arn == null ? true : can(regex("^(arn:.+:sns:.+)?$", var.alarm_topic_arn))
+    error_message = "It has to match (arn:.+:sns:.+)?"
+  }
 }
 
 variable "alarms" {

@@ -253,6 +253,47 @@ fn no_work_takes_the_concurrency_of_the_sweep() {
     assert_eq!((&retries["MaximumRetryAttempts"], retries.get("DestinationConfig")), (&json!(0), None));
 }
 
+/// An operator has an address, or a topic that leads to whoever is on call; what happened once is never over.
+#[test]
+fn alarms_tell_an_address_and_a_topic_and_those_of_states_also_that_they_are_over() {
+    let topic = "arn:aws:sns:eu-central-1:123456789012:on-call";
+    let given: [(&[(&str, &str)], usize); 4] = [
+        (&[], 0),
+        (&[("AlarmEmail", "a@example.com")], 1),
+        (&[("AlarmTopicArn", topic)], 1),
+        (&[("AlarmEmail", "a@example.com"), ("AlarmTopicArn", topic)], 2),
+    ];
+    for (given, told) in given {
+        let template = Template::with(given);
+        let alarms = template.made().into_iter().filter(|name| template.resource(name)["Type"] == "AWS::CloudWatch::Alarm");
+        for name in alarms {
+            let alarm = template.decided(name)["Properties"].clone();
+            assert_eq!(alarm["AlarmActions"].as_array().map(Vec::len), Some(told), "{name}");
+            let is_over = alarm.get("OKActions");
+            assert!(is_over.is_none_or(|actions| *actions == alarm["AlarmActions"]), "{name}");
+            let once = ["Failed", "Undelivered", "Terminated", "ExpiredClaims", "OrphanTimers", "ScheduleDrop"];
+            let once = once.iter().any(|one| name == format!("{one}Alarm")) || name.ends_with("LostLetterAlarm");
+            assert_eq!(is_over.is_none(), once, "{name}");
+        }
+        assert_eq!(template.made().contains(&"AlarmTopic"), given.iter().any(|(name, _)| *name == "AlarmEmail"));
+    }
+}
+
+#[test]
+fn each_function_that_is_made_has_an_alarm_for_its_errors() {
+    let template = Template::with(&[
+        ("Sockets", "enabled"),
+        ("Workspaces", "desk"),
+        ("Tools", "enabled"),
+        ("Alarms", "few"),
+    ]);
+    for function in template.made().into_iter().filter_map(|name| name.strip_suffix("Function")) {
+        let alarm = &template.resource(&format!("{function}ErrorAlarm"))["Properties"];
+        assert_eq!(alarm["Dimensions"][0]["Value"], json!({ "Ref": format!("{function}Function") }));
+        assert!(template.made().contains(&format!("{function}ErrorAlarm").as_str()), "{function}");
+    }
+}
+
 /// An age would leave out letters that were looked at more than three times, and a depth those that come beside others.
 #[test]
 fn each_new_dead_letter_is_told_and_those_that_lie_there_once_more_before_they_are_lost() {
