@@ -14,6 +14,8 @@
 #   ALARM_EMAIL, ALARM_TOPIC_ARN  who is told of alarms: an address, which has to confirm it, or a topic of Amazon SNS; nobody
 #                  without
 #   ALARMS         all of them (the default) or few
+#   INVOCATIONS_ALARM_AT          calls of inbound, signal and wakeup in an hour beyond which there is an alarm; none without
+#   TRACING        disabled: without traces of X-Ray, five dollars for each million; enabled (the default)
 #   TAGS           tags of everything in the stack: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
@@ -27,7 +29,8 @@
 #                                             else reserved to all but inbound
 #   SWEEP_CONCURRENCY                         the same for the sweep; 2 where the account can spare them
 #   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
-#   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned; 0 (the default) pays by request
+#   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned, 25 to read at least; 0 (the
+#                  default) pays by request
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
 #   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
 #   STREAMING      disabled: without the function stream, where there are no function addresses
@@ -40,6 +43,7 @@
 #                  bundles then (`dormouse workspace publish`)
 #   BEDROCK_MODELS  models of Amazon Bedrock that their agents may ask, separated by commas: ids of models of this region, or
 #                  ARNs of models and of inference profiles
+#   VERSION_DAYS   for how many days their bucket keeps what was replaced; 90, and 0 for ever
 #   TOOLS_CONCURRENCY, TOOLS_TIMEOUT          how many calls of their native tools are served at a time, 0 for no limit, and how
 #                  many seconds one may take; 180
 #
@@ -294,6 +298,9 @@ deploy() {
         given AlarmEmail "${ALARM_EMAIL:-}"
         given AlarmTopicArn "${ALARM_TOPIC_ARN:-}"
         given Alarms "${ALARMS:-}"
+        given InvocationsAlarmAt "${INVOCATIONS_ALARM_AT:-}"
+        given Tracing "${TRACING:-}"
+        given VersionDays "${VERSION_DAYS:-}"
         given ConcurrencyAlarmAt "$((limit * 4 / 5))"
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
@@ -391,6 +398,7 @@ esac
 
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
+exists=yes
 [ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \

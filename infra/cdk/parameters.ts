@@ -215,7 +215,7 @@ export interface DormouseParameters {
   readonly tableArn?: string;
 
   /**
-   * Read units a second that the table is provisioned with; 0 pays for each request. Default: 0.
+   * Read units a second that the table is provisioned with, 25 at least; 0 pays for each request. Default: 0.
    */
   readonly readCapacity?: number;
 
@@ -282,6 +282,12 @@ export interface DormouseParameters {
   readonly toolsTimeout?: number;
 
   /**
+   * For how many days the bucket of workspaces keeps what was replaced, like the files of a workspace before a
+   * tool changed one, which is all of them each time; 0 for ever. What sleeps needs nothing of it. Default: 90.
+   */
+  readonly versionDays?: number;
+
+  /**
    * How long logs are kept. Default: 30.
    */
   readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
@@ -303,6 +309,18 @@ export interface DormouseParameters {
    * work and of failing functions. Default: "all".
    */
   readonly alarms?: "all" | "few";
+
+  /**
+   * At how many calls of the functions inbound, signal and wakeup in an hour there is an alarm, because somebody
+   * has to pay for them; none when 0. Default: 0.
+   */
+  readonly invocationsAlarmAt?: number;
+
+  /**
+   * Whether X-Ray traces calls, one a second of each function and a twentieth of the others, which costs five
+   * dollars for a million traces. Default: "enabled".
+   */
+  readonly tracing?: "enabled" | "disabled";
 
   /**
    * At how many functions that run at the same time in the account there is an alarm; four fifths of what it may
@@ -362,10 +380,13 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   tools: "Tools",
   toolsConcurrency: "ToolsConcurrency",
   toolsTimeout: "ToolsTimeout",
+  versionDays: "VersionDays",
   logRetentionDays: "LogRetentionDays",
   alarmEmail: "AlarmEmail",
   alarmTopicArn: "AlarmTopicArn",
   alarms: "Alarms",
+  invocationsAlarmAt: "InvocationsAlarmAt",
+  tracing: "Tracing",
   concurrencyAlarmAt: "ConcurrencyAlarmAt",
 };
 

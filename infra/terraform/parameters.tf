@@ -51,10 +51,13 @@ locals {
     Tools                = var.tools
     ToolsConcurrency     = var.tools_concurrency
     ToolsTimeout         = var.tools_timeout
+    VersionDays          = var.version_days
     LogRetentionDays     = var.log_retention_days
     AlarmEmail           = var.alarm_email
     AlarmTopicArn        = var.alarm_topic_arn
     Alarms               = var.alarms
+    InvocationsAlarmAt   = var.invocations_alarm_at
+    Tracing              = var.tracing
     ConcurrencyAlarmAt   = var.concurrency_alarm_at
   }
 }

@@ -39,6 +39,65 @@ fn options_of_the_table_change_what_they_are_for() {
     assert!(!Template::with(&grows[..2]).made().contains(&"TableReadsScaling"), "what is paid by request grows anyway");
 }
 
+/// What is ignored in silence is found when it is needed.
+#[test]
+fn what_does_nothing_alone_is_refused_alone_and_so_is_a_table_that_a_sweep_would_starve() {
+    let template = Template::read();
+    let refused = |name: &str, value: &str| {
+        let is_zero = |one: &Value| json!({ "Fn::Not": [{ "Fn::Equals": [{ "Ref": one }, "0"] }] });
+        let asks = template.rules().values().filter(|rule| rule["RuleCondition"] == is_zero(&name.into()));
+        let asserted: Vec<Value> = asks.map(|rule| rule["Assertions"][0]["Assert"].clone()).collect();
+        let contained = asserted.iter().filter_map(|assert| assert["Fn::Not"][0]["Fn::Contains"][0].as_array());
+        let too_few = contained.flatten().any(|one| one == value);
+        let needs: Vec<String> = asserted
+            .iter()
+            .filter_map(|assert| assert["Fn::Not"][0]["Fn::Equals"][0]["Ref"].as_str().map(str::to_owned))
+            .collect();
+        (needs, too_few)
+    };
+    for (one, other) in [("ReadCapacity", "WriteCapacity"), ("WarmReads", "WarmWrites")] {
+        assert_eq!(refused(one, "100").0, [other]);
+        assert_eq!(refused(other, "100").0, [one]);
+    }
+    assert_eq!(refused("ReadCapacityMost", "100").0, ["WriteCapacityMost", "ReadCapacity"]);
+    assert_eq!(refused("WriteCapacityMost", "100").0, ["ReadCapacityMost"]);
+    for (units, too_few) in [("1", true), ("5", true), ("24", true), ("25", false), ("100", false)] {
+        assert_eq!(refused("ReadCapacity", units).1, too_few, "{units}");
+    }
+}
+
+/// Each change of a file writes all files of a workspace anew.
+#[test]
+fn versions_of_files_go_in_the_end_and_half_uploads_too() {
+    let rules = |days: &'static str| {
+        let template = Template::with(&[("Workspaces", "desk"), ("VersionDays", days)]);
+        template.decided("WorkspaceBucket")["Properties"]["LifecycleConfiguration"]["Rules"].clone()
+    };
+    let expires = |rules: &Value| rules.to_string().contains("NoncurrentVersionExpiration");
+    assert!(expires(&rules("30")) && !expires(&rules("0")));
+    for days in ["30", "0"] {
+        assert!(rules(days).to_string().contains("AbortIncompleteMultipartUpload"), "{days}");
+        // A bundle is never replaced, and what sleeps needs it: nothing that is current goes.
+        assert!(!rules(days).to_string().contains("\"Expiration"), "{days}");
+    }
+}
+
+/// A trace of each twentieth call costs more than the call.
+#[test]
+fn traces_can_be_done_without_and_calls_counted() {
+    let modes = |tracing: &'static str| {
+        let template = Template::with(&[("Tracing", tracing), ("Sockets", "enabled")]);
+        let functions = ["Inbound", "Signal", "Wakeup", "Sweep", "Stream", "Socket"];
+        let mode =
+            |name: &str| template.decided(&format!("{name}Function"))["Properties"]["TracingConfig"]["Mode"].clone();
+        functions.map(mode)
+    };
+    assert!(modes("enabled").iter().all(|mode| mode == "Active"));
+    assert!(modes("disabled").iter().all(|mode| mode == "PassThrough"));
+    assert!(!Template::read().made().contains(&"InvocationsAlarm"));
+    assert!(Template::with(&[("InvocationsAlarmAt", "100000")]).made().contains(&"InvocationsAlarm"));
+}
+
 #[test]
 fn a_stack_takes_another_table_and_leaves_its_own() {
     let arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/restored";
@@ -265,7 +324,8 @@ fn alarms_tell_an_address_and_a_topic_and_those_of_states_also_that_they_are_ove
     ];
     for (given, told) in given {
         let template = Template::with(given);
-        let alarms = template.made().into_iter().filter(|name| template.resource(name)["Type"] == "AWS::CloudWatch::Alarm");
+        let alarms =
+            template.made().into_iter().filter(|name| template.resource(name)["Type"] == "AWS::CloudWatch::Alarm");
         for name in alarms {
             let alarm = template.decided(name)["Properties"].clone();
             assert_eq!(alarm["AlarmActions"].as_array().map(Vec::len), Some(told), "{name}");
@@ -281,12 +341,8 @@ fn alarms_tell_an_address_and_a_topic_and_those_of_states_also_that_they_are_ove
 
 #[test]
 fn each_function_that_is_made_has_an_alarm_for_its_errors() {
-    let template = Template::with(&[
-        ("Sockets", "enabled"),
-        ("Workspaces", "desk"),
-        ("Tools", "enabled"),
-        ("Alarms", "few"),
-    ]);
+    let template =
+        Template::with(&[("Sockets", "enabled"), ("Workspaces", "desk"), ("Tools", "enabled"), ("Alarms", "few")]);
     for function in template.made().into_iter().filter_map(|name| name.strip_suffix("Function")) {
         let alarm = &template.resource(&format!("{function}ErrorAlarm"))["Properties"];
         assert_eq!(alarm["Dimensions"][0]["Value"], json!({ "Ref": format!("{function}Function") }));
