@@ -339,6 +339,26 @@ fn alarms_tell_an_address_and_a_topic_and_those_of_states_also_that_they_are_ove
     }
 }
 
+/// Each costs, and the guide of costs sums them up.
+#[test]
+fn the_guide_of_costs_counts_the_alarms_and_metrics_that_are_made() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/dormouse/guide/costs.md");
+    let guide = std::fs::read_to_string(path).unwrap();
+    let count = |alarms: &'static str, kind: &str, named: &str| {
+        let template = Template::with(&[("Alarms", alarms)]);
+        let of_kind = template.made().into_iter().map(|name| template.resource(name)).filter(|one| one["Type"] == kind);
+        of_kind.filter(|one| one["Properties"].to_string().contains(named)).count()
+    };
+    let [few, all] = ["few", "all"].map(|alarms| count(alarms, "AWS::CloudWatch::Alarm", ""));
+    let metrics = count("few", "AWS::Logs::MetricFilter", "$.message = \\\"sweep");
+    let few_of = format!("| {few} alarms (`ALARMS=few`), dashboard, {metrics} metrics |");
+    let sum = format!("| {few} × 0.10 + 3.00 + {metrics} × 0.30 |");
+    let all_of = format!("| all {all} alarms, which is the default | a stage | {} × 0.10 more |", all - few);
+    for line in [few_of, sum, all_of] {
+        assert!(guide.contains(&line), "costs.md does not say: {line}");
+    }
+}
+
 #[test]
 fn each_function_that_is_made_has_an_alarm_for_its_errors() {
     let template =
