@@ -126,10 +126,7 @@ async fn obey(
     let done = match order {
         LettersAction::Look => look(&found, stack, printer, as_json),
         LettersAction::RedriveAll { also_useless } => {
-            let (useless, useful): (Vec<_>, Vec<_>) =
-                found.letters.iter().partition(|letter| letter.is_useless() && !also_useless);
-            let left_out = useless.into_iter().map(|letter| (letter.message.id.clone(), letter.advice())).collect();
-            report(printer, "redriven", Handled { left_out: Some(left_out), ..redrive(post, &useful).await })
+            report(printer, "redriven", redrive_all(post, &found.letters, *also_useless).await)
         }
         LettersAction::Redrive(id) => match named(&found.letters, id) {
             Ok(letter) => report(printer, "redriven", redrive(post, &[letter]).await),
@@ -255,6 +252,27 @@ struct Handled {
     left_out: Option<Vec<(String, String)>>,
 }
 
+impl Handled {
+    /// It in JSON, with `what` for what was done.
+    fn into_json(self, what: &str) -> Value {
+        let told = |letters: Vec<(String, String)>| {
+            letters.into_iter().map(|(id, why)| json!({ "id": id, "why": why })).collect::<Vec<_>>()
+        };
+        let mut fields = json!({ what: self.done, "left": told(self.left) });
+        if let Some(left_out) = self.left_out {
+            fields["left_out"] = told(left_out).into();
+        }
+        fields
+    }
+}
+
+/// Hands back those of which something comes, or all.
+async fn redrive_all(post: &dyn Post, letters: &[DeadLetter], also_useless: bool) -> Handled {
+    let (useless, useful): (Vec<_>, Vec<_>) = letters.iter().partition(|one| one.is_useless() && !also_useless);
+    let left_out = useless.into_iter().map(|letter| (letter.message.id.clone(), letter.advice())).collect();
+    Handled { left_out: Some(left_out), ..redrive(post, &useful).await }
+}
+
 /// Hands letters back, each before it is removed: what happens in between happens again, which no invocation minds.
 async fn redrive(post: &dyn Post, letters: &[&DeadLetter]) -> Handled {
     let mut handled = Handled::default();
@@ -280,14 +298,7 @@ async fn hand_back(post: &dyn Post, letter: &DeadLetter) -> Result<(), String> {
 
 fn report(printer: &Printer, what: &str, handled: Handled) -> Result<(), LettersError> {
     let count = handled.left.len();
-    let told = |letters: Vec<(String, String)>| {
-        letters.into_iter().map(|(id, why)| json!({ "id": id, "why": why })).collect::<Vec<_>>()
-    };
-    let mut fields = json!({ what: handled.done, "left": told(handled.left) });
-    if let Some(left_out) = handled.left_out {
-        fields["left_out"] = told(left_out).into();
-    }
-    printer.fields(&fields)?;
+    printer.fields(&handled.into_json(what))?;
     if count == 0 { Ok(()) } else { Err(LettersError::Left(count)) }
 }
 

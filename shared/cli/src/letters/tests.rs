@@ -121,8 +121,16 @@ async fn all_letters_go_back_where_they_were_on_their_way_to() {
 async fn what_nothing_comes_of_goes_back_only_where_it_is_asked_for() {
     let post = full();
     told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
-    let all = || LettersAction::RedriveAll { also_useless: false };
-    told(all(), &post).await.expect("what is left out is no failure");
+    let found = collect(&post).await.expect("letters");
+    let shown = redrive_all(&post, &found.letters, false).await.into_json("redriven");
+    let left_out = shown["left_out"].as_array().expect("letters");
+    let [unreadable, sweep] = left_out.as_slice() else { panic!("{shown}") };
+    assert_eq!((&unreadable["id"], &sweep["id"]), (&json!("aaaa-2"), &json!("eeee-1")), "{shown}");
+    assert!(unreadable["why"].to_string().contains("send it anew"), "{shown}");
+    assert!(sweep["why"].to_string().contains("later sweeps did"), "{shown}");
+    release(&post, &found.letters).await.expect("they are shown again");
+    let all = LettersAction::RedriveAll { also_useless: false };
+    told(all, &post).await.expect("what is left out is no failure");
     assert_eq!(post.seen(), ["aaaa-2", "eeee-1"]);
     assert_eq!(post.calls.lock().expect("a lock").len(), 2);
     told(LettersAction::Redrive("eeee-1".to_owned()), &post).await.expect("it is named");
@@ -160,7 +168,7 @@ async fn what_cannot_be_handed_back_stays_with_the_reason() {
 async fn a_letter_is_dropped() {
     let post = full();
     told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
-    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1"]);
+    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "eeee-1"]);
     assert!(post.calls.lock().expect("a lock").is_empty());
 }
 
