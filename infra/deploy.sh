@@ -11,7 +11,11 @@
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
 #   ISSUERS        the issuers whose tokens are taken beside API keys, a JSON array (guide: Who may ask)
 #   AUDIT_DAYS     for how many days it is kept who did what; not at all without it
-#   ALARM_EMAIL, ALARMS           who is told of alarms; all of them (the default) or few
+#   ALARM_EMAIL, ALARM_TOPIC_ARN  who is told of alarms: an address, which has to confirm it, or a topic of Amazon SNS; nobody
+#                  without
+#   ALARMS         all of them (the default) or few
+#   INVOCATIONS_ALARM_AT          calls of inbound, signal and wakeup in an hour beyond which there is an alarm; none without
+#   TRACING        disabled: without traces of X-Ray, five dollars for each million; enabled (the default)
 #   TAGS           tags of everything in the stack: `team=agents cost-center=42`
 #   PROTECTED      yes: nobody removes the stack before it is deployed with no
 #
@@ -23,8 +27,10 @@
 #   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 for no limit. A new stack in an
 #   SIGNAL_CONCURRENCY, WAKEUP_CONCURRENCY    account that may run 1000 or more gives a tenth of what nobody
 #                                             else reserved to all but inbound
+#   SWEEP_CONCURRENCY                         the same for the sweep; 2 where the account can spare them
 #   TURN_SECONDS   how long a turn may compute if no HTTP request waits for it; 150
-#   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned; 0 (the default) pays by request
+#   READ_CAPACITY, WRITE_CAPACITY             units a second of a table that is provisioned, 25 to read at least; 0 (the
+#                  default) pays by request
 #   READ_CAPACITY_MOST, WRITE_CAPACITY_MOST   up to where it grows by itself
 #   WARM_READS, WARM_WRITES                   units a second that the table is made ready for before anybody asks
 #   STREAMING      disabled: without the function stream, where there are no function addresses
@@ -37,6 +43,7 @@
 #                  bundles then (`dormouse workspace publish`)
 #   BEDROCK_MODELS  models of Amazon Bedrock that their agents may ask, separated by commas: ids of models of this region, or
 #                  ARNs of models and of inference profiles
+#   VERSION_DAYS   for how many days their bucket keeps what was replaced; 90, and 0 for ever
 #   TOOLS_CONCURRENCY, TOOLS_TIMEOUT          how many calls of their native tools are served at a time, 0 for no limit, and how
 #                  many seconds one may take; 180
 #
@@ -231,6 +238,11 @@ if [ "$exists" = no ] && [ -z "$(tenth)" ]; then
         "reserved; SIGNAL_CONCURRENCY and WAKEUP_CONCURRENCY do so all the same"
 fi
 
+# sweeps: how many are reserved for them where nothing is said yet. A reservation leaves 100 to the rest of the account.
+sweeps() {
+    [ -n "$(standing SweepConcurrency)" ] || [ "$unreserved" -lt 102 ] || echo 2
+}
+
 deploy() {
     local release tags=()
     {
@@ -257,6 +269,7 @@ deploy() {
         given StreamConcurrency "${STREAM_CONCURRENCY:-$(tenth)}"
         given SignalConcurrency "${SIGNAL_CONCURRENCY:-$(tenth)}"
         given WakeupConcurrency "${WAKEUP_CONCURRENCY:-$(tenth)}"
+        given SweepConcurrency "${SWEEP_CONCURRENCY:-$(sweeps)}"
         given TurnSeconds "${TURN_SECONDS:-}"
         given SignalTimeout "$(longer 180)"
         given WakeupTimeout "$(longer 300)"
@@ -283,7 +296,11 @@ deploy() {
         given Rollout "${ROLLOUT:-}"
         given TableArn "${TABLE_ARN:-}"
         given AlarmEmail "${ALARM_EMAIL:-}"
+        given AlarmTopicArn "${ALARM_TOPIC_ARN:-}"
         given Alarms "${ALARMS:-}"
+        given InvocationsAlarmAt "${INVOCATIONS_ALARM_AT:-}"
+        given Tracing "${TRACING:-}"
+        given VersionDays "${VERSION_DAYS:-}"
         given ConcurrencyAlarmAt "$((limit * 4 / 5))"
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)
@@ -372,7 +389,7 @@ if [ -n "$begun" ] && [ "$begun" = "$(secret_value callback-secret)" ]; then
 elif [ -n "$begun" ]; then
     say "a next callback secret is known and signs nothing yet: ROTATE=callback-secret goes on, RETIRE=callback-secret drops it"
 fi
-for function in inbound signal wakeup; do prune "$stack-$function"; done
+for function in inbound signal wakeup sweep; do prune "$stack-$function"; done
 case "${PROTECTED:-}" in
     yes) aws cloudformation update-termination-protection --enable-termination-protection --stack-name "$stack" >/dev/null ;;
     no) aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name "$stack" >/dev/null ;;
@@ -382,6 +399,8 @@ esac
 
 aws cloudformation describe-stacks --stack-name "$stack" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' --output text
+exists=yes
+[ -n "$(standing AlarmEmail)$(standing AlarmTopicArn)" ] || say "nobody is told of alarms: ALARM_EMAIL or ALARM_TOPIC_ARN says who is"
 if [ "$store" = secrets-manager ]; then
     say "the signal key: aws secretsmanager get-secret-value --secret-id $(secret_name signal-key)" \
         "--query SecretString --output text"

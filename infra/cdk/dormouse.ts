@@ -32,9 +32,14 @@ interface Synthesised {
   _toCloudFormation(): object;
 }
 
-const SOCKET = { socket: "SocketFunction" };
-const TOOLS = { tools: "ToolsFunction" };
-const FUNCTIONS = { inbound: "InboundFunction", signal: "SignalFunction", stream: "StreamFunction", wakeup: "WakeupFunction" };
+const SOCKET = { socket: ["SocketFunction"] };
+const TOOLS = { tools: ["ToolsFunction"] };
+const FUNCTIONS = {
+  inbound: ["InboundFunction"],
+  signal: ["SignalFunction"],
+  stream: ["StreamFunction"],
+  wakeup: ["WakeupFunction", "SweepFunction"],
+};
 
 /** One Dormouse. Everything in it is named after its stack, so that a stack has one. */
 export class Dormouse extends Construct {
@@ -62,9 +67,11 @@ export class Dormouse extends Construct {
       preserveLogicalIds: true,
       parameters: { ...given(props), ArtifactBucket: zips[0].s3BucketName, ArtifactPrefix: build, Release: release },
     });
-    Object.values(functions).forEach((logicalName, at) => {
-      const found = this.template.getResource(logicalName) as CfnFunction;
-      found.code = { s3Bucket: zips[at].s3BucketName, s3Key: zips[at].s3ObjectKey };
+    Object.values(functions).forEach((logicalNames, at) => {
+      for (const logicalName of logicalNames) {
+        const found = this.template.getResource(logicalName) as CfnFunction;
+        found.code = { s3Bucket: zips[at].s3BucketName, s3Key: zips[at].s3ObjectKey };
+      }
     });
     this.elements().forEach((one) => one instanceof CfnAlias && movesInSteps(one));
   }

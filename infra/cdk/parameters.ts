@@ -150,7 +150,7 @@ export interface DormouseParameters {
   readonly signalTimeout?: number;
 
   /**
-   * How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. Default: 300.
+   * How many seconds the function wakeup may run. More than TurnSeconds. Default: 300.
    */
   readonly wakeupTimeout?: number;
 
@@ -196,9 +196,15 @@ export interface DormouseParameters {
   readonly signalConcurrency?: number;
 
   /**
-   * The same for wake-ups, work that was accepted, and the sweep. Default: 0.
+   * The same for wake-ups and work that was accepted. Default: 0.
    */
   readonly wakeupConcurrency?: number;
+
+  /**
+   * The same for sweeps, of which one begins each minute; 2 are enough. They have a function of their own, so that
+   * no work that takes long keeps them from it. Default: 0.
+   */
+  readonly sweepConcurrency?: number;
 
   /**
    * A table that is there already, for example restored from a backup, to be used instead of the one that the
@@ -209,7 +215,7 @@ export interface DormouseParameters {
   readonly tableArn?: string;
 
   /**
-   * Read units a second that the table is provisioned with; 0 pays for each request. Default: 0.
+   * Read units a second that the table is provisioned with, 25 at least; 0 pays for each request. Default: 0.
    */
   readonly readCapacity?: number;
 
@@ -276,20 +282,45 @@ export interface DormouseParameters {
   readonly toolsTimeout?: number;
 
   /**
+   * For how many days the bucket of workspaces keeps what was replaced, like the files of a workspace before a
+   * tool changed one, which is all of them each time; 0 for ever. What sleeps needs nothing of it. Default: 90.
+   */
+  readonly versionDays?: number;
+
+  /**
    * How long logs are kept. Default: 30.
    */
   readonly logRetentionDays?: 1 | 3 | 7 | 14 | 30 | 60 | 90 | 180 | 365;
 
   /**
-   * Who is told of alarms. Nobody when empty.
+   * Who is told of alarms by e-mail, after they have confirmed the subscription that Amazon SNS asks them for.
+   * Nobody when empty.
    */
   readonly alarmEmail?: string;
+
+  /**
+   * A topic of Amazon SNS that is told of alarms, instead of an e-mail or beside it. Its policy has to let
+   * cloudwatch.amazonaws.com publish.
+   */
+  readonly alarmTopicArn?: string;
 
   /**
    * Each alarm costs ten cents a month beyond the account's ten. With few there are only those that tell of lost
    * work and of failing functions. Default: "all".
    */
   readonly alarms?: "all" | "few";
+
+  /**
+   * At how many calls of the functions inbound, signal and wakeup in an hour there is an alarm, because somebody
+   * has to pay for them; none when 0. Default: 0.
+   */
+  readonly invocationsAlarmAt?: number;
+
+  /**
+   * Whether X-Ray traces calls, one a second of each function and a twentieth of the others, which costs five
+   * dollars for a million traces. Default: "enabled".
+   */
+  readonly tracing?: "enabled" | "disabled";
 
   /**
    * At how many functions that run at the same time in the account there is an alarm; four fifths of what it may
@@ -335,6 +366,7 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   socketThrottlingRate: "SocketThrottlingRate",
   signalConcurrency: "SignalConcurrency",
   wakeupConcurrency: "WakeupConcurrency",
+  sweepConcurrency: "SweepConcurrency",
   tableArn: "TableArn",
   readCapacity: "ReadCapacity",
   writeCapacity: "WriteCapacity",
@@ -348,9 +380,13 @@ export const PARAMETERS: { readonly [name in keyof Required<DormouseParameters>]
   tools: "Tools",
   toolsConcurrency: "ToolsConcurrency",
   toolsTimeout: "ToolsTimeout",
+  versionDays: "VersionDays",
   logRetentionDays: "LogRetentionDays",
   alarmEmail: "AlarmEmail",
+  alarmTopicArn: "AlarmTopicArn",
   alarms: "Alarms",
+  invocationsAlarmAt: "InvocationsAlarmAt",
+  tracing: "Tracing",
   concurrencyAlarmAt: "ConcurrencyAlarmAt",
 };
 

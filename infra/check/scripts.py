@@ -253,6 +253,21 @@ class Deployment(Scripts):
             self.assertEqual("nothing is reserved" in said, expected is None)
             self.assertEqual(account.parameters["ConcurrencyAlarmAt"], "800")
 
+    def test_the_sweep_keeps_what_is_reserved_for_it_and_gets_two_where_the_account_can_spare_them(self):
+        for reserved, expected in ((0, "2"), (700, "2"), (950, None)):
+            account = self.account(concurrency={"of-others": reserved})
+            self.goes(account.deploy())
+            self.assertEqual(account.parameters.get("SweepConcurrency"), expected)
+        self.goes(account.deploy(SWEEP_CONCURRENCY="5"))
+        self.goes(account.deploy())
+        self.assertEqual(account.parameters["SweepConcurrency"], "5")
+
+    def test_who_is_told_of_alarms_is_asked_for_until_somebody_is(self):
+        account = self.account()
+        self.assertIn("nobody is told of alarms", self.goes(account.deploy()))
+        self.assertNotIn("nobody is told", self.goes(account.deploy(ALARM_TOPIC_ARN="arn:aws:sns:eu-central-1:1:on-call")))
+        self.assertNotIn("nobody is told", self.goes(account.deploy()))
+
     def test_models_are_of_the_partition_of_the_account(self):
         account = self.deployed()
         self.goes(account.deploy(BEDROCK_MODELS="amazon.nova-lite-v1:0"))

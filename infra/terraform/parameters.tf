@@ -37,6 +37,7 @@ locals {
     SocketThrottlingRate = var.socket_throttling_rate
     SignalConcurrency    = var.signal_concurrency
     WakeupConcurrency    = var.wakeup_concurrency
+    SweepConcurrency     = var.sweep_concurrency
     TableArn             = var.table_arn
     ReadCapacity         = var.read_capacity
     WriteCapacity        = var.write_capacity
@@ -50,9 +51,13 @@ locals {
     Tools                = var.tools
     ToolsConcurrency     = var.tools_concurrency
     ToolsTimeout         = var.tools_timeout
+    VersionDays          = var.version_days
     LogRetentionDays     = var.log_retention_days
     AlarmEmail           = var.alarm_email
+    AlarmTopicArn        = var.alarm_topic_arn
     Alarms               = var.alarms
+    InvocationsAlarmAt   = var.invocations_alarm_at
+    Tracing              = var.tracing
     ConcurrencyAlarmAt   = var.concurrency_alarm_at
   }
 }

@@ -257,7 +257,7 @@ variable "signal_timeout" {
 }
 
 variable "wakeup_timeout" {
-  description = "How many seconds the function wakeup may run, for a turn or a sweep. More than TurnSeconds. The template's default: 300."
+  description = "How many seconds the function wakeup may run. More than TurnSeconds. The template's default: 300."
   type        = number
   default     = null
 
@@ -345,12 +345,23 @@ variable "signal_concurrency" {
 }
 
 variable "wakeup_concurrency" {
-  description = "The same for wake-ups, work that was accepted, and the sweep. The template's default: 0."
+  description = "The same for wake-ups and work that was accepted. The template's default: 0."
   type        = number
   default     = null
 
   validation {
     condition     = var.wakeup_concurrency == null ? true : var.wakeup_concurrency >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "sweep_concurrency" {
+  description = "The same for sweeps, of which one begins each minute; 2 are enough. They have a function of their own, so that no work that takes long keeps them from it. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.sweep_concurrency == null ? true : var.sweep_concurrency >= 0
     error_message = "At least 0."
   }
 }
@@ -367,7 +378,7 @@ variable "table_arn" {
 }
 
 variable "read_capacity" {
-  description = "Read units a second that the table is provisioned with; 0 pays for each request. The template's default: 0."
+  description = "Read units a second that the table is provisioned with, 25 at least; 0 pays for each request. The template's default: 0."
   type        = number
   default     = null
 
@@ -498,6 +509,17 @@ variable "tools_timeout" {
   }
 }
 
+variable "version_days" {
+  description = "For how many days the bucket of workspaces keeps what was replaced, like the files of a workspace before a tool changed one, which is all of them each time; 0 for ever. What sleeps needs nothing of it. The template's default: 90."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.version_days == null ? true : var.version_days >= 0 && var.version_days <= 3650
+    error_message = "At least 0. At most 3650."
+  }
+}
+
 variable "log_retention_days" {
   description = "How long logs are kept. The template's default: 30."
   type        = number
@@ -510,9 +532,20 @@ variable "log_retention_days" {
 }
 
 variable "alarm_email" {
-  description = "Who is told of alarms. Nobody when empty."
+  description = "Who is told of alarms by e-mail, after they have confirmed the subscription that Amazon SNS asks them for. Nobody when empty."
   type        = string
   default     = null
+}
+
+variable "alarm_topic_arn" {
+  description = "A topic of Amazon SNS that is told of alarms, instead of an e-mail or beside it. Its policy has to let cloudwatch.amazonaws.com publish."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.alarm_topic_arn == null ? true : can(regex("^(arn:.+:sns:.+)?$", var.alarm_topic_arn))
+    error_message = "It has to match (arn:.+:sns:.+)?"
+  }
 }
 
 variable "alarms" {
@@ -523,6 +556,28 @@ variable "alarms" {
   validation {
     condition     = var.alarms == null ? true : contains(["all", "few"], var.alarms)
     error_message = "One of: all, few."
+  }
+}
+
+variable "invocations_alarm_at" {
+  description = "At how many calls of the functions inbound, signal and wakeup in an hour there is an alarm, because somebody has to pay for them; none when 0. The template's default: 0."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.invocations_alarm_at == null ? true : var.invocations_alarm_at >= 0
+    error_message = "At least 0."
+  }
+}
+
+variable "tracing" {
+  description = "Whether X-Ray traces calls, one a second of each function and a twentieth of the others, which costs five dollars for a million traces. The template's default: \"enabled\"."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.tracing == null ? true : contains(["enabled", "disabled"], var.tracing)
+    error_message = "One of: enabled, disabled."
   }
 }
 

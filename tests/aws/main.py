@@ -28,7 +28,7 @@ class Stack:
     def __init__(self, emulator, gate, stage=STAGE):
         self.emulator, self.gate = emulator, gate
         self.stage, self.name = stage, f"dormouse-{stage}"
-        self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
+        self.signal, self.wakeup, self.sweep = (f"{self.name}-{one}" for one in ("signal", "wakeup", "sweep"))
         session = botocore.session.Session()
         session.set_credentials("test", "test")
         client = lambda service: session.create_client(service, region_name=REGION, endpoint_url=emulator.url)
@@ -106,9 +106,10 @@ class Stack:
         """The emulator judges schedules as if all were of the group `default`, targets of rules by their bus, and requests
         for several parameters as if they were for all. It speaks without TLS, which the bucket of workspaces demands."""
         place = f"{REGION}:{ACCOUNT}"
+        made = f"arn:aws:scheduler:{place}:schedule/default/dormouse-{'?' * 40}"
         waits = {
-            "scheduler:CreateSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
-            "scheduler:DeleteSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
+            "scheduler:CreateSchedule": made,
+            "scheduler:DeleteSchedule": made,
             "events:PutTargets": f"arn:aws:events:{place}:event-bus/{self.bus}",
         }
         reads = {"ssm:GetParameters": "*"}
@@ -116,6 +117,7 @@ class Stack:
             "InboundRole": waits | reads,
             "SignalRole": waits | reads,
             "WakeupRole": waits | reads,
+            "SweepRole": waits,
         }
         pages = self.stacks.get_paginator("list_stack_resources").paginate(StackName=self.name)
         for resource in [one for page in pages for one in page["StackResourceSummaries"]]:

@@ -81,7 +81,16 @@ def publish(stack, source, detail_type, detail):
 
 def wake(stack, event):
     """Calls the function `wakeup` and waits for its answer."""
-    answer = stack.functions.invoke(FunctionName=stack.wakeup, Payload=json.dumps(event))
+    return ask_function(stack, stack.wakeup, event)
+
+
+def sweep(stack):
+    """Calls the function `sweep` and waits for its answer."""
+    return ask_function(stack, stack.sweep, {"dormouse_sweep": "everything"})
+
+
+def ask_function(stack, function, event):
+    answer = stack.functions.invoke(FunctionName=function, Payload=json.dumps(event))
     return json.loads(answer["Payload"].read())
 
 
@@ -435,7 +444,7 @@ def restored(stack):
     unknown = stack.door.post(later["callback_url"], GRACE)
     same(unknown.status in (404, 410), True, f"what began later is not there: {unknown}")
     # Its schedule has fired and is gone: the sweep calls for a worker.
-    until(lambda: wake(stack, {"dormouse_sweep": "everything"})["status"] == "swept", 30, "a sweep")
+    until(lambda: sweep(stack)["status"] == "swept", 30, "a sweep")
     completed(stack, fired, 60)
     stack.tables.update_table(TableName=old_table, DeletionProtectionEnabled=False)
     stack.tables.delete_table(TableName=old_table)
@@ -486,10 +495,12 @@ def sweep_repairs(stack):
     (lost,) = schedules(stack) - others
     stack.scheduler.delete_schedule(GroupName=stack.name, Name=lost)
     # A sweep goes on where one before it was killed, and may be through at once; the next one begins at the beginning.
-    swept = [wake(stack, {"dormouse_sweep": "everything"}) for _ in range(2)]
+    swept = [sweep(stack) for _ in range(2)]
     same([(one["status"], one["failed"]) for one in swept], [("swept", 0)] * 2, f"the sweeps: {swept}")
     same(any(one["registered"] for one in swept), True, f"one of the sweeps registers: {swept}")
     same(lost in schedules(stack), True, "the schedule is back")
+    aimed = stack.scheduler.get_schedule(GroupName=stack.name, Name="dormouse-sweep")["Target"]["Arn"]
+    same(aimed.endswith(f":function:{stack.sweep}:live"), True, f"what the schedule of sweeps calls: {aimed}")
     same(stack.door.post(pause["callback_url"], {}).status, 200, "the reminder ends early")
 
 
@@ -771,7 +782,8 @@ def channels_of_notifications(stack):
     told = stack.functions.get_function_configuration(FunctionName=stack.wakeup)["Environment"]["Variables"]
     same(told["DORMOUSE_NOTIFICATIONS"], f"{stack.secrets}/notifications", "what wakeup is told")
     stack.emulator.kill_functions()
-    same(wake(stack, {"dormouse_sweep": "everything"})["status"], "swept", "a sweep with them")
+    nobody = {"dormouse_wakeup": {"invocation_id": "nobody", "generation": 1}}
+    same(wake(stack, nobody)["status"], "stale", "a wake-up with them")
     stack.deploy(NOTIFICATIONS="disabled")
     stack.parameters.delete_parameters(Names=[f"{stack.secrets}/notifications"])
 

@@ -37,6 +37,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::api::Units;
+use crate::approval::Caller;
 
 /// How many turns the mean is taken of.
 const TURNS: u64 = 20;
@@ -50,8 +51,10 @@ const TASK_GOAL: f64 = 30.0;
 const TASK_UNITS: f64 = 40.0;
 /// HTTP API requests and Lambda requests of such a task, among these the two by which functions call a worker.
 const CALLS_OF_A_TASK: [f64; 2] = [2.0, 4.0];
-/// Write units of a step of an agent.
-const STEP_UNITS: f64 = 6.0;
+/// Read units with which the two requests look for their API key, of processes that have not seen it.
+const KEY_READS: f64 = 2.0;
+/// Write units of a commit that publishes a call of a tool.
+const CALL_UNITS: f64 = 6.0;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -90,7 +93,7 @@ async fn main() -> ExitCode {
     let per_turn = |amount: f64| amount / TURNS as f64;
     println!("write units {:.1}, read units {:.1}", per_turn(sessionless.writes), per_turn(sessionless.reads));
     println!();
-    let task = approval::plain().await;
+    let task = approval::plain(Caller::Careless).await;
     println!("a task of /v1 that sleeps until a person approves it, without keys for repetitions");
     let together = steps(&task);
     println!("at most {TASK_UNITS:.0} write units are the goal");
@@ -99,20 +102,30 @@ async fn main() -> ExitCode {
     println!("a million such tasks, in dollars");
     all_met &= without_compute(together, CALLS_OF_A_TASK, task.egress, Some(TASK_GOAL));
     println!();
+    besides(together);
+    println!();
+    println!("the same task of a client that sends keys for repetitions");
+    let task = approval::plain(Caller::Careful).await;
+    let keyed = steps(&task);
+    let is_cheap = without_compute(keyed, CALLS_OF_A_TASK, task.egress, Some(TASK_GOAL));
+    let is_met = is_cheap && keyed.writes <= TASK_UNITS;
+    println!("  with those keys the goals are {}", if is_met { "met" } else { "missed" });
+    besides(keyed);
+    println!();
     println!("the same with 4 KB of input that hardly compress");
     let task = approval::incompressible().await;
     without_compute(steps(&task), CALLS_OF_A_TASK, task.egress, None);
     println!();
-    let step = approval::agent_step().await;
+    let call = approval::published_call().await;
     println!(
-        "a step of an agent that is published while its turn runs: {} requests, {:.1} write units, {:.1} read units (goal: at \
-         most {STEP_UNITS:.0} write units); a million of them cost {:.2} dollars",
-        step.requests,
-        step.writes,
-        step.reads,
-        step.writes * prices::WRITE_UNITS + step.reads * prices::READ_UNITS
+        "a call of a tool that is published while its turn runs, which is a part of a step of an agent (make bench-agent): {} \
+         requests, {:.1} write units, {:.1} read units (at most {CALL_UNITS:.0} write units); a million of them cost {:.2} dollars",
+        call.requests,
+        call.writes,
+        call.reads,
+        call.writes * prices::WRITE_UNITS + call.reads * prices::READ_UNITS
     );
-    all_met &= step.writes <= STEP_UNITS;
+    all_met &= call.writes <= CALL_UNITS;
     if all_met { ExitCode::SUCCESS } else { missed() }
 }
 
@@ -182,6 +195,25 @@ fn without_compute(units: Units, calls: [f64; 2], egress: f64, goal: Option<f64>
     let Some(goal) = goal else { return true };
     println!("  at most {goal:.2} are the goal");
     sum <= goal
+}
+
+/// Prints what a million tasks of `units` cost besides, as the template deploys it.
+fn besides(units: Units) {
+    let [http, lambda] = CALLS_OF_A_TASK;
+    let milliseconds = units.requests as f64 * prices::MS_PER_REQUEST + lambda * prices::MS_OF_OUR_OWN;
+    let log = lambda * (prices::LOG_OF_A_FUNCTION + prices::LOG_OF_LAMBDA) + http * prices::LOG_OF_THE_API;
+    let lines = [
+        ("API key, read units", KEY_READS, prices::READ_UNITS),
+        ("traces of X-Ray", lambda * prices::TRACED, prices::TRACES),
+        ("KB of logs", log / 1e3, prices::LOGS_GB),
+        ("Lambda GB-seconds", milliseconds / 1e3 * prices::LAMBDA_GB, prices::LAMBDA_GB_SECONDS),
+    ];
+    let mut sum = 0.0;
+    for (line, amount, price) in lines {
+        sum += amount * price;
+        println!("  {line:<22} {amount:>6.3} at {price:>7.4}  {:>6.2}", amount * price);
+    }
+    println!("  besides                                  {sum:>6.2}");
 }
 
 struct Bench {

@@ -1,4 +1,4 @@
-//! Whatever is lost, a metric of the sweep tells within a minute. Dead letters are told by the depth of two queues, which the
+//! Whatever is lost, a metric of the sweep tells within a minute. Dead letters are told by what comes into two queues, which the
 //! alarms of the template watch.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]

@@ -28,9 +28,11 @@ const SHORTEST: usize = 4;
 #[command(
     after_help = "Examples:\n  dormouse letters --stack dormouse-dev\n  dormouse letters --stack dormouse-dev --redrive 3f2a91c0\n  \
     dormouse letters --stack dormouse-dev --redrive --all\n\n\
+    --redrive --all leaves out sweeps, which later ones have made up for, and what no function understands, which would \
+    fail as it did: such a letter is handed back by its id, or with --also-useless.\n\
     JSON: {\"letters\": [{\"id\", \"queue\", \"function\", \"about\", \"error\", \"reason\", \"attempts\", \"put_aside_at\", \
-    \"age_seconds\", \"advice\", \"event\"}], \"more\"}; with --redrive or --drop {\"redriven\" or \"dropped\": [id], \
-    \"left\": [{\"id\", \"why\"}]}\n\
+    \"looks\", \"age_seconds\", \"advice\", \"event\"}], \"more\"}; with --redrive or --drop {\"redriven\" or \"dropped\": [id], \
+    \"left\": [{\"id\", \"why\"}]}, with --all also \"left_out\": [{\"id\", \"why\"}]\n\
     Credentials and region come from the environment. It needs sqs:GetQueueUrl, ReceiveMessage and \
     ChangeMessageVisibility; to hand back also sqs:DeleteMessage, lambda:InvokeFunction and events:PutEvents.\n\
     Exit code 1: not all were handed back. Exit code 4: there is no such letter."
@@ -42,9 +44,12 @@ pub(crate) struct LettersArgs {
     /// Hand this letter back to where it was on its way to, and remove it from its queue; with --all every letter.
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "", conflicts_with = "drop")]
     redrive: Option<String>,
-    /// Every letter that has a way back.
+    /// Every letter that has a way back, and of which something comes.
     #[arg(long, requires = "redrive")]
     all: bool,
+    /// With --all also those of which nothing comes.
+    #[arg(long, requires = "all")]
+    also_useless: bool,
     /// Remove this letter without handing it back.
     #[arg(long, value_name = "ID")]
     drop: Option<String>,
@@ -86,7 +91,7 @@ impl LettersError {
 /// What is to be done with the letters.
 enum LettersAction {
     Look,
-    RedriveAll,
+    RedriveAll { also_useless: bool },
     Redrive(String),
     Drop(String),
 }
@@ -94,7 +99,7 @@ enum LettersAction {
 impl LettersArgs {
     fn order(&self) -> Result<LettersAction, LettersError> {
         match (&self.redrive, self.all, &self.drop) {
-            (Some(id), true, _) if id.is_empty() => Ok(LettersAction::RedriveAll),
+            (Some(id), true, _) if id.is_empty() => Ok(LettersAction::RedriveAll { also_useless: self.also_useless }),
             (Some(id), false, _) if !id.is_empty() => Ok(LettersAction::Redrive(id.clone())),
             (Some(_), _, _) => Err(LettersError::WhichLetter),
             (None, _, Some(id)) => Ok(LettersAction::Drop(id.clone())),
@@ -120,8 +125,8 @@ async fn obey(
     let found = collect(post).await?;
     let done = match order {
         LettersAction::Look => look(&found, stack, printer, as_json),
-        LettersAction::RedriveAll => {
-            report(printer, "redriven", redrive(post, &found.letters.iter().collect::<Vec<_>>()).await)
+        LettersAction::RedriveAll { also_useless } => {
+            report(printer, "redriven", redrive_all(post, &found.letters, *also_useless).await)
         }
         LettersAction::Redrive(id) => match named(&found.letters, id) {
             Ok(letter) => report(printer, "redriven", redrive(post, &[letter]).await),
@@ -130,7 +135,7 @@ async fn obey(
         LettersAction::Drop(id) => match named(&found.letters, id) {
             Ok(letter) => {
                 post.remove(letter.queue, &letter.message).await?;
-                report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], left: Vec::new() })
+                report(printer, "dropped", Handled { done: vec![letter.message.id.clone()], ..Handled::default() })
             }
             Err(error) => Err(error),
         },
@@ -201,7 +206,7 @@ fn look(found: &FoundLetters, stack: &str, printer: &Printer, as_json: bool) -> 
     if found.letters.is_empty() {
         return Ok(printer.line("there are no dead letters")?);
     }
-    let head = ["LETTER", "AGE", "QUEUE", "FOR", "ABOUT", "ERROR", "ATTEMPTS", "WHAT HELPS"];
+    let head = ["LETTER", "AGE", "QUEUE", "FOR", "ABOUT", "ERROR", "ATTEMPTS", "LOOKS", "WHAT HELPS"];
     printer.table(head, &found.letters.iter().map(|letter| cells(letter, now)).collect::<Vec<_>>())?;
     if found.more {
         printer.line("there are more: hand these back or drop them first")?;
@@ -211,7 +216,7 @@ fn look(found: &FoundLetters, stack: &str, printer: &Printer, as_json: bool) -> 
     Ok(())
 }
 
-fn cells(letter: &DeadLetter, now: Timestamp) -> [String; 8] {
+fn cells(letter: &DeadLetter, now: Timestamp) -> [String; 9] {
     let goes_to = match letter.way {
         Way::Call(taker) => taker.as_str(),
         Way::Publish => "the bus",
@@ -228,20 +233,49 @@ fn cells(letter: &DeadLetter, now: Timestamp) -> [String; 8] {
         goes_to.to_owned(),
         letter.about(),
         error,
-        letter.attempts.map_or_else(|| "-".to_owned(), |attempts| attempts.to_string()),
+        counted(letter.attempts),
+        counted(letter.message.looks),
         letter.advice(),
     ]
 }
 
+fn counted(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
 /// Ids of letters that something was done with, and those that stay, with the reason.
+#[derive(Default)]
 struct Handled {
     done: Vec<String>,
     left: Vec<(String, String)>,
+    /// Those that were not tried, where letters were not named.
+    left_out: Option<Vec<(String, String)>>,
+}
+
+impl Handled {
+    /// It in JSON, with `what` for what was done.
+    fn into_json(self, what: &str) -> Value {
+        let told = |letters: Vec<(String, String)>| {
+            letters.into_iter().map(|(id, why)| json!({ "id": id, "why": why })).collect::<Vec<_>>()
+        };
+        let mut fields = json!({ what: self.done, "left": told(self.left) });
+        if let Some(left_out) = self.left_out {
+            fields["left_out"] = told(left_out).into();
+        }
+        fields
+    }
+}
+
+/// Hands back those of which something comes, or all.
+async fn redrive_all(post: &dyn Post, letters: &[DeadLetter], also_useless: bool) -> Handled {
+    let (useless, useful): (Vec<_>, Vec<_>) = letters.iter().partition(|one| one.is_useless() && !also_useless);
+    let left_out = useless.into_iter().map(|letter| (letter.message.id.clone(), letter.advice())).collect();
+    Handled { left_out: Some(left_out), ..redrive(post, &useful).await }
 }
 
 /// Hands letters back, each before it is removed: what happens in between happens again, which no invocation minds.
 async fn redrive(post: &dyn Post, letters: &[&DeadLetter]) -> Handled {
-    let mut handled = Handled { done: Vec::new(), left: Vec::new() };
+    let mut handled = Handled::default();
     for letter in letters {
         let id = letter.message.id.clone();
         match hand_back(post, letter).await {
@@ -264,8 +298,7 @@ async fn hand_back(post: &dyn Post, letter: &DeadLetter) -> Result<(), String> {
 
 fn report(printer: &Printer, what: &str, handled: Handled) -> Result<(), LettersError> {
     let count = handled.left.len();
-    let left = handled.left.into_iter().map(|(id, why)| json!({ "id": id, "why": why }));
-    printer.fields(&json!({ what: handled.done, "left": left.collect::<Vec<_>>() }))?;
+    printer.fields(&handled.into_json(what))?;
     if count == 0 { Ok(()) } else { Err(LettersError::Left(count)) }
 }
 

@@ -107,6 +107,17 @@ pub(crate) enum WakeupOrder {
     Work(WorkCall),
 }
 
+impl WakeupOrder {
+    /// The invocation that it is about.
+    fn invocation(&self) -> Option<&str> {
+        match self {
+            Self::Due { invocation_id, .. } => Some(invocation_id),
+            Self::Work(call) => Some(call.invocation_id.as_str()),
+            Self::Sweep(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SignalScope {
@@ -129,11 +140,16 @@ pub(crate) fn signal(mut event: Value) -> Result<SignalEvent, TriggerError> {
 pub(crate) fn wakeup(event: Value) -> Result<WakeupOrder, TriggerError> {
     bounded(&event)?;
     let wrong = |error| unreadable(WAKEUP_SHAPES, error);
-    if event.get("detail-type").is_none() {
-        return serde_json::from_value(order(event)).map_err(wrong);
+    let order = if event.get("detail-type").is_none() {
+        serde_json::from_value(order(event)).map_err(wrong)?
+    } else {
+        let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
+        serde_json::from_value(event.detail).map(WakeupOrder::Work).map_err(wrong)?
+    };
+    match order.invocation() {
+        Some(id) if !body::is_id(id) => Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id")),
+        Some(_) | None => Ok(order),
     }
-    let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
-    serde_json::from_value(event.detail).map(WakeupOrder::Work).map_err(wrong)
 }
 
 /// Refuses an event that could not be kept: it is put aside with the reason.
@@ -188,9 +204,6 @@ impl App {
                 self.triggered(Transmission { time_left: left, ..due }).await
             }
             WakeupOrder::Work(call) => {
-                if !body::is_id(call.invocation_id.as_str()) {
-                    return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
-                }
                 let is_raised = |error: &TurnError| !call.swept && is_to_be_raised(error);
                 self.outcome_of(left, self.harness().answer_call(&call, left), is_raised).await
             }

@@ -34,23 +34,36 @@ impl Costs {
     }
 }
 
+/// Whether its client sends keys for repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Careless,
+    Careful,
+}
+
+impl Caller {
+    fn key(self) -> Option<String> {
+        (self == Self::Careful).then(|| RandomIds.fresh())
+    }
+}
+
 /// The task of everyday: its input has little to it.
-pub(crate) async fn plain() -> Costs {
-    costs(|_| json!("a keyboard")).await
+pub(crate) async fn plain(client: Caller) -> Costs {
+    costs(client, |_| json!("a keyboard")).await
 }
 
 /// The same with about four kilobytes of input that hardly compress.
 pub(crate) async fn incompressible() -> Costs {
-    costs(|number| json!(talk::noise(number, 4096))).await
+    costs(Caller::Careless, |number| json!(talk::noise(number, 4096))).await
 }
 
-async fn costs(purpose: impl Fn(u64) -> Value) -> Costs {
+async fn costs(client: Caller, purpose: impl Fn(u64) -> Value) -> Costs {
     let deployment = Deployment::new().await;
     let session = deployment.new_session().await;
     let mut sums = [Units::default(); 4];
     let mut sent = 0;
     for number in 0..TASKS {
-        let (costs, bytes) = task(&deployment, &session, purpose(number.into())).await;
+        let (costs, bytes) = task(&deployment, client, &session, purpose(number.into())).await;
         for (sum, cost) in sums.iter_mut().zip(costs) {
             *sum = *sum + cost;
         }
@@ -70,8 +83,8 @@ fn mean(sum: Units) -> Units {
 }
 
 /// The costs of the steps of one task, and the bytes that its client is sent.
-async fn task(deployment: &Deployment, session: &str, purpose: Value) -> ([Units; 4], usize) {
-    let task = submit(deployment, session, purpose).await;
+async fn task(deployment: &Deployment, client: Caller, session: &str, purpose: Value) -> ([Units; 4], usize) {
+    let task = submit(deployment, client, session, purpose).await;
     let submit = Units::of(&deployment.meter);
     let id = task["id"].as_str().expect("an id").to_owned();
     deployment.meter.reset();
@@ -81,7 +94,7 @@ async fn task(deployment: &Deployment, session: &str, purpose: Value) -> ([Units
     deployment.meter.reset();
     let verdict = json!({ "role": "user", "parts": [{ "type": "json", "value": { "approved": true } }] });
     let answer = json!({ "kind": "input", "message": verdict });
-    let message = deployment.ask(&format!("/v1/tasks/{id}/messages"), &answer, None).await;
+    let message = deployment.ask(&format!("/v1/tasks/{id}/messages"), &answer, client.key()).await;
     let approve = Units::of(&deployment.meter);
     deployment.meter.reset();
     let outcome = deployment.harness.take_up(&id.as_str().into(), None).await.outcome;
@@ -90,18 +103,19 @@ async fn task(deployment: &Deployment, session: &str, purpose: Value) -> ([Units
     ([submit, sleep, approve, Units::of(&deployment.meter)], bytes)
 }
 
-async fn submit(deployment: &Deployment, session: &str, purpose: Value) -> Value {
+async fn submit(deployment: &Deployment, client: Caller, session: &str, purpose: Value) -> Value {
     let input = json!({ "employee": "Ada", "amount_cents": 12_000, "purpose": purpose });
     let body = json!({ "input": input, "persona_id": "persona_expense-approval" });
     deployment.meter.reset();
-    deployment.ask(&format!("/v1/sessions/{session}/tasks"), &body, None).await
+    deployment.ask(&format!("/v1/sessions/{session}/tasks"), &body, client.key()).await
 }
 
-/// What it costs to publish a step of an agent while its turn runs: that it called a tool, and the result.
-pub(crate) async fn agent_step() -> Units {
+/// What it costs to publish a call of a tool and its result while a turn runs, and nothing else. A step of an agent keeps its
+/// own record besides: `make bench-agent` counts all of it.
+pub(crate) async fn published_call() -> Units {
     let deployment = Deployment::new().await;
     let session = deployment.new_session().await;
-    let task = submit(&deployment, &session, json!("a keyboard")).await;
+    let task = submit(&deployment, Caller::Careless, &session, json!("a keyboard")).await;
     let id = InvocationId::from(task["id"].as_str().expect("an id"));
     let commits = deployment.harness.engine().ports().store.commits.clone();
     let clock = SystemClock::default();

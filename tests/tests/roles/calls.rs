@@ -18,7 +18,7 @@ const OUTSIDE: &[(&str, &str)] = &[
 #[test]
 fn every_call_in_the_code_is_granted_or_made_outside_of_functions() {
     let template = Template::read();
-    let statements: Vec<Value> = ["InboundRole", "SignalRole", "WakeupRole", "StreamRole", "SocketRole"]
+    let statements: Vec<Value> = ["InboundRole", "SignalRole", "WakeupRole", "SweepRole", "StreamRole", "SocketRole"]
         .iter()
         .flat_map(|role| template.statements(role))
         .collect();

@@ -100,7 +100,8 @@ impl Function {
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,
-            "Wakeup" => Trigger::Wakeup,
+            // The same program.
+            "Wakeup" | "Sweep" => Trigger::Wakeup,
             "Socket" => Trigger::Socket,
             other => panic!("there is no function {other}"),
         };

@@ -15,6 +15,7 @@ mod template;
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
@@ -47,6 +48,7 @@ struct Scene {
     inbound: Function,
     signal: Function,
     wakeup: Function,
+    sweep: Function,
     stream: StreamFunction,
     socket: Function,
     /// An API key for everything.
@@ -55,20 +57,21 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let template = Template::with(&[("Sockets", "enabled"), ("Webhooks", "enabled")]);
+        let options = [("Sockets", "enabled"), ("Webhooks", "enabled"), ("StreamsOfTenant", "50")];
+        let template = Template::with(&options);
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
-        let functions = ["Inbound", "Signal", "Wakeup", "Socket"];
+        let functions = ["Inbound", "Signal", "Wakeup", "Sweep", "Socket"];
         let stream = StreamFunction::start(&template, door.clone()).await;
-        let [inbound, signal, wakeup, socket] = functions.map(|name| {
+        let [inbound, signal, wakeup, sweep, socket] = functions.map(|name| {
             let template = &template;
             let endpoint = door.clone();
             async move { Function::start(template, name, endpoint).await }
         });
         let key = key(&store).await;
-        let (inbound, signal, wakeup) = (inbound.await, signal.await, wakeup.await);
-        Self { inbound, signal, wakeup, stream, socket: socket.await, store, key }
+        let (inbound, signal, wakeup, sweep) = (inbound.await, signal.await, wakeup.await, sweep.await);
+        Self { inbound, signal, wakeup, sweep, stream, socket: socket.await, store, key }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -94,11 +97,12 @@ impl Scene {
         answer.body
     }
 
-    fn gates(&self) -> [(&'static str, &Gate); 5] {
-        let Self { inbound, signal, wakeup, stream, socket, .. } = self;
-        let with_agents = [("inbound", inbound), ("signal", signal), ("wakeup", wakeup), ("socket", socket)];
-        let [inbound, signal, wakeup, socket] = with_agents.map(|(name, function)| (name, &function.gate));
-        [inbound, signal, wakeup, ("stream", &stream.gate), socket]
+    fn gates(&self) -> [(&'static str, &Gate); 6] {
+        let Self { inbound, signal, wakeup, sweep, stream, socket, .. } = self;
+        let with_agents =
+            [("inbound", inbound), ("signal", signal), ("wakeup", wakeup), ("sweep", sweep), ("socket", socket)];
+        let [inbound, signal, wakeup, sweep, socket] = with_agents.map(|(name, function)| (name, &function.gate));
+        [inbound, signal, wakeup, sweep, ("stream", &stream.gate), socket]
     }
 }
 
@@ -239,15 +243,28 @@ async fn signals(scene: &Scene) {
     harness.call_for_work(&text(&asleep, "invocation_id").into()).await.expect("a worker is called");
 }
 
-/// What wakeup serves.
+/// What wakeup serves, and what sweeps do.
 async fn times(scene: &Scene) {
+    // Of the rule for its events nobody knows: this function makes it.
+    let table = scene.store.client();
+    let rules = table.query().table_name("dormouse").key_condition_expression("pk = :pk");
+    let rules = rules.expression_attribute_values(":pk", AttributeValue::S("RULES".to_owned())).send().await.unwrap();
+    for mut rule in rules.items.unwrap() {
+        rule.retain(|name, _| name == "pk" || name == "sk");
+        table.delete_item().table_name("dormouse").set_key(Some(rule)).send().await.unwrap();
+    }
     let overdue = [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await];
     for asleep in &overdue {
         let due = json!({ "dormouse_wakeup": { "invocation_id": asleep["invocation_id"], "generation": 1 } });
         assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
     }
-    let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
+    let swept = scene.sweep.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
     assert_eq!((&swept["called"], &swept["failed"]), (&json!(2), &json!(0)));
+    // Where Lambda takes no call, it goes over the bus, which does not take it either.
+    scene.sweep.gate.fail(true);
+    let swept = scene.sweep.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
+    assert_eq!((&swept["called"], &swept["failed"]), (&json!(0), &json!(2)));
+    scene.sweep.gate.fail(false);
     for asleep in &overdue {
         let mut call = work(text(asleep, "invocation_id"));
         (call["detail"]["generation"], call["detail"]["swept"]) = (json!(2), json!(true));
@@ -287,7 +304,7 @@ async fn times(scene: &Scene) {
         rule('2', Some(&old)),
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
-    let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
+    let swept = scene.sweep.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
     assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
     let taken_over = scene.wakeup.app.wakeup(work(text(&asleep, "invocation_id")), None).await.unwrap();
@@ -489,7 +506,7 @@ fn work(id: &str) -> Value {
 async fn what_a_role_does_not_grant_is_denied() {
     let scene = Scene::set().await;
     let table = scene.inbound.config.access.clients().dynamodb;
-    let key = |pk: &str| aws_sdk_dynamodb::types::AttributeValue::S(pk.to_owned());
+    let key = |pk: &str| AttributeValue::S(pk.to_owned());
     let read = |pk: &str| table.get_item().table_name("dormouse").key("pk", key(pk)).key("sk", key("HEAD"));
     assert!(read("SESSION#s").send().await.is_ok());
     assert!(read("OTHER#s").send().await.is_err(), "a partition that nobody knows");

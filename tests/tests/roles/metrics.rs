@@ -109,6 +109,7 @@ async fn patterns_count_the_lines_that_the_functions_write() {
         ("ExpiredClaimsMetric", 1),
         ("NotBegunMetric", 1),
         ("OrphanTimersMetric", 1),
+        ("SweepFailuresMetric", 1),
         ("UnclaimedSignalsMetric", 1),
     ];
     for (name, count) in expected {

@@ -53,6 +53,11 @@ impl Template {
         self.written["Parameters"].get(name).unwrap_or_else(|| panic!("the template has no parameter {name}"))
     }
 
+    /// The assertions about parameters, as they are written.
+    pub(crate) fn rules(&self) -> &Map<String, Value> {
+        self.written["Rules"].as_object().expect("rules")
+    }
+
     /// All parameters, as they are written.
     pub(crate) fn parameters(&self) -> &Map<String, Value> {
         self.written["Parameters"].as_object().expect("parameters")

@@ -28,6 +28,7 @@ impl Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     Signal,
+    Sweep,
     Wakeup,
 }
 
@@ -36,6 +37,7 @@ impl Taker {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Signal => "signal",
+            Self::Sweep => "sweep",
             Self::Wakeup => "wakeup",
         }
     }
@@ -51,6 +53,8 @@ pub(crate) struct QueuedMessage {
     /// What the service that put it aside noted beside it.
     pub(crate) notes: Map<String, Value>,
     pub(crate) sent: Timestamp,
+    /// Number of times that the queue has given it out, this one included.
+    pub(crate) looks: Option<u64>,
 }
 
 /// Way back for the event of a letter.
@@ -101,7 +105,7 @@ impl DeadLetter {
         let attempts = context["approximateInvokeCount"].as_u64();
         let taker = function_named(&text(&context["functionArn"]));
         let event = if body.get("requestPayload").is_some() { body["requestPayload"].take() } else { body };
-        let way = taker.map_or_else(|| way_by_content(&event), Way::Call);
+        let way = taker.filter(|_| !is_sweep(&event)).map_or_else(|| way_by_content(&event), Way::Call);
         Self { queue: Queue::Failed, message, event, way, error, reason, attempts }
     }
 
@@ -125,7 +129,7 @@ impl DeadLetter {
         if let Some(wakeup) = event.get("dormouse_wakeup") {
             return format!("wake-up of {}", id(&wakeup["invocation_id"]));
         }
-        if event.get("dormouse_sweep").is_some() {
+        if is_sweep(event) {
             return "sweep".to_owned();
         }
         let source = &event["source"];
@@ -145,9 +149,14 @@ impl DeadLetter {
         places.into_iter().find_map(Value::as_str)
     }
 
+    /// True if nothing comes of handing it back: it would be done in vain, or fail as it did.
+    pub(crate) fn is_useless(&self) -> bool {
+        is_sweep(&self.event) || (self.queue == Queue::Failed && self.error == "unreadable_event")
+    }
+
     /// Remedy, in a sentence.
     pub(crate) fn advice(&self) -> String {
-        if self.event.get("dormouse_sweep").is_some() {
+        if is_sweep(&self.event) {
             return "later sweeps did what this one would have done: drop it".to_owned();
         }
         if self.way == Way::Nowhere {
@@ -189,7 +198,7 @@ impl DeadLetter {
         json!({
             "id": self.message.id, "queue": self.queue.as_str(), "function": function, "about": about,
             "error": self.error, "reason": self.reason, "attempts": self.attempts, "put_aside_at": self.message.sent,
-            "age_seconds": now.duration_since(self.message.sent).as_secs(), "advice": advice, "event": self.event,
+            "looks": self.message.looks, "age_seconds": now.duration_since(self.message.sent).as_secs(), "advice": advice, "event": self.event,
         })
     }
 }
@@ -198,14 +207,23 @@ impl DeadLetter {
 fn function_named(arn: &str) -> Option<Taker> {
     let name = arn.split_once(":function:").map_or(arn, |(_, name)| name);
     let name = name.split(':').next().unwrap_or_default();
-    [Taker::Signal, Taker::Wakeup].into_iter().find(|taker| name.ends_with(&format!("-{}", taker.as_str())))
+    [Taker::Signal, Taker::Sweep, Taker::Wakeup]
+        .into_iter()
+        .find(|taker| name.ends_with(&format!("-{}", taker.as_str())))
+}
+
+fn is_sweep(event: &Value) -> bool {
+    event.get("dormouse_sweep").is_some()
 }
 
 fn way_by_content(event: &Value) -> Way {
     if event.get("dormouse_signal").is_some() {
         return Way::Call(Taker::Signal);
     }
-    if event.get("dormouse_wakeup").is_some() || event.get("dormouse_sweep").is_some() {
+    if is_sweep(event) {
+        return Way::Call(Taker::Sweep);
+    }
+    if event.get("dormouse_wakeup").is_some() {
         return Way::Call(Taker::Wakeup);
     }
     match (event["source"].as_str(), event["detail-type"].as_str()) {
@@ -233,6 +251,7 @@ pub(crate) mod tests {
             body: body.to_string(),
             notes: notes.as_object().cloned().unwrap_or_default(),
             sent: Timestamp::UNIX_EPOCH,
+            looks: Some(4),
         }
     }
 
@@ -260,6 +279,7 @@ pub(crate) mod tests {
         assert_eq!(letter.event, event);
         let shown = letter.into_json(Timestamp::from_second(60).expect("an instant"));
         assert_eq!((&shown["function"], &shown["age_seconds"]), (&json!("wakeup"), &json!(60)));
+        assert_eq!(shown["looks"], 4);
     }
 
     #[test]
@@ -276,8 +296,20 @@ pub(crate) mod tests {
             assert_eq!(letter.about(), "signal s-1");
         }
         let sweep = json!({ "dormouse_sweep": "everything" });
-        let letter = DeadLetter::read(Queue::Failed, failed("m", "wakeup", &sweep, "Sandbox.Timedout"));
+        let letter = DeadLetter::read(Queue::Failed, failed("m", "sweep", &sweep, "Sandbox.Timedout"));
         assert!(letter.advice().contains("later sweeps"), "{}", letter.advice());
+    }
+
+    /// Also one on which `wakeup` failed, when sweeps were its work.
+    #[test]
+    fn a_sweep_goes_back_to_the_function_for_sweeps() {
+        let sweep = json!({ "dormouse_sweep": "everything" });
+        let letters = [
+            DeadLetter::read(Queue::Failed, failed("m", "wakeup", &sweep, "store_unavailable")),
+            DeadLetter::read(Queue::Failed, failed("m", "sweep", &sweep, "store_unavailable")),
+            DeadLetter::read(Queue::Undelivered, message("m", &sweep, &json!({}))),
+        ];
+        assert_eq!(letters.map(|letter| letter.way), [Way::Call(Taker::Sweep); 3]);
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Post for AwsPost {
         let hidden = i32::try_from(HIDDEN.as_secs()).unwrap_or(i32::MAX);
         let request = request.visibility_timeout(hidden).wait_time_seconds(1).message_attribute_names("All");
         let request = request.message_system_attribute_names(MessageSystemAttributeName::SentTimestamp);
+        let request = request.message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount);
         let found = request.send().await.map_err(|error| failure("sqs:ReceiveMessage", &error))?;
         Ok(found.messages.unwrap_or_default().into_iter().map(message).collect())
     }
@@ -154,8 +155,9 @@ impl Post for AwsPost {
 }
 
 fn message(message: aws_sdk_sqs::types::Message) -> QueuedMessage {
-    let sent = message.attributes.as_ref().and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp));
-    let sent = sent.and_then(|text| Timestamp::from_millisecond(text.parse().ok()?).ok());
+    let told = |name| message.attributes.as_ref().and_then(|all| all.get(&name)?.parse().ok());
+    let sent = told(MessageSystemAttributeName::SentTimestamp).and_then(|at| Timestamp::from_millisecond(at).ok());
+    let looks = told(MessageSystemAttributeName::ApproximateReceiveCount).and_then(|count| count.try_into().ok());
     let notes = message.message_attributes.unwrap_or_default().into_iter();
     let notes: Map<String, Value> =
         notes.filter_map(|(name, value)| Some((name, value.string_value?.into()))).collect();
@@ -165,6 +167,7 @@ fn message(message: aws_sdk_sqs::types::Message) -> QueuedMessage {
         body: message.body.unwrap_or_default(),
         notes,
         sent: sent.unwrap_or(Timestamp::UNIX_EPOCH),
+        looks,
     }
 }
 

@@ -87,6 +87,7 @@ fn full() -> FakePost {
         (Queue::Failed, failed("bbbb-1", "signal", &json!({ "dormouse_signal": { "signal_id": "s" } }), "x")),
         (Queue::Undelivered, message("cccc-1", &foreign(), &json!({ "ERROR_CODE": "THROTTLED" }))),
         (Queue::Undelivered, message("dddd-1", &json!("?"), &json!({}))),
+        (Queue::Undelivered, message("eeee-1", &json!({ "dormouse_sweep": "everything" }), &json!({}))),
     ])
 }
 
@@ -98,20 +99,44 @@ async fn told(order: LettersAction, post: &FakePost) -> Result<(), LettersError>
 async fn a_look_changes_nothing() {
     let post = full();
     told(LettersAction::Look, &post).await.expect("a list");
-    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "dddd-1"]);
+    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "dddd-1", "eeee-1"]);
     assert!(post.calls.lock().expect("a lock").is_empty());
 }
 
 #[tokio::test]
 async fn all_letters_go_back_where_they_were_on_their_way_to() {
     let post = full();
-    let left = told(LettersAction::RedriveAll, &post).await.expect_err("one has no way back");
+    let all = LettersAction::RedriveAll { also_useless: true };
+    let left = told(all, &post).await.expect_err("one has no way back");
     assert_eq!(left.to_string(), "letters that stay where they were: 1");
     assert_eq!(post.seen(), ["dddd-1"]);
     let calls = post.calls.lock().expect("a lock").clone();
-    assert_eq!(calls.len(), 3);
+    assert_eq!(calls.len(), 4);
     assert!(calls.contains(&(Taker::Wakeup, wakeup())), "{calls:?}");
     assert_eq!(*post.published.lock().expect("a lock"), [foreign()]);
+}
+
+/// A stop of an hour leaves 60 sweeps; what nobody understands would come back with fourteen fresh days.
+#[tokio::test]
+async fn what_nothing_comes_of_goes_back_only_where_it_is_asked_for() {
+    let post = full();
+    told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
+    let found = collect(&post).await.expect("letters");
+    let shown = redrive_all(&post, &found.letters, false).await.into_json("redriven");
+    let left_out = shown["left_out"].as_array().expect("letters");
+    let [unreadable, sweep] = left_out.as_slice() else { panic!("{shown}") };
+    assert_eq!((&unreadable["id"], &sweep["id"]), (&json!("aaaa-2"), &json!("eeee-1")), "{shown}");
+    assert!(unreadable["why"].to_string().contains("send it anew"), "{shown}");
+    assert!(sweep["why"].to_string().contains("later sweeps did"), "{shown}");
+    release(&post, &found.letters).await.expect("they are shown again");
+    let all = LettersAction::RedriveAll { also_useless: false };
+    told(all, &post).await.expect("what is left out is no failure");
+    assert_eq!(post.seen(), ["aaaa-2", "eeee-1"]);
+    assert_eq!(post.calls.lock().expect("a lock").len(), 2);
+    told(LettersAction::Redrive("eeee-1".to_owned()), &post).await.expect("it is named");
+    assert_eq!(post.seen(), ["aaaa-2"]);
+    let sweep = (Taker::Sweep, json!({ "dormouse_sweep": "everything" }));
+    assert!(post.calls.lock().expect("a lock").contains(&sweep));
 }
 
 #[tokio::test]
@@ -121,14 +146,14 @@ async fn one_letter_goes_back_by_its_id_or_the_beginning_of_it() {
         told(LettersAction::Redrive(id.to_owned()), &post).await.expect("it is handed back");
     }
     told(LettersAction::Redrive("cccc".to_owned()), &post).await.expect("it is handed back");
-    assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
-    let unknown = told(LettersAction::Redrive("eeee".to_owned()), &post).await.expect_err("there is none");
-    assert_eq!(unknown.to_string(), "there is no letter eeee; `dormouse letters` lists them");
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1", "eeee-1"]);
+    let unknown = told(LettersAction::Redrive("ffff".to_owned()), &post).await.expect_err("there is none");
+    assert_eq!(unknown.to_string(), "there is no letter ffff; `dormouse letters` lists them");
     for short in ["aa", "aaa"] {
         let refused = told(LettersAction::Redrive(short.to_owned()), &post).await.expect_err("too short");
         assert!(matches!(refused, LettersError::Ambiguous(_)), "{refused}");
     }
-    assert_eq!(post.seen(), ["aaaa-2", "dddd-1"]);
+    assert_eq!(post.seen(), ["aaaa-2", "dddd-1", "eeee-1"]);
 }
 
 #[tokio::test]
@@ -136,14 +161,14 @@ async fn what_cannot_be_handed_back_stays_with_the_reason() {
     let post = FakePost { refuses_calls: true, ..full() };
     let left = told(LettersAction::Redrive("aaaa-1".to_owned()), &post).await.expect_err("it is refused");
     assert_eq!(left.to_string(), "letters that stay where they were: 1");
-    assert_eq!(post.seen().len(), 5, "nothing is lost");
+    assert_eq!(post.seen().len(), 6, "nothing is lost");
 }
 
 #[tokio::test]
 async fn a_letter_is_dropped() {
     let post = full();
     told(LettersAction::Drop("dddd-1".to_owned()), &post).await.expect("it is dropped");
-    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1"]);
+    assert_eq!(post.seen(), ["aaaa-1", "aaaa-2", "bbbb-1", "cccc-1", "eeee-1"]);
     assert!(post.calls.lock().expect("a lock").is_empty());
 }
 
@@ -160,11 +185,14 @@ fn arguments_tell_which_letters() {
         CommandLine::try_parse_from(line).ok().map(|line| line.letters.order())
     };
     assert!(matches!(order(&[]), Some(Ok(LettersAction::Look))));
-    assert!(matches!(order(&["--redrive", "--all"]), Some(Ok(LettersAction::RedriveAll))));
+    assert!(matches!(order(&["--redrive", "--all"]), Some(Ok(LettersAction::RedriveAll { also_useless: false }))));
+    let useless = order(&["--redrive", "--all", "--also-useless"]);
+    assert!(matches!(useless, Some(Ok(LettersAction::RedriveAll { also_useless: true }))));
     assert!(matches!(order(&["--redrive", "aaaa"]), Some(Ok(LettersAction::Redrive(id))) if id == "aaaa"));
     assert!(matches!(order(&["--drop", "aaaa"]), Some(Ok(LettersAction::Drop(id))) if id == "aaaa"));
     for wrong in [&["--redrive"][..], &["--redrive", "aaaa", "--all"]] {
         assert!(matches!(order(wrong), Some(Err(LettersError::WhichLetter))), "{wrong:?}");
     }
-    assert!(order(&["--all"]).is_none() && order(&["--redrive", "a", "--drop", "b"]).is_none());
+    assert!(order(&["--all"]).is_none() && order(&["--redrive", "a", "--also-useless"]).is_none());
+    assert!(order(&["--redrive", "a", "--drop", "b"]).is_none());
 }

@@ -70,6 +70,21 @@ fn an_event_of_our_own_calls_for_work() {
     assert_eq!(call.due_at, Some(Timestamp::constant(1_798_761_600, 0)));
 }
 
+/// Nothing is kept under such an id: what names it is put aside, and not acknowledged as late.
+#[test]
+fn an_id_that_no_invocation_can_have_is_refused() {
+    let long = "i".repeat(900_000);
+    for id in ["", "a b", "a\nb", "gr\u{fc}n", &long] {
+        let due = json!({ "dormouse_wakeup": { "invocation_id": id, "generation": 1 } });
+        let detail = json!({ "invocation_id": id });
+        let work = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "detail": detail });
+        for event in [due, work] {
+            let error = wakeup(event).expect_err("refused").to_string();
+            assert!(error.contains("the invocation_id is no id") && error.len() < 1_000, "{error}");
+        }
+    }
+}
+
 /// Events that AWS sends where something is wired that the template does not wire: they may not count as done.
 #[test]
 fn what_is_not_understood_says_what_was_expected() {
