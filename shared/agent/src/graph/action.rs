@@ -104,7 +104,7 @@ async fn begin(
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(said.into_iter().chain(results).collect::<Vec<_>>())
+        .append(open::marked(said.into_iter().chain(results).collect())?)
         .set(AgentRun::action, run.action)
         .then(open)
         .set(AgentRun::calls, run.calls)

@@ -111,7 +111,7 @@ pub(crate) async fn act(
     };
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(results)
+        .append(open::marked(results)?)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())
