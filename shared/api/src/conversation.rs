@@ -60,11 +60,9 @@ pub(crate) fn first_state(
             Role::User | Role::Tool if graph.schema().declares(CONFIDED) && is_confidential(&message.parts) => {
                 let (open, confided): (Vec<&Part>, Vec<&Part>) =
                     message.parts.iter().partition(|part| part.visibility() == PartVisibility::Public);
-                let text = |parts: &[&Part]| parts.iter().map(|part| text_of(part)).collect::<Vec<_>>().join("\n");
-                let open = Some(text(&open)).filter(|text| !text.is_empty());
-                let message = ChatMessage::text("user", open.unwrap_or_else(|| NOT_PUBLIC.to_owned()));
+                let message = ChatMessage::text("user", said_of(&open));
                 let mut state = said(undelivered_from, [message.into_value()]);
-                state.insert(CONFIDED.to_owned(), text(&confided).into());
+                state.insert(CONFIDED.to_owned(), joined_text(&confided).into());
                 state
             }
             Role::User | Role::Tool => said(undelivered_from, [spoken(message.role, &message.parts)?]),
@@ -218,6 +216,15 @@ fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
 /// True if a part of `parts` is not public.
 pub(crate) fn is_confidential(parts: &[Part]) -> bool {
     parts.iter().any(|part| part.visibility() != PartVisibility::Public)
+}
+
+/// The text that stands in a conversation for public parts of a message.
+pub(crate) fn said_of(parts: &[&Part]) -> String {
+    Some(joined_text(parts)).filter(|text| !text.is_empty()).unwrap_or_else(|| NOT_PUBLIC.to_owned())
+}
+
+fn joined_text(parts: &[&Part]) -> String {
+    parts.iter().map(|part| text_of(part)).collect::<Vec<_>>().join("\n")
 }
 
 fn text_of(part: &Part) -> String {
