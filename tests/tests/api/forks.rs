@@ -43,6 +43,10 @@ async fn made_shorter(world: &World, session: &str) {
     let path = path_of(&world.post(&format!("{session}/tasks"), asked).await);
     world.work().await;
     assert_eq!(world.get(&path).await["status"], "COMPLETED");
+    let told = world.get(&format!("{path}/events?limit=100")).await;
+    let mut told = told["data"].as_array().expect("events").iter();
+    let summary = told.find(|event| event["event"] == "vendor.dormouse.context_compacted").expect("a summary");
+    assert_eq!(summary["payload"]["gen_ai.request.model"], "script-1", "it says who wrote it");
 }
 
 async fn messages(world: &World, session: &str) -> Vec<Value> {

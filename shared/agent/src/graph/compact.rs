@@ -7,13 +7,16 @@
 use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
-use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
+use dormouse_ports::model::{
+    Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, RuntimeConfig, Usage,
+};
 use dormouse_ports::{EntryKind, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::context::repaired;
 use super::digest::of_value;
+use super::entries::naming;
 use super::hooks::fire;
 use super::model::{conversational, millis};
 use super::open::{RUN, Told, callers};
@@ -83,18 +86,18 @@ fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted
     kept_for(trigger, reason, usage, None)
 }
 
-/// The same behind a call of the model for a summary: its tokens, cost and milliseconds.
+/// The same behind a call of the model for a summary: which it is, its tokens, cost and milliseconds.
 fn kept_for(
     trigger: &str,
     reason: &str,
     usage: RunUsage,
-    call: Option<(Usage, f64, u64)>,
+    call: Option<(ModelIdentity, Usage, f64, u64)>,
 ) -> Result<Option<Compacted>, NodeError> {
     tracing::warn!(reason, "a conversation was not made shorter; its runs go on with all of it");
     let kind = EntryKind::vendor(KEPT).map_err(|error| NodeError::new(error.to_string()))?;
     let entry = JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE));
-    record(call.into_iter().fold(entry, |entry, (usage, cost, duration_ms)| {
-        entry.with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
+    record(call.into_iter().fold(entry, |entry, (model, usage, cost, duration_ms)| {
+        naming(entry, &model).with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
     }))?;
     Ok(Some(Compacted::No { usage }))
 }
@@ -279,7 +282,7 @@ async fn compact(
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
         Ok((_, response)) => {
             let cost = super::model::cost(parts.model.prices, &response);
-            let call = (response.usage, cost, duration_ms);
+            let call = (parts.model.provider.identity(), response.usage, cost, duration_ms);
             let usage = used.and(response.usage, cost, duration_ms);
             return kept_for(trigger, "the model gave no summary", usage, Some(call));
         }
@@ -296,7 +299,7 @@ async fn compact(
     let summary = patched.unwrap_or_else(|| said.clone());
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
     let cost = super::model::cost(parts.model.prices, &response);
-    let entry = JournalEntry::new(kind);
+    let entry = naming(JournalEntry::new(kind), &parts.model.provider.identity());
     let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
     // The state holds the last summary only. A model that says this much was asked for a tenth of it.
     let entry = if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry };
