@@ -1,5 +1,6 @@
 //! Runs of one session of which one sleeps, fails or is canceled while others go on: what models are told of each other's calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_agent::SessionMemory;
@@ -8,7 +9,7 @@ use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::{Agent, Outside};
 use dormouse_harness::Transmission;
 use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
-use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
+use dormouse_ports::tool::{ActionDefinition, ActionEntry, ActionExposure, Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{Clock, Commit, Commits, SessionExpectation, SessionId, SessionWrite, Sessions};
 use serde_json::{Value, json};
 
@@ -259,6 +260,59 @@ async fn the_session_of_an_earlier_version_which_knows_no_runs_goes_on() {
     for (made, result) in outcomes(&model.last()) {
         assert_eq!(result, format!("{}: done", made.replace(' ', " to ")));
     }
+}
+
+#[tokio::test]
+async fn actions_that_are_pending_in_a_session_have_ids_of_their_own() {
+    let model = numbers();
+    let used = model.clone();
+    let make = move |outside: &Outside| {
+        let pending = Toolbox::new(vec![tool("post", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
+        let mut parts = parts("description: posts", used.clone(), pending, outside.clock.clone());
+        parts.tools[0].origin = ToolOrigin::Action;
+        parts.actions = vec![ActionDefinition {
+            name: "post".to_owned(),
+            file: "actions/post/ACTION.yaml".to_owned(),
+            description: "posts".to_owned(),
+            entry: ActionEntry {
+                command: "post".to_owned(),
+                environment: Vec::new(),
+                folder: ".".to_owned(),
+                timeout_seconds: None,
+            },
+            expose: ActionExposure::ALL,
+            input_schema: tool("post", Effect::Manual).input_schema,
+            safe: false,
+        }];
+        parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
+        graph(parts)
+    };
+    let (world, session) = world(&[("helper", Agent::new(make))]).await;
+    let mut posts = Vec::new();
+    for to in ["ada", "bob"] {
+        let input = json!({ "action": { "name": "post", "input": { "to": to } } });
+        let body = json!({ "persona_id": "persona_helper", "input": input });
+        let post = world.post(&format!("{session}/tasks"), body).await;
+        world.work().await;
+        posts.push((world.get(&path_of(&post)).await, to));
+    }
+    for (post, to) in posts.iter().rev() {
+        ended(&world, post, to).await;
+    }
+    task(&world, &session, "and now").await;
+    let told = model.last();
+    let expected = ["ada", "bob"].map(|to| (format!("post {to}"), format!("post to {to}: done")));
+    assert_eq!(outcomes(&told), expected);
+    let ids: BTreeSet<&str> = told
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool { tool_call_id, .. } => Some(tool_call_id.as_str()),
+            Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+        })
+        .collect();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    assert!(ids.iter().all(|id| id.starts_with("action-")), "{ids:?}");
 }
 
 #[tokio::test]
