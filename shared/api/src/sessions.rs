@@ -191,7 +191,9 @@ impl Api {
         let undelivered_from = (messages > 0 && known.is_none()).then_some(0);
         let known = match known {
             Some(known) => {
-                let told = self.told(&parent).await?;
+                // All of it is taken over as it is.
+                let is_whole = request.at_event_id.is_none() && parent.kept.own.is_at_rest();
+                let told = if is_whole { Vec::new() } else { self.told(&parent).await? };
                 let past = Past { told: &told, stay: usize::try_from(messages).unwrap_or(usize::MAX) };
                 Some(known.cut(&past, &parent.kept.own, parent.kept.resource.envelope.id.as_str()).anew(id.as_str()))
             }

@@ -11,7 +11,7 @@ use crate::replays::{path_of, world};
 use crate::world::{World, says, text};
 
 /// Looks, sends or remembers where it is asked to, and answers.
-fn worker() -> Arc<ScriptedModel> {
+pub(crate) fn worker() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| {
         if request.messages.first().is_some_and(|first| json!(first)["content"].to_string().contains("You write the")) {
             return Ok(answers("it was all looked at"));
@@ -115,6 +115,32 @@ async fn a_call_whose_result_is_cut_away_is_told_as_one_without_by_fork_and_trun
         world.post(&format!("{session}/truncate"), json!({ "keep_first": 0 })).await;
         assert_eq!(roles(&told(&world, &model, &session).await), ["system", "user"]);
     }
+}
+
+/// A conversation of several pieces is forked and cut, on any store.
+pub(crate) async fn forked_and_cut(world: &World, session: &str, model: &ScriptedModel) {
+    for at in 0..10 {
+        let words = format!("look {}", at.to_string().repeat(400));
+        assert_eq!(task(world, session, &words).await["status"], "COMPLETED", "{at}");
+    }
+    let whole = fork(world, session, json!({})).await;
+    let in_fork = told(world, model, &whole).await;
+    assert_eq!(results(&in_fork), ["look: done"; 20]);
+    assert_eq!(told(world, model, session).await.messages, in_fork.messages);
+    // Five messages of each task.
+    world.post(&format!("{whole}/truncate"), json!({ "keep_first": 25 })).await;
+    let in_fork = told(world, model, &whole).await;
+    assert_eq!((results(&in_fork).len(), user_words(&in_fork).len()), (10, 6));
+    assert_eq!(results(&told(world, model, session).await).len(), 20, "the other keeps all of its own");
+    let again = fork(world, &whole, json!({})).await;
+    assert_eq!(results(&told(world, model, &again).await).len(), 10);
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_forked_and_cut() {
+    let model = worker();
+    let (world, session) = world(&[helper(&model)]).await;
+    forked_and_cut(&world, &session, &model).await;
 }
 
 #[tokio::test]
