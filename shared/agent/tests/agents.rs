@@ -198,6 +198,72 @@ fn a_run_is_handed_over_and_goes_on_with_the_other_agent() {
     assert!(second.last().tools.is_empty(), "it has its own tools");
 }
 
+#[test]
+fn of_two_hand_overs_in_a_step_the_first_counts_and_the_second_is_told() {
+    let first = ScriptedModel::new(|request| {
+        let to = |name: &str| json!({ "to": name });
+        let both = [("a", "AgentSwitch", to("second")), ("b", "AgentSwitch", to("third"))];
+        Ok(if results(request).is_empty() { calls(&both) } else { says("back") })
+    });
+    let next = ScriptedModel::new(|request| Ok(says(&results(request).join("|"))));
+    let models = (first.clone(), next.clone());
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = agent("first", &models.0, outside);
+        parts.colleagues.switch = vec![colleague("second"), colleague("third")];
+        let other = |name: &str| Arc::new(AgentParts { name: "first".to_owned(), ..agent(name, &models.1, outside) });
+        parts.successors = vec![other("second"), other("third")];
+        graph::graph(parts)
+    }));
+    let run = bed.start("first", message("go"));
+    let told = last(&bed, &run);
+    let (first_told, second_told) = told.split_once('|').expect("two results");
+    assert_eq!(first_told, "the agent `second` goes on from here");
+    assert!(second_told.contains("handed over to `second` already"), "{second_told}");
+    assert_eq!(bed.status(&run).completed()["agent"], "second");
+}
+
+#[test]
+fn a_task_id_alone_goes_on_with_the_agent_that_was_asked_under_it_and_with_no_other() {
+    let lead = ScriptedModel::new(|request| {
+        let results = results(request);
+        let id = || {
+            let (_, behind) = results[0].rsplit_once("[task_id: ").expect("a task_id");
+            behind.split(']').next().unwrap_or_default().to_owned()
+        };
+        let ask = |arguments: Value| Ok(calls(&[("c", "SubAgent", arguments)]));
+        match results.len() {
+            0 => ask(json!({ "prompt": "look", "subagent_name": "scout" })),
+            1 => ask(json!({ "prompt": "go on", "task_id": id() })),
+            2 => ask(json!({ "prompt": "go on", "task_id": id(), "subagent_name": "poet" })),
+            3 => ask(json!({ "prompt": "go on", "task_id": id(), "subagent_name": "scout" })),
+            _ => Ok(says(&results[1..].join("|"))),
+        }
+    });
+    let (scout, poet) =
+        (ScriptedModel::new(|request| Ok(says(&format!("seen {}", request.messages.len())))), answers());
+    let models = (lead.clone(), scout.clone(), poet.clone());
+    let agents = Agents::new().graph(move |outside| {
+        let mut parts = agent("lead", &models.0, outside);
+        parts.colleagues.ask = vec![colleague("poet"), colleague("scout")];
+        graph::graph(parts)
+    });
+    let asked = [("scout", scout.clone()), ("poet", poet.clone())];
+    let mut bed = TestBed::new(&asked.into_iter().fold(agents, |agents, (name, model)| {
+        agents.graph(move |outside| {
+            let mut parts = agent(name, &model, outside);
+            parts.agent.mode = AgentMode::Subagent;
+            graph::graph(parts)
+        })
+    }));
+    let run = bed.start("lead", message("go"));
+    let told = last(&bed, &run);
+    let told: Vec<&str> = told.split('|').collect();
+    assert!(told[0].starts_with("seen 4\n"), "the same conversation: {told:?}");
+    assert!(told[1].contains("with `scout`, not with `poet`"), "{told:?}");
+    assert!(told[2].starts_with("seen 6\n"), "{told:?}");
+    assert_eq!((scout.calls(), poet.calls()), (3, 0));
+}
+
 /// Agents whose model is busy, for good or, with `times`, so often for the first of them.
 fn busy(times: usize) -> Arc<ScriptedModel> {
     let first = AtomicUsize::new(0);

@@ -201,6 +201,35 @@ fn a_slip_in_what_is_to_be_asked_for_lets_nothing_run_unasked() {
 }
 
 #[test]
+fn an_agent_without_a_model_that_others_ask_has_theirs_where_they_have_one_in_common() {
+    let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
+    let agent = |name: &str, matter: &str| {
+        (format!(".openharness/agents/{name}.md"), format!("---\ndescription: x\n{matter}---\nHelp.\n"))
+    };
+    let of = |agents: &[(String, String)]| {
+        let mut all = vec![(MODELS, models), (SETTINGS, "default_agent: lead\n")];
+        all.extend(agents.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+        load(&files(&all), &platform())
+    };
+    let lead = agent("lead", "model: workspace/large\ntemperature: 0.9\nsubagents: [scout]\n");
+    let scout = agent("scout", "mode: subagent\ntemperature: 0.2\nsubagents: [digger]\n");
+    let digger = agent("digger", "mode: all\nsubagents: [scout]\n");
+    let workspace = of(&[lead.clone(), scout.clone(), digger.clone()]);
+    assert_eq!(lines(&workspace), [] as [&str; 0]);
+    for (name, temperature) in [("scout", Some(0.2)), ("digger", None)] {
+        let model = workspace.model_of(&workspace.agents[name]).expect("a model");
+        assert_eq!((model.reference.as_str(), model.config.temperature), ("workspace/large", temperature), "{name}");
+    }
+    let other = agent("other", "model: workspace/small\nsubagents: [scout]\n");
+    for agents in [vec![lead.clone(), other, scout.clone()], vec![agent("lead", "model: workspace/large\n"), scout]] {
+        let told = lines(&of(&agents));
+        assert!(told.iter().any(|line| line.contains("scout.md") && line.contains("names no model")), "{told:?}");
+    }
+    let talks = agent("scout", "mode: primary\n");
+    assert!(!of(&[lead, talks]).is_sound(), "nobody asks it");
+}
+
+#[test]
 fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
     let settings = |more: &str| format!("default_agent: assistant\nmodels: {{fast: workspace/small}}\n{more}\n");
     let everything = |path: &'static str, text: String| {

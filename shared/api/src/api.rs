@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_harness::Harness;
+use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, JournalConflict, Records, Secrets,
     SessionWrite, Subscription, Timers,
@@ -267,7 +268,8 @@ impl Api {
         let now = call.now;
         let accepted = journal.accepts.iter().map(|paused| paused.invocation_id.clone());
         let called: Vec<InvocationId> = work.into_iter().chain(accepted).collect();
-        let growing = GrowingLists::default();
+        let fields = session.iter().map(|_| MESSAGES.into()).collect();
+        let growing = GrowingLists { fields, ..GrowingLists::default() };
         let canceled = match &invocation {
             Some(InvocationWrite::Cancel { paused, .. }) => Some(paused.clone()),
             Some(_) | None => None,

@@ -3,7 +3,7 @@
 
 use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::{ChatMessage, MESSAGES};
-use dormouse_ports::{EntryKind, JournalEntry, Map, PastEntry, Said};
+use dormouse_ports::{Commit, EntryKind, InvocationWrite, JournalEntry, Map, PastEntry, Said};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::request::{nearest, read_message};
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
@@ -23,6 +23,9 @@ const CONFIDED: &str = "confided";
 
 /// Field of the material of what a run has heard with the place of the newest message.
 const UPTO: &str = "upto";
+
+/// Field of the same with the number of messages before the first of them.
+const BEHIND: &str = "behind";
 
 /// Text that stands in a conversation for a message of which nothing is public.
 const NOT_PUBLIC: &str = "(a message that is not public)";
@@ -60,11 +63,9 @@ pub(crate) fn first_state(
             Role::User | Role::Tool if graph.schema().declares(CONFIDED) && is_confidential(&message.parts) => {
                 let (open, confided): (Vec<&Part>, Vec<&Part>) =
                     message.parts.iter().partition(|part| part.visibility() == PartVisibility::Public);
-                let text = |parts: &[&Part]| parts.iter().map(|part| text_of(part)).collect::<Vec<_>>().join("\n");
-                let open = Some(text(&open)).filter(|text| !text.is_empty());
-                let message = ChatMessage::text("user", open.unwrap_or_else(|| NOT_PUBLIC.to_owned()));
+                let message = ChatMessage::text("user", said_of(&open));
                 let mut state = said(undelivered_from, [message.into_value()]);
-                state.insert(CONFIDED.to_owned(), text(&confided).into());
+                state.insert(CONFIDED.to_owned(), joined_text(&confided).into());
                 state
             }
             Role::User | Role::Tool => said(undelivered_from, [spoken(message.role, &message.parts)?]),
@@ -151,20 +152,45 @@ pub(crate) fn joined(heard: &[Said]) -> impl Iterator<Item = &Value> {
     heard.iter().filter_map(|said| said.update.get(MESSAGES)?.as_array()).flatten()
 }
 
-/// The entry of what a run has `heard` in its midst, with the messages for replays where they are not too long; `None` where
-/// that is nothing.
-pub(crate) fn heard_entry(heard: &[Said]) -> Option<JournalEntry> {
+/// Number of messages that the run of `commit` has in its conversation, without what it has heard there.
+fn length_unheard(commit: &Commit) -> Option<usize> {
+    let (InvocationWrite::Suspend { paused, .. }
+    | InvocationWrite::Progress { paused, .. }
+    | InvocationWrite::Complete { paused, .. }) = commit.invocation.as_ref()?
+    else {
+        return None;
+    };
+    let state = match &commit.invocation {
+        Some(InvocationWrite::Complete { state, .. }) => state,
+        Some(_) | None => paused.outermost_state(),
+    };
+    let messages = state.get(MESSAGES)?.as_array()?.len();
+    Some(messages.saturating_sub(joined(&commit.journal.hearing.heard).count()))
+}
+
+/// The entry of what the run of `commit` has heard in its midst, with the messages for replays where they are not too long;
+/// `None` where that is nothing.
+pub(crate) fn heard_entry(commit: &Commit) -> Option<JournalEntry> {
+    let heard = &commit.journal.hearing.heard;
     let last = heard.last()?;
     let ids: Vec<&String> = heard.iter().flat_map(|said| &said.names).collect();
     let entry = JournalEntry::new(EntryKind::vendor(HEARD).ok()?).with("message_ids", json!(ids));
     let messages: Vec<&Value> = joined(heard).collect();
-    let material = Map::from_iter([(MESSAGES.to_owned(), json!(messages)), (UPTO.to_owned(), last.upto.into())]);
+    let mut material = Map::from_iter([(MESSAGES.to_owned(), json!(messages)), (UPTO.to_owned(), last.upto.into())]);
+    material.extend(length_unheard(commit).map(|length| (BEHIND.to_owned(), length.into())));
     Some(if is_small(&material) { JournalEntry { material, ..entry } } else { entry })
 }
 
 /// True for the recorded entry of what a run has heard in its midst.
 pub(crate) fn tells_of_hearing(past: &PastEntry) -> bool {
     past.kind.strip_prefix("vendor.") == Some(HEARD)
+}
+
+/// True if the recorded entry `past` of what a run has heard may be of `commit`, by the messages that it had by then. Earlier
+/// versions did not record how many.
+pub(crate) fn may_hear_at(past: &PastEntry, commit: &Commit) -> bool {
+    let behind = past.material.get(BEHIND).and_then(Value::as_u64);
+    behind.is_none_or(|behind| length_unheard(commit).is_some_and(|length| length as u64 == behind))
 }
 
 /// What the recorded entry `past` of what a run has heard tells of it; `None` where the messages were too long to be kept.
@@ -218,6 +244,15 @@ fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
 /// True if a part of `parts` is not public.
 pub(crate) fn is_confidential(parts: &[Part]) -> bool {
     parts.iter().any(|part| part.visibility() != PartVisibility::Public)
+}
+
+/// The text that stands in a conversation for public parts of a message.
+pub(crate) fn said_of(parts: &[&Part]) -> String {
+    Some(joined_text(parts)).filter(|text| !text.is_empty()).unwrap_or_else(|| NOT_PUBLIC.to_owned())
+}
+
+fn joined_text(parts: &[&Part]) -> String {
+    parts.iter().map(|part| text_of(part)).collect::<Vec<_>>().join("\n")
 }
 
 fn text_of(part: &Part) -> String {

@@ -351,6 +351,11 @@ impl SessionIndex {
         self.interruptions.iter().filter(is_open).map(|one| one.position).collect()
     }
 
+    /// True if nothing is under way in it, and its agent has been given all messages.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.open.is_empty() && self.undelivered_from.is_none() && self.undelivered.is_empty()
+    }
+
     /// Notes that its agent has been given all messages, but those that a run is to hear.
     pub(crate) fn delivered_but_awaited(&mut self) {
         let awaited = self.awaited();

@@ -54,6 +54,7 @@ mod recorded_outside;
 mod recording;
 mod recording_engine;
 mod refusal;
+mod remembered;
 mod replay;
 mod runtime;
 mod seats;

@@ -210,7 +210,7 @@ impl RecordingStore {
             return Err(CommitError::Said(Box::new(said)));
         }
         let recorded = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
-        let entries: Cow<'_, [JournalEntry]> = match heard_entry(heard) {
+        let entries: Cow<'_, [JournalEntry]> = match heard_entry(commit) {
             Some(entry) => [recorded, &[entry]].concat().into(),
             None => recorded.into(),
         };

@@ -3,14 +3,13 @@
 //! - A session is the OpenArmature session of the same id, with its transcript and its stream of events.
 //! - `state` follows from its tasks: `ACTIVE` while one works, `PAUSED` while all open ones wait, else `IDLE`.
 //! - Closing lets open tasks go on and takes their answers; new messages, tasks, branches and truncations are refused.
-//! - A fork refers to the messages of its parent up to a point, and begins its own stream. Its agent has no state yet
-//!   and is given the transcript with its first task.
-//! - A truncation hides the messages behind the first N. What the agent remembers of the conversation is forgotten in
-//!   the same transaction, and what is left of the transcript is given to it with the next task. While a task is open
-//!   the session is locked.
+//! - A fork refers to the messages of its parent up to a point, and begins its own stream. Its agent begins with the
+//!   conversation of the parent's, cut at that point, and with what that has noted. Where the parent's agent has none it is
+//!   given the transcript with its first task.
+//! - A truncation hides the messages behind the first N. What the agent remembers of the conversation is cut there in
+//!   the same transaction. While a task is open the session is locked.
 
-use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{Document, SessionExpectation, SessionWrite};
+use dormouse_ports::Document;
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::event::{Draft, EventKind};
 use dormouse_protocol::id::{EventId, SessionId, WorkspaceId};
@@ -33,7 +32,8 @@ use crate::messages::unplaced;
 use crate::page::{Narrowed, PageSource};
 use crate::reads::Reads;
 use crate::refusal::{conflict, store};
-use crate::transcript::{self, Reading, Spot, clip};
+use crate::remembered::Past;
+use crate::transcript::{self, Spot, clip};
 use crate::{Call, CallAnswer};
 
 /// The event of a changed summary or changed metadata; the narrative has none.
@@ -187,7 +187,18 @@ impl Api {
         let (mut transcript, messages) = self.past(&parent, request.at_event_id.as_ref()).await?;
         let id: SessionId = self.fresh(call.now);
         transcript.push(own(&id, 1));
-        let undelivered_from = (messages > 0).then_some(0);
+        let known = self.remembered_of(parent.kept.resource.envelope.id.as_str()).await?;
+        let undelivered_from = (messages > 0 && known.is_none()).then_some(0);
+        let known = match known {
+            Some(known) => {
+                // All of it is taken over as it is.
+                let is_whole = request.at_event_id.is_none() && parent.kept.own.is_at_rest();
+                let told = if is_whole { Vec::new() } else { self.told(&parent).await? };
+                let past = Past { told: &told, stay: usize::try_from(messages).unwrap_or(usize::MAX) };
+                Some(known.cut(&past, &parent.kept.own, parent.kept.resource.envelope.id.as_str()).anew(id.as_str()))
+            }
+            None => None,
+        };
         let quotas = parent.kept.own.quotas.clone();
         let thread = SessionIndex { transcript, messages, undelivered_from, quotas, ..SessionIndex::default() };
         let origin = &parent.kept.resource;
@@ -217,7 +228,7 @@ impl Api {
         journal.documents.extend(told.documents);
         journal.appends.extend(told.appends);
         journal.documents.push(place_write(&session.kept.resource.workspace_id));
-        Change::new(journal, 201, &session.kept.resource)
+        Ok(Change { session: known, ..Change::new(journal, 201, &session.kept.resource)? })
     }
 
     /// Transcript that a fork of `session` takes over: all of it, or that up to `at`; and the number of its messages.
@@ -254,8 +265,11 @@ impl Api {
         let id = stored.kept.resource.envelope.id.clone();
         let kept = request.keep_first.min(stored.kept.own.messages);
         let before = stored.kept.own.messages;
-        let read = self.first(&stored, kept).await?;
-        let tip = read.last().map(|(_, message)| message.envelope.id.clone());
+        let told = self.told(&stored).await?;
+        let stay = usize::try_from(kept).unwrap_or(usize::MAX);
+        let tip = told.iter().take(stay).next_back();
+        let spot = tip.map(|(spot, _)| spot.clone());
+        let tip = tip.map(|(_, message)| message.envelope.id.clone());
         let answer = |session: &Session| TruncateSessionResponse {
             object: Object::new(),
             session_id: id.clone(),
@@ -267,7 +281,8 @@ impl Api {
         if kept == before {
             return Change::nothing(200, &answer(&stored.kept.resource));
         }
-        let spot = read.last().map(|(spot, _)| spot.clone());
+        let known = self.remembered_of(id.as_str()).await?;
+        let known = known.map(|known| known.cut(&Past { told: &told, stay }, &stored.kept.own, id.as_str()));
         let mut change = SessionChange::open(stored, by(call), call.now);
         let next = change.next();
         let thread = change.thread_mut();
@@ -275,48 +290,24 @@ impl Api {
         thread.transcript = clipped.unwrap_or_default();
         thread.transcript.push(own(&id, next));
         thread.messages = kept;
-        thread.delivered_but((kept > 0).then_some(0));
+        thread.delivered_but((kept > 0 && known.is_none()).then_some(0));
         let draft = Draft::session_truncated(change.session(), kept, before - kept, request.reason.as_deref());
         change.emit_for_session(draft);
         let (session, journal) = change.close()?;
         Ok(Change {
-            session: self.forgetting(&id).await?,
+            session: known.map(|known| known.again(id.as_str())),
             ..Change::new(journal, 200, &answer(&session.kept.resource))?
         })
     }
 
-    /// The first `count` messages of the transcript.
-    async fn first(
+    /// The messages of the transcript.
+    async fn told(
         &self,
         session: &Stored<Session>,
-        count: u64,
     ) -> Result<Vec<(Spot, dormouse_protocol::resource::Message)>, ProtocolError> {
-        let limit = usize::try_from(count).unwrap_or(usize::MAX);
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
         let transcript = &session.kept.own.transcript;
-        let Reading { messages, .. } =
-            transcript::read(self.reads.records(), transcript, None, (limit, usize::MAX)).await?;
-        Ok(messages)
-    }
-
-    /// Empties the conversation in the state that the agent has of the session, if it has one.
-    async fn forgetting(&self, id: &SessionId) -> Result<Option<SessionWrite>, ProtocolError> {
-        let session_id = dormouse_ports::SessionId::from(id.as_str());
-        let ports = self.parts().harness.engine().ports();
-        let record = ports.store.sessions.load_session(&session_id, None).await.map_err(store)?.record;
-        let remembers = record.filter(|record| record.state.get(MESSAGES).is_some_and(Value::is_array));
-        Ok(remembers.map(|mut record| {
-            record.state.insert(MESSAGES.to_owned(), json!([]));
-            SessionWrite {
-                session_id,
-                save: Some((record.state, record.schema_version)),
-                expect: SessionExpectation::Version(record.version),
-                lease: None,
-                release: false,
-            }
-        }))
+        let read = transcript::read(self.reads.records(), transcript, None, (usize::MAX, usize::MAX)).await?;
+        Ok(read.messages)
     }
 }
 

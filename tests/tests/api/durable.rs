@@ -7,8 +7,10 @@ use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 
 use crate::deletion::gone_with_everything;
 use crate::events::writers_at_once;
+use crate::forks::{forked_and_cut, worker};
 use crate::idempotency::twenty_submits;
 use crate::interruptions::{heard_once, looking};
+use crate::overlaps::helper;
 use crate::parts::{answers_at_once, two_of_three};
 use crate::quotas::{at_once, step_by_step};
 use crate::recorded::{finding, long_text};
@@ -29,6 +31,14 @@ async fn world(more: &[MakesAgent]) -> (Arc<World>, EmbeddedDynamoDb) {
 async fn a_workspace_is_deleted_there() {
     let (world, embedded) = world(&[]).await;
     world.while_time_passes(gone_with_everything(&world)).await;
+    embedded.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_conversation_in_pieces_is_forked_and_cut_there() {
+    let model = worker();
+    let (world, embedded) = world(&[helper(&model)]).await;
+    world.while_time_passes(async { forked_and_cut(&world, &world.session().await, &model).await }).await;
     embedded.stop().await.unwrap();
 }
 

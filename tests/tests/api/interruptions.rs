@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_agent::graph::graph;
+use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
-use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory};
 use dormouse_ports::tool::{Effect, ToolOutput, ToolReply};
 use dormouse_ports::{Commit, InvocationWrite};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, breathe, calls, parts, results, says as answers, tool};
-use crate::replays::{chain_is_sound, events, path_of, projected, replayed, world};
+use crate::replayed_agents::{agent, at_end, colleague};
+use crate::replays::{chain_is_sound, events, path_of, projected, replayed, wake, world};
 use crate::world::{MakesAgent, World, says, text};
 
 const WORDS: &str = "Look at the other one";
@@ -293,6 +295,77 @@ async fn what_is_said_to_a_run_that_sleeps_is_for_it_alone_until_it_ends() {
     submit(&world, &session, "at last").await;
     world.work().await;
     assert_eq!(looker.heard().last().map(|said| count(said)), Some(1), "{:?}", looker.heard());
+}
+
+/// `helper` asks `scout` in the background, says what it was told, and waits; the model of `scout` can be asked at the second
+/// attempt only.
+fn waiting_for_another() -> (Vec<MakesAgent>, Arc<ScriptedModel>) {
+    let lead = ScriptedModel::new(|request| {
+        let ask = json!({ "prompt": "look", "run_in_background": true });
+        Ok(match results(request).len() {
+            0 => calls(&[("one", "SubAgent", ask)]),
+            _ => answers(&format!("told {}", user_words(request).len())),
+        })
+    });
+    let busy = Err(ModelError::new(ModelErrorCategory::Unavailable, "busy"));
+    let scout = ScriptedModel::playing(vec![busy, Ok(answers("nothing there"))]);
+    let (asking, asked) = (lead.clone(), scout);
+    let asking = Agent::new(move |outside| {
+        let mut parts = agent("helper", &asking, outside);
+        parts.colleagues.ask = vec![colleague("scout")];
+        graph(parts)
+    });
+    let asked = Agent::new(move |outside| {
+        let mut parts = agent("scout", &asked, outside);
+        parts.agent.mode = AgentMode::All;
+        graph(parts)
+    });
+    (vec![("helper", asking), ("scout", asked)], lead)
+}
+
+/// The commit of the step behind which the run has nothing left to do but to wait for an agent.
+fn begins_to_wait(write: &InvocationWrite) -> bool {
+    let InvocationWrite::Progress { paused, .. } = write else { return false };
+    paused.state["awaits_children"] == true
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_an_agent_in_the_background_hears_as_it_begins_to_wait_or_when_that_has_ended() {
+    for sleeps in [false, true] {
+        let (agents, lead) = waiting_for_another();
+        let (world, session) = world(&agents).await;
+        let path = path_of(&submit(&world, &session, "go").await);
+        if !sleeps {
+            interrupted(&world, &path, &[WORDS], begins_to_wait);
+        }
+        world.work().await;
+        world.gate.open();
+        if sleeps {
+            world.post(&format!("{path}/messages"), interruption(WORDS)).await;
+            world.work().await;
+        }
+        let task = world.get(&path).await;
+        assert_eq!(task["status"], "INPUT_REQUIRED", "it waits: {task:#}");
+        let heard = |said: &[String]| said.iter().filter(|said| *said == WORDS).count();
+        let told: Vec<Vec<String>> = lead.requests.lock().unwrap().iter().map(user_words).collect();
+        assert_eq!(told.last().map(|said| heard(said)), Some(usize::from(!sleeps)), "{told:?}");
+
+        let told = events(&world, &path).await;
+        let child = told.iter().find(|event| event["event"] == "vendor.dormouse.agent_asked").expect("a child");
+        wake(&world, &json!({ "id": child["payload"]["invocation_id"] })).await;
+        world.work().await;
+        let task = at_end(&world, world.get(&path).await).await;
+        assert_eq!(task["status"], "COMPLETED", "{task:#}");
+        let said = user_words(&lead.last());
+        assert_eq!((heard(&said), said.len()), (1, 3), "{said:?}");
+        let result = said.iter().position(|said| said.contains("nothing there")).expect("the answer of the agent");
+        assert_eq!(result, if sleeps { 1 } else { 2 }, "in the order in which it came to both: {said:?}");
+        assert_eq!(times_said(&world, &session).await, 1);
+        replays_the_same(&world, &session, &task).await;
+        submit(&world, &session, "and now").await;
+        world.work().await;
+        assert_eq!(heard(&user_words(&lead.last())), 1, "the next task does not hear it again");
+    }
 }
 
 /// A run of which worker number n dies after `deaths[n]` breaths, and that is interrupted ahead of the commit of which

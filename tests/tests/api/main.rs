@@ -11,6 +11,7 @@ mod deletion;
 mod durable;
 mod events;
 mod extended;
+mod forks;
 mod idempotency;
 mod identity;
 mod interruptions;

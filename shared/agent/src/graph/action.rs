@@ -16,8 +16,6 @@ use super::toolset::Toolset;
 use crate::names::nearest;
 use crate::workspace::ToolOrigin;
 
-/// The id of its one call.
-const CALL: &str = "action-1";
 /// Bytes of what is told of an action that failed.
 const LONGEST_REASON: usize = 4000;
 
@@ -84,7 +82,8 @@ async fn begin(
     mut run: AgentRun,
     action: AskedAction,
 ) -> Result<Update<AgentRun>, NodeError> {
-    let call = ToolCall::new(CALL, &action.name, action.input.clone());
+    // No other call of the session has its id.
+    let call = ToolCall::new(format!("action-{}", open::own_mark()?), &action.name, action.input.clone());
     let asks = Message::user(format!("Run the action `{}`.", action.name));
     let answer = AssistantMessage { tool_calls: vec![call.clone()], ..AssistantMessage::default() };
     run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), ..action });
@@ -104,7 +103,7 @@ async fn begin(
     let said = said.into_iter().collect::<Result<Vec<_>, _>>()?;
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(said.into_iter().chain(results).collect::<Vec<_>>())
+        .append(open::marked(said.into_iter().chain(results).collect())?)
         .set(AgentRun::action, run.action)
         .then(open)
         .set(AgentRun::calls, run.calls)

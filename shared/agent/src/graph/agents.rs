@@ -22,6 +22,8 @@ use crate::workspace::AgentDefinition;
 pub(crate) const SOURCE: &str = "agents";
 /// The most agents above one that asks another.
 const DEEPEST: u32 = 3;
+/// Between the two parts of the end of a task_id, of which the second tells the agent that was asked.
+const OF_AGENT: char = 'x';
 /// After which time an agent that waits for another one looks whether that has ended without its being told.
 const LOOKS: Duration = Duration::from_secs(15 * 60);
 
@@ -95,14 +97,19 @@ impl Colleagues {
 
     fn child(&self, arguments: &Map, key: &str) -> Result<ChildLink, String> {
         let question = AgentQuestion::deserialize(arguments).map_err(|error| error.to_string())?;
-        let asked = self.asked(question.subagent_name.as_deref())?;
         let identity = current().ok_or("an agent is asked inside a run only")?;
         let asker = identity.session_id.as_ref().map_or(identity.invocation_id.as_str(), SessionId::as_str);
-        let of_asker = format!("{}{}", beginning_of(asker), hashed(asker, 16));
-        let session = match question.task_id {
-            Some(id) if id.starts_with(&format!("{of_asker}-")) => id,
-            Some(id) => return Err(format!("this conversation has asked no agent under the task_id `{id}`")),
-            None => format!("{of_asker}-{}", hashed(key, 24)),
+        let of_asker = format!("{}{}-", beginning_of(asker), hashed(asker, 16));
+        let name = question.subagent_name.as_deref();
+        let (asked, session) = match question.task_id {
+            Some(id) => match id.strip_prefix(&of_asker) {
+                Some(own) => (self.asked_before(name, own)?, id),
+                None => return Err(format!("this conversation has asked no agent under the task_id `{id}`")),
+            },
+            None => {
+                let asked = self.asked(name)?;
+                (asked, format!("{of_asker}{}{OF_AGENT}{}", hashed(key, 16), mark_of(asked)))
+            }
         };
         Ok(ChildLink {
             invocation_id: child_id(&identity.invocation_id, key),
@@ -112,6 +119,22 @@ impl Colleagues {
             background: question.run_in_background || asked.background,
             ended: false,
         })
+    }
+
+    /// The agent that was asked under the task_id with this end, which `name` may name as well. Ids of earlier versions do not
+    /// tell of the agent.
+    fn asked_before(&self, name: Option<&str>, end: &str) -> Result<&Colleague, String> {
+        let Some((_, mark)) = end.split_once(OF_AGENT) else { return self.asked(name) };
+        let before = self.ask.iter().find(|one| mark_of(one) == mark);
+        let before = before.ok_or("the agent that was asked under this task_id may not be asked any more")?;
+        match name.filter(|name| **name != before.name) {
+            None => Ok(before),
+            Some(other) => Err(format!(
+                "the task_id is of a conversation with `{}`, not with `{other}`: leave `subagent_name` out to go on with it, or \
+                 `task_id` to begin another one",
+                before.name
+            )),
+        }
     }
 
     fn asked(&self, name: Option<&str>) -> Result<&Colleague, String> {
@@ -201,7 +224,7 @@ impl Colleagues {
                 "description": { "type": "string", "description": "The work in a few words" },
                 "prompt": { "type": "string", "minLength": 1, "description": "The whole task: the agent knows nothing else of this conversation" },
                 "subagent_name": { "type": "string", "enum": names },
-                "task_id": { "type": "string", "description": "Goes on with what an agent did before under this id" },
+                "task_id": { "type": "string", "description": "Goes on with what an agent did before under this id; that agent is asked, also without `subagent_name`" },
                 "run_in_background": { "type": "boolean", "description": "True to go on at once; you are told when the agent has ended" }
             },
             "required": ["prompt"],
@@ -262,6 +285,11 @@ fn beginning_of(id: &str) -> &str {
 /// The child that the call of that `key` begins for `asker`.
 fn child_id(asker: &InvocationId, key: &str) -> InvocationId {
     format!("{}{}", beginning_of(asker.as_str()), hashed(key, 32)).into()
+}
+
+/// What tells an agent from the others that may be asked, in ids of what it is asked.
+fn mark_of(agent: &Colleague) -> String {
+    hashed(&agent.name, 7)
 }
 
 fn hashed(text: &str, digits: usize) -> String {

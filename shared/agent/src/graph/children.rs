@@ -51,6 +51,15 @@ pub(crate) fn limit(parts: &AgentParts, run: &AgentRun, calls: &mut [PlannedCall
     }
 }
 
+/// Refuses `call` where it would hand over a run that a call of the same step handed over to `next`.
+pub(crate) fn hand_over_once(next: &str, call: &mut PlannedCall) {
+    let hands_over = call.origin == ToolOrigin::Agent && call.tool == SWITCH;
+    if let (true, false, CallStatus::Answered { is_error: false, .. }) = (hands_over, next.is_empty(), &call.status) {
+        let text = format!("error: the run is handed over to `{next}` already: the first call of a step counts");
+        call.status = CallStatus::Answered { text, is_error: true };
+    }
+}
+
 /// Notes what the call `call`, which was made, means for the agents of the run.
 pub(crate) fn note(
     parts: &AgentParts,

@@ -7,15 +7,19 @@
 use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
-use dormouse_ports::model::{Block, CallOptions, CompletionRequest, Content, Message, RuntimeConfig, Usage};
+use dormouse_ports::model::{
+    Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, RuntimeConfig, Usage,
+};
 use dormouse_ports::{EntryKind, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::context::repaired;
 use super::digest::of_value;
+use super::entries::naming;
 use super::hooks::fire;
 use super::model::{conversational, millis};
-use super::open::{Told, callers};
+use super::open::{RUN, Told, callers};
 use super::parts::AgentParts;
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
@@ -82,18 +86,18 @@ fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted
     kept_for(trigger, reason, usage, None)
 }
 
-/// The same behind a call of the model for a summary: its tokens, cost and milliseconds.
+/// The same behind a call of the model for a summary: which it is, its tokens, cost and milliseconds.
 fn kept_for(
     trigger: &str,
     reason: &str,
     usage: RunUsage,
-    call: Option<(Usage, f64, u64)>,
+    call: Option<(ModelIdentity, Usage, f64, u64)>,
 ) -> Result<Option<Compacted>, NodeError> {
     tracing::warn!(reason, "a conversation was not made shorter; its runs go on with all of it");
     let kind = EntryKind::vendor(KEPT).map_err(|error| NodeError::new(error.to_string()))?;
     let entry = JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE));
-    record(call.into_iter().fold(entry, |entry, (usage, cost, duration_ms)| {
-        entry.with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
+    record(call.into_iter().fold(entry, |entry, (model, usage, cost, duration_ms)| {
+        naming(entry, &model).with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
     }))?;
     Ok(Some(Compacted::No { usage }))
 }
@@ -105,7 +109,7 @@ pub(super) fn asks_for_summary(request: &CompletionRequest) -> bool {
     request.messages.first().is_some_and(begins)
 }
 
-/// The conversation of `run` as its model is shown it.
+/// The conversation of `run` as its model is shown it, each result behind its call.
 pub(crate) fn shown(run: &AgentRun) -> Vec<Message> {
     let mut shown = without_confided(run);
     if !run.confided.is_empty() {
@@ -135,16 +139,16 @@ fn first_answer(run: &AgentRun, shown: &[Message]) -> usize {
 }
 
 fn without_confided(run: &AgentRun) -> Vec<Message> {
-    let Some(compaction) = current(run) else { return as_shown(&run.messages).collect() };
+    let Some(compaction) = current(run) else { return repaired(as_shown(&run.messages), &run.unanswered) };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
-    let spared = spared(&run.messages, compaction.upto);
+    let spared = spared(&run.messages, compaction.upto).into_iter().map(|at| &run.messages[at]);
     let behind = as_shown(spared).chain(as_shown(&run.messages[compaction.upto..]));
-    std::iter::once(Message::user(summary)).chain(behind).collect()
+    std::iter::once(Message::user(summary)).chain(repaired(behind, &run.unanswered)).collect()
 }
 
-/// Those of the first `upto` messages that no summary takes away: what the user said last, and calls of which a result stands
-/// behind them, with their other results.
-fn spared(messages: &[Value], upto: usize) -> Vec<&Value> {
+/// The places of those of the first `upto` messages that no summary takes away: what the user said last, and calls of which
+/// a result stands behind them, with their other results.
+fn spared(messages: &[Value], upto: usize) -> BTreeSet<usize> {
     let is_of_user = |message: &&Value| {
         let is_result = message["content"].as_str().is_some_and(|text| text.starts_with(RESULT));
         message["role"] == "user" && !is_result
@@ -155,14 +159,55 @@ fn spared(messages: &[Value], upto: usize) -> Vec<&Value> {
     let is_spared = |at: &usize| {
         Some(*at) == last || late.contains(at) || callers[*at].is_some_and(|caller| late.contains(&caller))
     };
-    (0..upto.min(messages.len())).filter(is_spared).map(|at| &messages[at]).collect()
+    (0..upto.min(messages.len())).filter(is_spared).collect()
+}
+
+/// A place at which a conversation is cut.
+struct Cut {
+    /// Number of messages that the summary before stands for.
+    from: usize,
+    /// The same of the summary that is to be made.
+    at: usize,
+    /// The places of messages before it that stay.
+    spared: BTreeSet<usize>,
+}
+
+impl Cut {
+    fn of(run: &AgentRun, at: usize) -> Self {
+        let from = current(run).map_or(0, |compaction| compaction.upto);
+        Self { from, at, spared: spared(&run.messages, at) }
+    }
+
+    /// Tokens that the summary would stand for.
+    fn taken(&self, run: &AgentRun) -> u64 {
+        let taken = (self.from..self.at).filter(|at| !self.spared.contains(at));
+        taken.map(|at| length_of(&run.messages[at])).sum::<u64>() / BYTES_OF_TOKEN
+    }
+
+    /// Tokens that stay.
+    fn kept(&self, run: &AgentRun) -> u64 {
+        let spared = self.spared.iter().map(|at| length_of(&run.messages[*at])).sum::<u64>();
+        tokens(&run.messages[self.at..]) + spared / BYTES_OF_TOKEN
+    }
 }
 
 /// The compaction of `run`, where it is of this conversation.
 fn current(run: &AgentRun) -> Option<&Compaction> {
     let compaction = run.compaction.as_ref()?;
     let last = run.messages.get(compaction.upto.checked_sub(1)?)?;
-    (of_value(last) == compaction.last).then_some(compaction)
+    (digest_of(last) == compaction.last).then_some(compaction)
+}
+
+/// Digest of a message, whether its run is known or not.
+fn digest_of(message: &Value) -> String {
+    match message.as_object().filter(|fields| fields.contains_key(RUN)) {
+        Some(fields) => {
+            let mut fields = fields.clone();
+            fields.shift_remove(RUN);
+            of_value(&fields)
+        }
+        None => of_value(message),
+    }
 }
 
 /// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
@@ -180,10 +225,11 @@ pub(crate) async fn if_due(
     let fits = |cut: usize| tokens(&run.messages[cut..]) <= room;
     let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
     let excess = size(request).saturating_sub(room);
-    if taken(run, cut).saturating_mul(10) < excess {
+    let cut = Cut::of(run, cut);
+    if cut.taken(run).saturating_mul(10) < excess {
         return Ok(None);
     }
-    compact(parts, run, cut, ("automatic", window)).await
+    compact(parts, run, &cut, ("automatic", window)).await
 }
 
 /// Makes the conversation shorter on request: all but the newest group becomes the summary.
@@ -192,7 +238,7 @@ pub(crate) async fn asked(parts: &AgentParts, run: &AgentRun) -> Result<Option<C
         kept("asked", "there is nothing in it that a summary could stand for", run.usage)?;
         return Ok(None);
     };
-    compact(parts, run, cut, ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await
+    compact(parts, run, &Cut::of(run, cut), ("asked", parts.model.context_window.unwrap_or(128 * 1024))).await
 }
 
 /// Places at which the conversation may be cut, the one that keeps most first. A group begins with what a user or the
@@ -207,24 +253,15 @@ fn cuts(run: &AgentRun) -> Vec<usize> {
     beginnings
 }
 
-/// Tokens that a summary up to `cut` would stand for.
-fn taken(run: &AgentRun, cut: usize) -> u64 {
-    let from = current(run).map_or(0, |compaction| compaction.upto);
-    let spared = spared(&run.messages, cut);
-    let is_spared = |message: &Value| spared.iter().any(|spared| std::ptr::eq(*spared, message));
-    let taken = run.messages[from..cut].iter().filter(|message| !is_spared(message));
-    taken.map(length).sum::<u64>() / BYTES_OF_TOKEN
-}
-
 async fn compact(
     parts: &AgentParts,
     run: &AgentRun,
-    cut: usize,
+    cut: &Cut,
     (trigger, window): (&str, u64),
 ) -> Result<Option<Compacted>, NodeError> {
-    let from = current(run).map_or(0, |compaction| compaction.upto);
-    let before = tokens(&run.messages[from..]);
-    let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": cut - from });
+    let taken = cut.at - cut.from;
+    let before = tokens(&run.messages[cut.from..]);
+    let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
     let used = run.usage.with(verdict.usage);
     if let Some(reason) = verdict.stop.or(verdict.block) {
@@ -232,7 +269,7 @@ async fn compact(
     }
     let mut instructions = INSTRUCTIONS.to_owned();
     verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
-    let question = told(run, cut, usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX));
+    let question = told(run, cut.at, usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX));
     let mut request = CompletionRequest::new([Message::system(instructions), Message::user(question)]);
     let short = RuntimeConfig { max_tokens: Some(SUMMARY_TOKENS), ..RuntimeConfig::default() };
     request.config = parts.model.config.overridden_by(&short);
@@ -245,7 +282,7 @@ async fn compact(
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
         Ok((_, response)) => {
             let cost = super::model::cost(parts.model.prices, &response);
-            let call = (response.usage, cost, duration_ms);
+            let call = (parts.model.provider.identity(), response.usage, cost, duration_ms);
             let usage = used.and(response.usage, cost, duration_ms);
             return kept_for(trigger, "the model gave no summary", usage, Some(call));
         }
@@ -255,32 +292,30 @@ async fn compact(
         }
     };
     let (said, response) = response;
-    let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": cut - from });
+    let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
     let used = used.with(verdict.usage);
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
-    let kept_tokens =
-        tokens(&run.messages[cut..]) + spared(&run.messages, cut).into_iter().map(length).sum::<u64>() / BYTES_OF_TOKEN;
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
     let cost = super::model::cost(parts.model.prices, &response);
-    let entry = JournalEntry::new(kind);
+    let entry = naming(JournalEntry::new(kind), &parts.model.provider.identity());
     let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
     // The state holds the last summary only. A model that says this much was asked for a tenth of it.
     let entry = if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry };
     record(
         entry
             .with("trigger", trigger)
-            .with("messages_taken", cut - from)
+            .with("messages_taken", taken)
             .with("tokens_before", before)
-            .with("tokens_after", kept_tokens + summary.len() as u64 / BYTES_OF_TOKEN)
+            .with("tokens_after", cut.kept(run) + summary.len() as u64 / BYTES_OF_TOKEN)
             .with("request_digest", of_value(&request))
             .with("response_digest", of_value(&summary))
             .with("usage", json!(response.usage))
             .with("cost", cost)
             .with("duration_ms", duration_ms),
     )?;
-    let compaction = Compaction { upto: cut, last: of_value(&run.messages[cut - 1]), summary };
+    let compaction = Compaction { upto: cut.at, last: digest_of(&run.messages[cut.at - 1]), summary };
     let update = AgentRun::compaction.set(Some(compaction));
     Ok(Some(Compacted::Yes { update, usage: used.and(response.usage, cost, duration_ms) }))
 }
@@ -338,7 +373,13 @@ fn size(request: &CompletionRequest) -> u64 {
 }
 
 fn tokens(messages: &[Value]) -> u64 {
-    messages.iter().map(length).sum::<u64>() / BYTES_OF_TOKEN
+    messages.iter().map(length_of).sum::<u64>() / BYTES_OF_TOKEN
+}
+
+/// Bytes of a message without the mark of its run, which no model is told.
+fn length_of(message: &Value) -> u64 {
+    let mark = message.get(RUN).map_or(0, |run| length(run) + length(&RUN) + 2);
+    length(message) - mark
 }
 
 fn length(value: &impl Serialize) -> u64 {
@@ -369,7 +410,11 @@ mod tests {
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
         assert_eq!(told.len(), 3, "a result without its call is not shown: {told:?}");
         assert!(told[0].contains("it looked") && told[1] == "\"0\"", "{told:?}");
-        assert_eq!(taken(&run, 5), length(&run.messages[4]) / BYTES_OF_TOKEN, "it counts for nothing that is taken");
+        assert_eq!(
+            Cut::of(&run, 5).taken(&run),
+            length(&run.messages[4]) / BYTES_OF_TOKEN,
+            "it counts for nothing that is taken"
+        );
     }
 
     #[test]
@@ -381,6 +426,22 @@ mod tests {
         run.compaction = Some(Compaction { upto: 5, last: of_value(&run.messages[4]), summary: "short".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
         assert_eq!(told[1..], ["\"1\"", "\"2\"", "\"5\"", "\"6\"", "\"7\""], "{told:?}");
+    }
+
+    #[test]
+    fn a_summary_counts_whether_the_runs_of_the_messages_are_known_or_not() {
+        let mut run = run(&["user", "assistant", "user"]);
+        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
+        let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages));
+        run.compaction = Some(Compaction { upto: 2, last, summary: "short".to_owned() });
+        run.messages[1][RUN] = "0a1b2c3d".into();
+        assert!(current(&run).is_some());
+        assert_eq!(tokens(&run.messages), before);
+        assert_eq!(
+            length_of(&run.messages[1]),
+            length(&json!({ "role": "assistant", "content": "1",
+            "tool_calls": [{ "id": "1", "name": "a", "arguments": {} }] }))
+        );
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) async fn decide(
     };
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(results)
+        .append(open::marked(results)?)
         .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::usage, run.usage)

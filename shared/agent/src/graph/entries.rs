@@ -109,12 +109,13 @@ pub(crate) fn hook_model_call(
 fn of_model(identity: &ModelIdentity, agent: &str) -> JournalEntry {
     let entry = JournalEntry::new(EntryKind::SpanCompleted);
     let entry = if identity.server.is_empty() { entry } else { entry.with(SERVER, identity.server.as_str()) };
-    entry
-        .with("name", format!("chat {}", identity.model))
-        .with("gen_ai.operation.name", "chat")
-        .with("gen_ai.provider.name", identity.system.as_str())
-        .with("gen_ai.request.model", identity.model.as_str())
-        .with("gen_ai.agent.name", agent)
+    let entry = entry.with("name", format!("chat {}", identity.model)).with("gen_ai.operation.name", "chat");
+    naming(entry, identity).with("gen_ai.agent.name", agent)
+}
+
+/// `entry`, which names a model.
+pub(crate) fn naming(entry: JournalEntry, model: &ModelIdentity) -> JournalEntry {
+    entry.with("gen_ai.provider.name", model.system.as_str()).with("gen_ai.request.model", model.model.as_str())
 }
 
 /// The sources of tools, and single tools, that the agent has to do without, each with the reason.

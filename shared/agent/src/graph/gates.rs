@@ -66,6 +66,7 @@ pub(crate) async fn before_model(
         return Ok(Some(reason));
     }
     if let Some(messages) = messages_of(&verdict) {
+        let messages = context::repaired(messages.into_iter().map(|message| (message, None)), &run.unanswered);
         *request = context::composed(parts, run, tools, messages);
     }
     instruct(request, run.hook_context.iter().cloned().chain(verdict.context));

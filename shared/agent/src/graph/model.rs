@@ -140,7 +140,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let said: Vec<Value> = std::iter::once(answer).chain(follow).collect();
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(said)
+        .append(open::marked(said)?)
         .set(AgentRun::steps, run.steps)
         .set(AgentRun::usage, run.usage)
         .then(open)

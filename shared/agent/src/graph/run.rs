@@ -3,10 +3,12 @@ use dormouse_ports::model::{BackgroundJob, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
 use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId};
 use jiff::Timestamp;
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::compact::Compaction;
+use super::open::{RUN, run_of};
 use crate::memory;
 use crate::workspace::ToolOrigin;
 
@@ -15,7 +17,8 @@ state! {
     /// else begins anew with each run.
     #[derive(Clone, Debug, Default)]
     pub struct AgentRun {
-        /// The conversation, oldest first, each message in the shape of llm-provider §3.
+        /// The conversation, oldest first, each message in the shape of llm-provider §3; those of calls and results with the
+        /// mark of the run that added them as `run`.
         pub messages: Vec<Value>,
         /// What the user says to this run alone, behind its last message.
         pub confided: String,
@@ -29,7 +32,7 @@ state! {
         pub environment: String,
         /// What models are told of the calls of the session's runs that have no result yet, by run and id of the call.
         pub waiting: Map,
-        /// The same of the other runs of the session when this one began, by the id of the call.
+        /// The same of the other runs of the session when this one began, by the mark of the run and the id of the call.
         pub unanswered: Map,
         /// What the session remembered when the run began.
         pub remembered: Map,
@@ -441,15 +444,19 @@ pub(crate) fn result_message(id: &str, text: String, is_error: bool) -> Value {
     message
 }
 
-/// Messages of a conversation as a model is shown them. One that cannot be read is left out, and an answer in which a
-/// model said nothing, which providers refuse.
-pub(crate) fn as_shown<'m>(messages: impl IntoIterator<Item = &'m Value>) -> impl Iterator<Item = Message> {
-    messages.into_iter().filter(|message| !says_nothing(message)).filter_map(|message| {
-        match (message.get(IS_ERROR), &message["content"], &message["tool_call_id"]) {
-            (Some(_), Value::String(text), Value::String(id)) => Some(Message::tool(id, text)),
-            (_, _, _) => Message::deserialize(message).ok(),
-        }
-    })
+/// Messages of a conversation as a model is shown them, each with the mark of its run. One that cannot be read is left out,
+/// and an answer in which a model said nothing, which providers refuse.
+pub(crate) fn as_shown<'m>(
+    messages: impl IntoIterator<Item = &'m Value>,
+) -> impl Iterator<Item = (Message, Option<&'m str>)> {
+    let told = messages.into_iter().filter(|message| !says_nothing(message));
+    told.filter_map(|message| Some((read(message)?, run_of(message))))
+}
+
+/// A message of a conversation without what only its session knows of it; `None` where it is none.
+pub(crate) fn read(message: &Value) -> Option<Message> {
+    let fields = message.as_object()?.iter().filter(|(name, _)| *name != IS_ERROR && *name != RUN);
+    Message::deserialize(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)))).ok()
 }
 
 fn says_nothing(message: &Value) -> bool {

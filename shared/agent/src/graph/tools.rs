@@ -90,6 +90,7 @@ pub(crate) async fn act(
             noted = true;
         }
         run.calls[one.at].status = one.status;
+        children::hand_over_once(&run.next_agent, &mut run.calls[one.at]);
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
         let concluded = Concluded { whole: one.whole, effects: one.effects, time: Time::Worked(one.duration_ms) };
@@ -111,7 +112,7 @@ pub(crate) async fn act(
     };
     let open = open::noted(&run)?;
     Ok(AgentRun::messages
-        .append(results)
+        .append(open::marked(results)?)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
         .append(AgentRun::outputs, outputs.into_kept())

@@ -1,5 +1,7 @@
 //! What one definition says of others.
 
+use std::collections::BTreeSet;
+
 use dormouse_ports::hook::HookHandlerDefinition;
 use dormouse_ports::model::RuntimeConfig;
 use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
@@ -27,16 +29,37 @@ pub struct ResolvedModel {
 }
 
 impl Workspace {
-    /// The model that `agent` asks: its own, or the alias `default`, or the only one that there is.
+    /// The model that `agent` asks: its own, or the alias `default`, or the only one that there is, or that of the agents that
+    /// ask it, where they have one in common.
     ///
     /// # Errors
     /// A sentence that says what is missing.
     pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
-        let model = match &agent.model {
-            Some(choice) => self.resolve(choice)?,
-            None => self.default_model()?,
-        };
+        let model = self.chosen(agent, &mut BTreeSet::new())?;
         Ok(ResolvedModel { config: model.config.overridden_by(&agent.sampling), ..model })
+    }
+
+    /// The same without the sampling of the agent. Those in `known` are looked at already.
+    fn chosen<'w>(
+        &'w self,
+        agent: &'w AgentDefinition,
+        known: &mut BTreeSet<&'w str>,
+    ) -> Result<ResolvedModel, String> {
+        match &agent.model {
+            Some(choice) => self.resolve(choice),
+            None => self.default_model().or_else(|missing| self.inherited(agent, known).ok_or(missing)),
+        }
+    }
+
+    /// The model of the agents that ask `agent`; `None` where these differ.
+    fn inherited<'w>(&'w self, agent: &'w AgentDefinition, known: &mut BTreeSet<&'w str>) -> Option<ResolvedModel> {
+        if agent.mode == AgentMode::Primary || !known.insert(&agent.name) {
+            return None;
+        }
+        let askers = self.agents.values().filter(|other| other.subagents.contains(&agent.name));
+        let mut models = askers.filter_map(|asker| self.chosen(asker, known).ok());
+        let first = models.next()?;
+        models.all(|model| model == first).then_some(first)
     }
 
     fn default_model(&self) -> Result<ResolvedModel, String> {

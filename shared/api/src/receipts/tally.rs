@@ -15,6 +15,8 @@ use serde_json::Value;
 pub(super) const MOST_LISTED: usize = 100;
 /// Entries that are read at once.
 const PAGE: usize = 200;
+/// Field of the entry of a model call with the model.
+const MODEL: &str = "gen_ai.request.model";
 /// Number of tasks with known tallies.
 const MOST_RECENT: usize = 64;
 
@@ -119,7 +121,7 @@ impl TaskTally {
             "vendor.dormouse.tool_pending" | "vendor.dormouse.tool_asks" | "vendor.dormouse.tool_uncertain" => {
                 self.add_effects(payload);
             }
-            "vendor.dormouse.context_compacted" => self.add_summary(payload),
+            "vendor.dormouse.context_compacted" | "vendor.dormouse.context_kept" => self.add_summary(payload),
             "vendor.dormouse.agent_asked" => self.add_handoff(payload),
             "vendor.dormouse.run_ended" => self.reason = text(payload, "reason").map(str::to_owned),
             _ => {}
@@ -134,12 +136,24 @@ impl TaskTally {
     }
 
     fn add_model(&mut self, payload: &Map) {
-        let name = |field| text(payload, field).unwrap_or("unknown").to_owned();
-        let provider = name("gen_ai.provider.name");
-        let model = name("gen_ai.request.model");
         if let Some(server) = text(payload, "server.address") {
             self.add_contact(server, "model".to_owned());
         }
+        self.add_use(payload);
+        // What hooks ask of models is no step.
+        if self.answers.len() < MOST_LISTED && !payload.contains_key("hook") {
+            let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
+            let request = digest(payload, "request_digest");
+            let response = digest(payload, "response_digest");
+            self.answers.push(ModelAnswer { step, request, response });
+        }
+    }
+
+    /// Adds the usage of the model that `payload` names.
+    fn add_use(&mut self, payload: &Map) {
+        let name = |field| text(payload, field).unwrap_or("unknown").to_owned();
+        let provider = name("gen_ai.provider.name");
+        let model = name(MODEL);
         let known = self.models.iter().position(|used| used.provider == provider && used.model == model);
         let place = known.unwrap_or(self.models.len());
         if known.is_none() {
@@ -147,13 +161,6 @@ impl TaskTally {
         }
         if let Some(used) = self.models.get_mut(place) {
             used.add(payload);
-        }
-        // What hooks ask of models is no step.
-        if self.answers.len() < MOST_LISTED && !payload.contains_key("hook") {
-            let step = payload.get("step").and_then(Value::as_u64).unwrap_or_default();
-            let request = digest(payload, "request_digest");
-            let response = digest(payload, "response_digest");
-            self.answers.push(ModelAnswer { step, request, response });
         }
     }
 
@@ -170,14 +177,13 @@ impl TaskTally {
         }
     }
 
-    /// Adds a summary of older messages, which the model wrote that was asked last.
+    /// Adds what was asked of a model for a summary of older messages. Where an earlier version did not record of which, it
+    /// was the one that was asked last.
     fn add_summary(&mut self, payload: &Map) {
-        if self.models.is_empty() {
-            let unknown = "unknown".to_owned();
-            self.models.push(ModelUse { provider: unknown.clone(), model: unknown, ..ModelUse::default() });
-        }
-        if let Some(used) = self.models.last_mut() {
-            used.add(payload);
+        match self.models.last_mut().filter(|_| !payload.contains_key(MODEL)) {
+            _ if !payload.contains_key("usage") => {}
+            Some(last) => last.add(payload),
+            None => self.add_use(payload),
         }
     }
 
@@ -283,5 +289,33 @@ impl RecentTallies {
     /// `task` has ended.
     pub(crate) fn forget(&self, task: &TaskId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _, _)| id != task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_is_of_the_model_that_wrote_it_and_of_the_last_where_that_is_not_known() {
+        let entry = |more: Value| {
+            let mut payload = json!({ "gen_ai.operation.name": "chat", "usage": { "prompt_tokens": 10 }, "cost": 0.5 });
+            more.as_object().cloned().unwrap_or_default().into_iter().for_each(|(name, value)| payload[name] = value);
+            payload.as_object().cloned().unwrap_or_default()
+        };
+        let of = |model: &str| entry(json!({ "gen_ai.provider.name": "openai", "gen_ai.request.model": model }));
+        let mut tally = TaskTally::default();
+        tally.add("span.completed", &of("large"));
+        tally.add("span.completed", &of("small"));
+        tally.add("vendor.dormouse.context_compacted", &of("large"));
+        tally.add("vendor.dormouse.context_kept", &of("other"));
+        tally.add("vendor.dormouse.context_compacted", &entry(json!({})));
+        tally.add("vendor.dormouse.context_kept", &Map::new());
+        let used: Vec<(&str, u64, f64)> =
+            tally.models.iter().map(|used| (used.model.as_str(), used.input_tokens, used.cost)).collect();
+        assert_eq!(used, [("large", 20, 1.0), ("small", 10, 0.5), ("other", 20, 1.0)]);
+        assert_eq!(tally.answers.len(), 2, "a summary is no step");
     }
 }

@@ -13,7 +13,7 @@ const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
 const BESIDE: [&str; 8] =
     ["usage", "notes", "outputs", "waiting", "unanswered", "last_agent", "agent_before", "takes_over"];
 /// Fields that earlier versions did not record.
-const ADDED: [&str; 2] = ["source", "output_digest"];
+const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "gen_ai.request.model"];
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
 /// that were not made since their run ended.
 const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];

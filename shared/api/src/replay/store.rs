@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Hearing, InvocationId,
     InvocationRecord, InvocationSummary, InvocationWrite, Invocations, JournalEntry, LeaseRequest, LoadedSession, Map,
-    Notes, Page, PausedInvocation, ReplayMaterial, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, Said,
-    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, StoreError,
+    Notes, Page, PastEntry, PausedInvocation, ReplayMaterial, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
+    Said, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, StoreError,
     TurnStore,
 };
 use jiff::Timestamp;
 
-use crate::conversation::{heard_entry, heard_then, joined, tells_of_hearing};
+use crate::conversation::{heard_entry, heard_then, joined, may_hear_at, tells_of_hearing};
 
 /// Kind of what is missing where a run heard something that is not kept.
 const HEARD_KIND: &str = "message";
@@ -61,11 +61,12 @@ impl OneRun {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the run heard then where it has come to with `recorded`, behind `before` other entries: behind all of it, or
-    /// in the place of its end.
-    fn said(&self, before: usize, recorded: &[JournalEntry]) -> Option<Said> {
+    /// What the run heard then where it has come to by `commit` with `recorded`, behind `before` other entries: behind all of it,
+    /// or in the place of its end.
+    fn said(&self, before: usize, recorded: &[JournalEntry], commit: &Commit) -> Option<Said> {
         let at = before + recorded.len();
-        let past = |at: usize| self.material.entries.get(at).filter(|past| tells_of_hearing(past));
+        let is_it = |past: &&PastEntry| tells_of_hearing(past) && may_hear_at(past, commit);
+        let past = |at: usize| self.material.entries.get(at).filter(is_it);
         let past = past(at).or_else(|| past(at.checked_sub(1).filter(|_| !recorded.is_empty())?))?;
         let said = heard_then(past);
         if said.is_none() {
@@ -101,11 +102,11 @@ impl Commits for OneRun {
         let before = kept.written.iter().map(|written| written.entries.len()).sum();
         if *is_open
             && heard.is_empty()
-            && let Some(said) = self.said(before, &entries)
+            && let Some(said) = self.said(before, &entries, commit)
         {
             return Err(CommitError::Said(Box::new(said)));
         }
-        entries.extend(heard_entry(heard));
+        entries.extend(heard_entry(commit));
         let state = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, .. } | InvocationWrite::Progress { paused, .. }) => {
                 kept.paused = Some((**paused).clone());

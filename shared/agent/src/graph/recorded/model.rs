@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::super::compact::{SAID, asks_for_summary};
 use super::super::digest;
+use super::super::run::read;
 use super::RecordedClock;
 use super::past::{Past, PastModelAnswer, number, text};
 
@@ -127,10 +128,10 @@ fn replaced(value: &Value, past: Option<&PastModelAnswer>) -> Option<Response> {
         Value::String(words) => AssistantMessage { content: words.as_str().into(), ..AssistantMessage::default() },
         Value::Object(_) => {
             let message = value.pointer("/choices/0/message").or_else(|| value.get("message")).unwrap_or(value);
-            match Message::deserialize(message) {
-                Ok(Message::Assistant(message)) => message,
-                Ok(Message::System { .. } | Message::User { .. } | Message::Tool { .. }) => return None,
-                Err(_) => AssistantMessage::deserialize(message).ok()?,
+            match read(message) {
+                Some(Message::Assistant(message)) => message,
+                Some(Message::System { .. } | Message::User { .. } | Message::Tool { .. }) => return None,
+                None => AssistantMessage::deserialize(message).ok()?,
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
 use super::super::entries::{HOOK, LATER, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
-use super::super::run::TerminalReason;
+use super::super::run::{TerminalReason, read as read_message};
 use super::super::toolset::left_out_in;
 
 /// The kind of entries about hooks.
@@ -232,7 +232,7 @@ fn find_answer(messages: &[Value], entries: &[PastEntry], entry: &PastEntry) -> 
 }
 
 fn assistant(message: &Value) -> Option<AssistantMessage> {
-    match Message::deserialize(message).ok()? {
+    match read_message(message)? {
         Message::Assistant(message) => Some(message),
         Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
     }

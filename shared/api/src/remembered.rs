@@ -1,0 +1,150 @@
+//! What the agent of a session knows of its conversation: a fork begins with it, and a truncation cuts it.
+//!
+//! The state that an agent keeps of a session has the conversation as models know it, with calls, results, and reasoning; a
+//! transcript has what clients were told of that. Both are cut at the same place by the messages that are in both.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dormouse_harness::chat::MESSAGES;
+use dormouse_ports::{Map, SessionExpectation, SessionId, SessionWrite};
+use dormouse_protocol::ProtocolError;
+use dormouse_protocol::event::redact;
+use dormouse_protocol::resource::{Message, Part, Role};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::conversation::{joining, said_of, shown};
+use crate::documents::SessionIndex;
+use crate::refusal::store;
+use crate::transcript::Spot;
+
+/// Field of an agent's state with what it knows of the open calls of its session's runs.
+const WAITING: &str = "waiting";
+
+/// Characters of a message that tell it from others. What clients are told of a long one is cut.
+const TELLING: usize = 200;
+
+/// What tells a message from others of its conversation.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sign {
+    role: &'static str,
+    /// Ids of the calls that it makes, or of the one whose result it is.
+    calls: Vec<String>,
+    /// The beginning of its text; of a result none.
+    text: String,
+}
+
+impl Sign {
+    fn of(role: Role, parts: &[Part]) -> Self {
+        let is_result = parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
+        let role = match role {
+            Role::Tool if is_result => "tool",
+            Role::User | Role::Tool => "user",
+            Role::Assistant | Role::Agent => "assistant",
+            Role::System => "system",
+        };
+        let call = |part: &Part| match part {
+            Part::ToolCall { tool_call_id, .. } | Part::ToolResult { tool_call_id, .. } => Some(tool_call_id.clone()),
+            Part::Text { .. }
+            | Part::Json { .. }
+            | Part::ArtifactRef { .. }
+            | Part::FileRef { .. }
+            | Part::ImageRef { .. } => None,
+        };
+        let calls: Vec<String> = parts.iter().filter_map(call).collect();
+        let parts: Vec<&Part> = parts.iter().filter(|part| call(part).is_none()).collect();
+        let text = if is_result { String::new() } else { said_of(&parts) };
+        let text = redact::text(&text).unwrap_or(text);
+        Self { role, calls, text: text.chars().take(TELLING).collect() }
+    }
+}
+
+/// The messages of a transcript and the number of those that stay. Without any of them all that is known stays.
+pub(crate) struct Past<'t> {
+    pub(crate) told: &'t [(Spot, Message)],
+    pub(crate) stay: usize,
+}
+
+impl Past<'_> {
+    /// `conversation` as far as it is in what stays, and behind that what stays and is of `thread` in the stream `own`, and was
+    /// given to no run yet. What clients were not told stays with the message before it.
+    fn kept(&self, conversation: Vec<Value>, thread: &SessionIndex, own: &str) -> Vec<Value> {
+        let mut places: BTreeMap<Sign, VecDeque<usize>> = BTreeMap::new();
+        for (at, (_, message)) in self.told.iter().enumerate() {
+            places.entry(Sign::of(message.role, &message.parts)).or_default().push_back(at);
+        }
+        let mut stays = self.stay > 0;
+        let mut known = BTreeSet::new();
+        let mut kept = conversation;
+        kept.retain(|message| {
+            let sign = shown(message).map(|(role, parts)| Sign::of(role, &parts));
+            if let Some(at) = sign.and_then(|sign| places.get_mut(&sign)?.pop_front()) {
+                known.insert(at);
+                stays = at < self.stay;
+            }
+            stays
+        });
+        let mut tasks = BTreeSet::new();
+        for (at, ((stream, position), message)) in self.told.iter().enumerate().take(self.stay) {
+            let is_first = message.task_id.as_ref().is_some_and(|task| tasks.insert(task));
+            let is_undelivered = match thread.undelivered_from {
+                Some(0) => true,
+                Some(first) => stream == own && *position >= first,
+                None => stream == own && thread.undelivered.contains(position),
+            };
+            // What its run has begun with is in the state once that run has come to rest.
+            let is_open = message.task_id.as_ref().is_some_and(|task| thread.open.contains_key(task));
+            if !known.contains(&at) && (is_undelivered || (is_first && is_open && message.role == Role::User)) {
+                kept.extend(joining(std::slice::from_ref(message)));
+            }
+        }
+        kept
+    }
+}
+
+/// The state that an agent keeps of a session, and its version.
+pub(crate) struct Remembered {
+    state: Map,
+    schema_version: String,
+    version: u64,
+}
+
+impl Api {
+    /// The state that the agent of the session `id` keeps; `None` where it keeps none, or no conversation.
+    pub(crate) async fn remembered_of(&self, id: &str) -> Result<Option<Remembered>, ProtocolError> {
+        let ports = self.parts().harness.engine().ports();
+        let record = ports.store.sessions.load_session(&SessionId::from(id), None).await.map_err(store)?.record;
+        let record = record.filter(|record| record.state.get(MESSAGES).is_some_and(Value::is_array));
+        Ok(record.map(|record| {
+            let (state, schema_version, version) = (record.state, record.schema_version, record.version);
+            Remembered { state, schema_version, version }
+        }))
+    }
+}
+
+impl Remembered {
+    /// The same of what stays of `past`, of the session of `thread`, whose stream is called `own`.
+    pub(crate) fn cut(mut self, past: &Past<'_>, thread: &SessionIndex, own: &str) -> Self {
+        if let Some(Value::Array(conversation)) = self.state.get_mut(MESSAGES) {
+            *conversation = past.kept(std::mem::take(conversation), thread, own);
+        }
+        self
+    }
+
+    /// The write of it for the session that it is of.
+    pub(crate) fn again(self, id: &str) -> SessionWrite {
+        let expect = SessionExpectation::Version(self.version);
+        self.write(id, expect)
+    }
+
+    /// The write of it for the new session `id`, in which no run of the other goes on.
+    pub(crate) fn anew(mut self, id: &str) -> SessionWrite {
+        self.state.shift_remove(WAITING);
+        self.write(id, SessionExpectation::Version(0))
+    }
+
+    fn write(self, id: &str, expect: SessionExpectation) -> SessionWrite {
+        let save = Some((self.state, self.schema_version));
+        SessionWrite { session_id: id.into(), save, expect, lease: None, release: false }
+    }
+}
