@@ -22,6 +22,7 @@ use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
 use super::run::RunUsage;
+use super::watch::unless_canceled;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
 /// Bytes of an answer.
@@ -81,7 +82,7 @@ pub(crate) async fn fire(
             envelope["session_id"] = identity.session_id.as_ref().map(|id| id.as_str().to_owned()).into();
         }
         let began = parts.clock.monotonic();
-        let answer = answered(parts, hook, &envelope).await;
+        let answer = unless_canceled(&*parts.clock, answered(parts, hook, &envelope)).await?;
         let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
         let material = for_replays(event, &envelope, &answer);
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
