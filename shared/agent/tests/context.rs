@@ -571,6 +571,27 @@ fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_
 }
 
 #[test]
+fn a_field_of_an_answer_that_is_written_wrong_is_named_and_blocks_where_the_hook_is_closed() {
+    for (answer, wrong, meant) in [
+        (json!({ "desicion": "block", "reason": "no" }), "desicion", "decision"),
+        (json!({ "Continue": false }), "Continue", "continue"),
+        (json!({ "hookSpecificOutput": { "pach": { "tool_input": { "to": "y" } } } }), "pach", "patch"),
+    ] {
+        let complaint = format!("hook `changes` failed: its answer has `{wrong}`: did you mean `{meant}`?");
+        let told = |on_error| {
+            let (status, _) = hooked(HookEvent::BeforeToolDispatch, on_error, answer.clone());
+            status.completed()["messages"].to_string()
+        };
+        let closed = told(OnHookError::Closed);
+        assert!(closed.contains(&complaint) && !closed.contains("LOOKED"), "{closed}");
+        assert!(!told(OnHookError::Open).contains(&complaint), "it is passed over");
+    }
+    let foreign = json!({ "permission": "granted", "hookSpecificOutput": { "hookEventName": "x", "ticket": 7 } });
+    let (status, requests) = hooked(HookEvent::BeforeToolDispatch, OnHookError::Closed, foreign);
+    assert_eq!((&status.completed()["reason"], requests.len()), (&json!("completed"), 2), "other fields mean nothing");
+}
+
+#[test]
 fn the_failure_of_a_run_that_a_hook_stopped_names_the_hook_and_its_reason() {
     let stop = json!({ "continue": false, "stopReason": "enough" });
     for event in [
