@@ -398,6 +398,29 @@ async fn a_signal_finds_what_had_not_begun() {
 }
 
 #[tokio::test]
+async fn a_signal_that_is_left_to_other_workers_stands_and_is_gone_on_with_by_the_next_one() {
+    let leave = async |scene: &Scene| scene.harness.leave_signal(&"s".into(), map(json!({ "answer": 7 })), None).await;
+    let sleeping = scene();
+    sleeping.accepted(json!({})).await;
+    sleeping.take_up().await;
+    let unfit = sleeping.harness.leave_signal(&"s".into(), map(json!({ "answer": "seven" })), None).await;
+    assert_eq!(unfit.unwrap_err().category, Category::SuspensionResumePayloadInvalid);
+    leave(&sleeping).await.unwrap();
+    assert!(matches!(sleeping.record().await.status, InvocationStatus::Accepted { .. }), "no turn ran");
+    let summary = sleeping.stage.sweep(&sleeping.harness, SweepScope::Due).await.unwrap();
+    assert_eq!((summary.called, sleeping.runs()), (1, 1));
+    let status = sleeping.record().await.status;
+    assert!(matches!(status, InvocationStatus::Completed { state } if state["answer"] == 7));
+    leave(&sleeping).await.expect("it has it");
+
+    let early = scene();
+    leave(&early).await.expect("it is kept until somebody waits");
+    early.accepted(json!({})).await;
+    let TurnOutcome::Completed(done) = early.take_up().await else { panic!("it did not complete") };
+    assert_eq!(done.state["answer"], 7);
+}
+
+#[tokio::test]
 async fn its_id_begins_no_turn() {
     let scene = scene();
     scene.accepted(json!({})).await;

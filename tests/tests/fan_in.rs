@@ -114,6 +114,25 @@ fn completed(outcome: TurnOutcome) -> (Value, bool) {
 }
 
 #[tokio::test]
+async fn answers_that_are_left_to_other_workers_count_and_the_one_that_decides_is_gone_on_with_there() {
+    let scene = Scene::asleep().await;
+    let leave = async |part: &str| {
+        let payload = map(json!({ "vote": "yes" }));
+        scene.worker.leave_signal(&format!("s/{part}").into(), payload, None).await.unwrap();
+        scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap()
+    };
+    for _again in 0..2 {
+        let record = leave("b").await;
+        assert_eq!(record.status, InvocationStatus::Suspended);
+        assert_eq!(record.paused.fan_in.map(|fan_in| fan_in.answers.len()), Some(1));
+    }
+    let record = leave("c").await;
+    assert!(matches!(record.status, InvocationStatus::Accepted { .. }), "no turn ran: {:?}", record.status);
+    let (votes, _) = completed(scene.worker.take_up(&"i".into(), None).await.outcome);
+    assert_eq!((&votes["decided_by"], &votes["missing"]), (&json!("c"), &json!(["a"])));
+}
+
+#[tokio::test]
 async fn the_second_of_three_decides_and_the_third_is_told_so() {
     let scene = Scene::asleep().await;
     let (told, repeated) = tally(scene.answer("b", "yes").await);

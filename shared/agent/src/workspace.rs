@@ -47,7 +47,7 @@ pub use dormouse_ports::tool::{
 pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
-pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM_MODELS, load};
+pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
 pub(crate) use load::{counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};

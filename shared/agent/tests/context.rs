@@ -9,14 +9,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::{Invocation, Status, TestBed};
-use dormouse::{Agents, Value, json};
+use dormouse::{Agents, Outside, Value, json};
 use dormouse_agent::graph::{self, HookPart};
 use dormouse_agent::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
+use dormouse_api::RecordingStore;
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_ports::hook::{HookAnswer, HookFailure, HookHandler, HookHandlerDefinition};
 use dormouse_ports::model::{
     CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response, RuntimeConfig,
 };
 use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
+use dormouse_ports::{Category, TurnStore};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use tokio::sync::Notify;
 
 /// True for the request of a summary.
 fn asks_for_summary(request: &CompletionRequest) -> bool {
@@ -422,6 +428,81 @@ fn outcomes_that_come_together_are_taken_as_many_as_a_commit_has_room_for_with_t
     assert_eq!(results(&model.last()), ["error: the tool sent no outcome in time"; 25]);
 }
 
+/// Works without an end, and says when it begins and when it is ended.
+#[derive(Debug, Default)]
+struct Endless {
+    begun: Notify,
+    ended: Arc<Notify>,
+}
+
+struct Ends(Arc<Notify>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[async_trait]
+impl HookHandler for Endless {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        let _ends = Ends(self.ended.clone());
+        self.begun.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_hook_of_a_run_that_another_process_cancels_is_ended_before_its_own_time_is_over() {
+    for event in [HookEvent::BeforeModelCall, HookEvent::BeforeToolDispatch, HookEvent::AfterToolDispatch] {
+        let endless = Arc::new(Endless::default());
+        let handler = endless.clone();
+        let agents = Agents::new().graph(move |outside| {
+            let model = ScriptedModel::playing(vec![Ok(calls(&[("c1", "look", json!({ "to": "x" }))]))]);
+            let mut parts = parts("description: helps", model, looker(), outside.clock.clone());
+            parts.hooks = vec![hook("works", &[event], handler.clone())];
+            graph::graph(parts)
+        });
+        let (bus, clock) = (Arc::new(MemoryBus::default()), Arc::new(ManualClock::default()));
+        let (store, ids) = (Arc::new(MemoryStore::default()), Arc::new(CountingIds::default()));
+        let harness = || {
+            let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("agents");
+            let ports = Ports {
+                store: RecordingStore::new(TurnStore::from(store.clone()), store.clone(), clock.clone()).into(),
+                clock: clock.clone(),
+                ids: ids.clone(),
+                spawner: Arc::new(TokioSpawner),
+                planner: Arc::new(DescriptorWakes),
+            };
+            let config = HarnessConfig::new(Mode::Sessioned);
+            let subscriptions = Arc::new(MemorySubscriptions::default());
+            Harness::new(Engine::new(ports), compiled.graphs, subscriptions, bus.clone(), config)
+        };
+        let (worker, other) = (harness(), harness());
+        let Value::Object(state) = message("look") else { panic!("an object") };
+        let turn = FreshTurn { invocation_id: Some("run-1".into()), ..FreshTurn::new("helper", state) };
+        let works = worker.turn(Transmission::from(turn));
+        let cancels = async {
+            endless.begun.notified().await;
+            other.cancel(&"run-1".into(), None, None).await.expect("it is canceled");
+            // Less than the ten seconds that the hook has.
+            clock.advance(Duration::from_secs(3));
+            endless.ended.notified().await;
+            // What the turn waits for from now on.
+            loop {
+                clock.advance(Duration::from_secs(1));
+                tokio::task::yield_now().await;
+            }
+        };
+        let turn = tokio::select! {
+            turn = works => turn,
+            () = cancels => unreachable!("it goes on"),
+        };
+        let TurnOutcome::Errored(error) = turn.outcome else { panic!("{event:?}: {:?}", turn.outcome) };
+        assert_eq!(error.category, Category::InvocationCanceled, "{event:?}");
+    }
+}
+
 /// Refuses what goes to `eve`, and has what goes to `raw` go to `cooked`.
 #[derive(Debug, Default)]
 struct Gatekeeper(Mutex<Vec<Value>>);
@@ -487,6 +568,27 @@ fn arguments_that_a_person_gives_with_an_approval_pass_the_hooks_and_what_these_
     assert_eq!(sends.made(), [("send".to_owned(), json!({ "to": "cooked" }))]);
     let seen = keeper.0.lock().expect("not poisoned").clone();
     assert_eq!(seen, ["ada", "eve", "ada", "end", "ada", "raw"], "each once");
+}
+
+#[test]
+fn a_field_of_an_answer_that_is_written_wrong_is_named_and_blocks_where_the_hook_is_closed() {
+    for (answer, wrong, meant) in [
+        (json!({ "desicion": "block", "reason": "no" }), "desicion", "decision"),
+        (json!({ "Continue": false }), "Continue", "continue"),
+        (json!({ "hookSpecificOutput": { "pach": { "tool_input": { "to": "y" } } } }), "pach", "patch"),
+    ] {
+        let complaint = format!("hook `changes` failed: its answer has `{wrong}`: did you mean `{meant}`?");
+        let told = |on_error| {
+            let (status, _) = hooked(HookEvent::BeforeToolDispatch, on_error, answer.clone());
+            status.completed()["messages"].to_string()
+        };
+        let closed = told(OnHookError::Closed);
+        assert!(closed.contains(&complaint) && !closed.contains("LOOKED"), "{closed}");
+        assert!(!told(OnHookError::Open).contains(&complaint), "it is passed over");
+    }
+    let foreign = json!({ "permission": "granted", "hookSpecificOutput": { "hookEventName": "x", "ticket": 7 } });
+    let (status, requests) = hooked(HookEvent::BeforeToolDispatch, OnHookError::Closed, foreign);
+    assert_eq!((&status.completed()["reason"], requests.len()), (&json!("completed"), 2), "other fields mean nothing");
 }
 
 #[test]

@@ -435,6 +435,21 @@ fn models_of_the_platform_have_names_of_their_own() {
 }
 
 #[test]
+fn an_agent_of_the_platform_stands_behind_the_workspaces_own_and_its_mistakes_name_its_own_place() {
+    let mut all = sound();
+    let before = declared(&all);
+    all.push((".openharness/platform/agents/assistant.md", "---\nmode: 7\n---\nHi\n"));
+    all.push((".openharness/platform/agents/lent.md", "---\nmodel: fast\n---\nLent.\n"));
+    all.push((".openharness/platform/agents/broken.md", "---\nmode: 7\n---\nHi\n"));
+    let workspace = declared(&all);
+    assert_eq!(workspace.agents["assistant"], before.agents["assistant"], "the workspace wins");
+    assert_eq!(workspace.agents["lent"].prompt, "Lent.");
+    let told = lines(&workspace);
+    assert_eq!(told.len(), lines(&before).len() + 1, "{told:#?}");
+    assert!(told.iter().any(|line| line.starts_with(".openharness/platform/agents/broken.md:2: error")), "{told:#?}");
+}
+
+#[test]
 fn the_digest_is_that_of_the_definitions() {
     let digest = |list: &[(&str, &str)]| load(&files(list), &platform()).digest;
     let mut all = sound();

@@ -87,7 +87,7 @@ pub(crate) fn first_state(
         }
         (SubmitInput::Payload(payload), true) => {
             let theirs = payload.get(MESSAGES).and_then(Value::as_array).filter(|messages| !messages.is_empty());
-            let theirs = theirs.ok_or_else(|| ProtocolError::invalid("input.messages", "say something"))?;
+            let theirs = theirs.ok_or_else(|| says_nothing(payload))?;
             let invalid = |reason: String| ProtocolError::invalid("input.messages", reason);
             theirs.iter().try_for_each(|one| ChatMessage::unchecked(one.clone()).validate()).map_err(invalid)?;
             let mut state = payload.clone();
@@ -132,6 +132,18 @@ fn is_like_message(payload: &Map) -> bool {
     };
     let alike = payload.iter().filter(|field| is_like(*field)).count();
     ["role", "parts"].iter().any(|name| payload.contains_key(*name)) || (alike > 0 && 2 * alike >= payload.len())
+}
+
+/// The refusal of a payload without messages: it names the field by which something else may have been asked for.
+fn says_nothing(payload: &Map) -> ProtocolError {
+    let wrong = |name: &str, message: &str| ProtocolError::invalid(format!("input.{name}"), message);
+    match (payload.get(COMPACT), payload.get(ACTION)) {
+        (Some(value), _) if !value.is_null() => {
+            wrong(COMPACT, "expected `true`, which makes the conversation shorter, or leave it out and say something")
+        }
+        (_, Some(value)) if !value.is_null() => wrong(ACTION, "expected an object with the `name` of an action"),
+        (_, _) => wrong(MESSAGES, "say something"),
+    }
 }
 
 /// True if `payload` asks for something else than an answer to a message.
@@ -308,4 +320,37 @@ pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
 
 fn field(value: &Value, name: &str) -> String {
     value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_engine::{END, Field, FieldType, GraphBuilder, Reducer, SessionPolicy, State, StateSchema, Update};
+
+    use super::*;
+
+    #[test]
+    fn a_payload_that_says_nothing_is_refused_with_the_field_that_may_have_been_meant() {
+        let messages = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(Reducer::Append);
+        let schema = StateSchema::new()
+            .field(MESSAGES, messages)
+            .field(COMPACT, Field::new(FieldType::Bool, false))
+            .field(ACTION, Field::new(FieldType::Any, Value::Null));
+        let graph = GraphBuilder::new("helper", schema)
+            .sessions(SessionPolicy::projected([MESSAGES]))
+            .entry("answer")
+            .function("answer", |_: State| async { Ok(Update::none()) })
+            .edge("answer", END);
+        let graph = graph.compile().expect("a graph");
+        for (payload, param) in [
+            (json!({ "compact": "yes" }), "input.compact"),
+            (json!({ "compact": false }), "input.compact"),
+            (json!({ "action": "deploy" }), "input.action"),
+            (json!({ "action": null }), "input.messages"),
+            (json!({ "compat": true }), "input.compat"),
+        ] {
+            let Value::Object(fields) = payload.clone() else { panic!("an object") };
+            let refusal = first_state(&graph, &SubmitInput::Payload(fields), &[]).expect_err("it says nothing");
+            assert_eq!((refusal.status(), refusal.param()), (400, Some(param)), "{payload}: {refusal}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::execution::{
     CommandOutcome, ExecutionBackend, ExecutionError, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest,
-    Matches, REMOTE_BYTES, ReadFile, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest, ShellCommand,
+    Matches, REMOTE_BYTES, ReadFile, RemoteCommand, RemoteOperation, RemoteReply, RemoteRequest, Shell, ShellCommand,
 };
 use dormouse_ports::{Clock, Fetch, Method};
 
@@ -142,6 +142,11 @@ impl fmt::Debug for FunctionBackend {
 
 #[async_trait]
 impl ExecutionBackend for FunctionBackend {
+    /// The system of functions has it.
+    fn shell(&self) -> Shell {
+        Shell::Bash
+    }
+
     /// Without asking the function.
     async fn facts(&self) -> Vec<(String, String)> {
         let facts =
@@ -189,6 +194,7 @@ impl ExecutionBackend for FunctionBackend {
         let within = command.limits.time.saturating_add(WITHIN);
         let operation = RemoteOperation::Run(RemoteCommand {
             command: command.command.clone(),
+            shell: command.shell,
             folder: command.folder.clone(),
             environment,
             input: STANDARD.encode(&command.input),

@@ -167,9 +167,10 @@ struct Dev {
     /// one.
     #[arg(long, value_name = "PORT")]
     store_port: Option<u16>,
-    /// Proof of identity that callers of /graphs and /chat have to give.
-    #[arg(long, value_enum, default_value_t = CallerProof::None)]
-    authorization: CallerProof,
+    /// Proof of identity that callers of /graphs and /chat have to give. `keys` without it for the agents of a folder, which
+    /// may run commands there, else `none`.
+    #[arg(long, value_enum)]
+    authorization: Option<CallerProof>,
     /// Format of log lines.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
@@ -374,8 +375,9 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         hosts: arguments.host,
         store_port: arguments.store_port,
         authorization: match arguments.authorization {
-            CallerProof::None => Authorization::None,
-            CallerProof::Keys => Authorization::Keys,
+            Some(CallerProof::Keys) => Authorization::Keys,
+            None if found.is_some() => Authorization::Keys,
+            Some(CallerProof::None) | None => Authorization::None,
         },
         follower,
     };

@@ -1,13 +1,13 @@
 //! Templates that workspaces are made of: those that ship, and those of the platform.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dormouse_agent::Templates;
 use dormouse_agent::workspace::{FILE_LIMIT, read};
 use dormouse_local::WorkspaceFolder;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceSource};
 
-use crate::workspace::PLATFORM;
+use crate::workspace::platform_folder;
 
 /// Folder of the platform in which each folder is a template.
 const FOLDER: &str = "templates";
@@ -22,7 +22,7 @@ const OWN: [&str; 2] = [".openharness/data/", ".openharness/state/"];
 /// # Errors
 /// [`WorkspaceError`] when the platform cannot be read.
 pub(crate) async fn templates() -> Result<Templates, WorkspaceError> {
-    let platform = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let platform = platform_folder();
     match platform {
         Some(platform) => of_platform(&platform).await,
         None => Ok(Templates::default()),

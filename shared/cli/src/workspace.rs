@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use dormouse_agent::workspace::{
-    AgentMode, Files, KnownFiles, PLATFORM_MODELS, Platform, Problem, Severity, Workspace, load,
+    AgentMode, Files, KnownFiles, PLATFORM as OF_PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, Platform, Problem,
+    Severity, Workspace, load,
 };
 use dormouse_agent::{Catalog, CatalogEntry, catalog};
 use dormouse_local::WorkspaceFolder;
@@ -72,6 +73,18 @@ const AGENTS: &str = ".openharness/agents/";
 /// The models in it.
 const MODELS: &str = ".openharness/models/";
 
+/// The folder of the platform, where there is one.
+pub(crate) fn platform_folder() -> Option<PathBuf> {
+    std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+/// `problem` as it is told where the platform's folder can be read: with the path there.
+fn told(problem: &Problem) -> Problem {
+    let there = platform_folder().zip(problem.file.strip_prefix(OF_PLATFORM));
+    let there = there.map(|(platform, path)| platform.join(".openharness").join(path).display().to_string());
+    Problem { file: there.unwrap_or_else(|| problem.file.clone()), ..problem.clone() }
+}
+
 /// Loads the definitions of `folder`.
 pub(crate) async fn opened(folder: &Path) -> Result<Workspace, WorkspaceFailure> {
     let mut workspace = load(&definitions(folder).await?, &platform());
@@ -132,11 +145,11 @@ impl FolderFiles {
             Some(folder) => self.own.read(&WorkspaceFolder::open(folder)?).await?,
             None => Files::default(),
         };
-        files.retain(|path, _| !path.starts_with(PLATFORM_MODELS));
-        let Some(platform) = std::env::var_os(PLATFORM).filter(|folder| !folder.is_empty()) else { return Ok(files) };
-        for (path, content) in self.platform.read(&WorkspaceFolder::open(Path::new(&platform))?).await? {
-            if path.starts_with(AGENTS) {
-                files.entry(path).or_insert(content);
+        files.retain(|path, _| ![PLATFORM_AGENTS, PLATFORM_MODELS].iter().any(|place| path.starts_with(place)));
+        let Some(platform) = platform_folder() else { return Ok(files) };
+        for (path, content) in self.platform.read(&WorkspaceFolder::open(&platform)?).await? {
+            if let Some(name) = path.strip_prefix(AGENTS) {
+                files.insert(format!("{PLATFORM_AGENTS}{name}"), content);
             } else if let Some(name) = path.strip_prefix(MODELS) {
                 files.insert(format!("{PLATFORM_MODELS}{name}"), content);
             }
@@ -158,7 +171,8 @@ async fn check(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
     let workspace = opened(&asked.folder).await?;
     let mut out = io::stdout().lock();
     if asked.json {
-        let told = json!({ "ok": workspace.is_sound(), "digest": workspace.digest, "problems": workspace.problems });
+        let problems: Vec<Problem> = workspace.problems.iter().map(told).collect();
+        let told = json!({ "ok": workspace.is_sound(), "digest": workspace.digest, "problems": problems });
         writeln!(out, "{}", crate::terminal::json(&told, true))?;
     } else {
         tell_problems(&workspace, &mut out)?;
@@ -180,7 +194,7 @@ async fn check(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
 /// Writes a line for each problem.
 pub(crate) fn tell_problems(workspace: &Workspace, out: &mut impl Write) -> io::Result<()> {
     for problem in &workspace.problems {
-        writeln!(out, "{}", plain(&problem.to_string()))?;
+        writeln!(out, "{}", plain(&told(problem).to_string()))?;
     }
     Ok(())
 }
@@ -197,7 +211,7 @@ async fn show(asked: &WorkspaceArgs) -> Result<ExitCode, WorkspaceFailure> {
     let warnings =
         workspace.problems.iter().filter(|problem| problem.severity == Severity::Warning || problem.disables.is_none());
     for problem in warnings {
-        writeln!(out, "{}", plain(&problem.to_string()))?;
+        writeln!(out, "{}", plain(&told(problem).to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ use crate::registry::GraphRegistry;
 use crate::standing_rules::StandingRules;
 use crate::transmission::{FreshTurn, Transmission};
 use crate::turn::cancel::{CanceledTurn, cancel, remains, withdraw};
-use crate::turn::dispatch::dispatch;
+use crate::turn::dispatch::{dispatch, leave_signal};
 use crate::turn::retry::retry;
 use crate::turn::takeover::{take_over, take_up};
 use crate::turn::{accepted, answers};
@@ -237,6 +237,21 @@ impl Harness {
     /// If the bus did not take it.
     pub async fn send_signal(&self, id: &SignalId, payload: Map) -> Result<(), BusError> {
         send_signal(&*self.0.bus, id, payload).await
+    }
+
+    /// Gives the signal `id` to the invocation that waits for it, and runs no turn: that goes on as soon as a worker takes it
+    /// up. For a process that ends. Where nobody waits yet the signal is kept.
+    ///
+    /// # Errors
+    /// `suspension_resume_payload_invalid`, a payload that is too large, a store that does not answer, or a retryable
+    /// `resume_in_progress` where another worker had the invocation all the time.
+    pub async fn leave_signal(
+        &self,
+        id: &SignalId,
+        payload: Map,
+        time_left: Option<Duration>,
+    ) -> Result<(), TurnError> {
+        leave_signal(&self.0, id, payload, time_left).await
     }
 
     /// Makes all `calls`, and returns the outcome of each.

@@ -1,5 +1,5 @@
 //! The turn: classified, begun or resumed, and settled. Each file needs only those before it in this order: what is
-//! resumed, begun, taken over, delivered, due, correlated, and at last which of these a transmission is.
+//! resumed, begun, taken over, delivered, due, correlated, left to others, and at last which of these a transmission is.
 
 pub(crate) mod accepted;
 pub(crate) mod answers;
@@ -9,6 +9,7 @@ mod deliver;
 mod delivery;
 pub(crate) mod dispatch;
 mod due;
+mod leave;
 mod resume;
 pub(crate) mod retry;
 pub(crate) mod start;

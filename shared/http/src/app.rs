@@ -205,6 +205,15 @@ impl App {
         self.signalled(trigger::signal(event)?, time_left).await
     }
 
+    /// Serves an event of our own that carries a signal, and runs no turn: who waits for it goes on with another worker. For a
+    /// process that ends.
+    ///
+    /// # Errors
+    /// [`TriggerError`] where it is not given to anybody.
+    pub async fn leave_event(&self, event: Value, time_left: Option<Duration>) -> Result<(), TriggerError> {
+        self.leave_signal(trigger::signal(event)?, time_left).await
+    }
+
     /// Serves a wake-up of the scheduler, or its order to sweep.
     ///
     /// # Errors

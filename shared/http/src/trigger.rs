@@ -96,6 +96,21 @@ struct BusEvent {
     detail: Value,
 }
 
+impl SignalEvent {
+    /// Its correlation token.
+    fn named(&self) -> Result<String, TriggerError> {
+        let signal_id = match &self.signal_id {
+            EventToken::Text(text) => text.clone(),
+            EventToken::Number(number) => number.to_string(),
+        };
+        if !body::is_id(&signal_id) {
+            return Err(unreadable(SIGNAL_SHAPES, "the signal_id is no id"));
+        }
+        tracing::info!(signal_id, event_id = self.event_id, "signal");
+        Ok(signal_id)
+    }
+}
+
 /// Order from the scheduler, or from the acceptor of an invocation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) enum WakeupOrder {
@@ -182,19 +197,22 @@ fn unreadable(expected: &str, given: impl std::fmt::Display) -> TriggerError {
 
 impl App {
     pub(crate) async fn signalled(&self, signal: SignalEvent, left: Option<Duration>) -> Result<Value, TriggerError> {
-        let signal_id = match signal.signal_id {
-            EventToken::Text(text) => text,
-            EventToken::Number(number) => number.to_string(),
-        };
-        if !body::is_id(&signal_id) {
-            return Err(unreadable(SIGNAL_SHAPES, "the signal_id is no id"));
-        }
-        tracing::info!(signal_id, event_id = signal.event_id, "signal");
+        let signal_id = signal.named()?;
         let origin = if signal.is_own { SignalOrigin::Sent } else { signal.origin.origin()? };
         let signal = dormouse_harness::Signal { origin, ..dormouse_harness::Signal::new(signal_id, signal.payload) };
         let transmission = Transmission { time_left: left, ..signal.into() };
         let turn = self.harness().turn(transmission);
         self.outcome_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
+    }
+
+    pub(crate) async fn leave_signal(&self, signal: SignalEvent, left: Option<Duration>) -> Result<(), TriggerError> {
+        let signal_id = signal.named()?;
+        if !signal.is_own {
+            return Err(unreadable(SIGNAL_SHAPES, "only signals of our own are left to others"));
+        }
+        let signal_id = signal_id.into();
+        let work = self.harness().leave_signal(&signal_id, signal.payload, left);
+        self.within(left, work).await.and_then(|left| left).map_err(|error| TriggerError::Turn(Box::new(error)))
     }
 
     pub(crate) async fn woken(&self, wakeup: WakeupOrder, left: Option<Duration>) -> Result<Value, TriggerError> {

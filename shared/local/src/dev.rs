@@ -16,7 +16,7 @@ use dormouse_api::{
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
-use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
+use dormouse_harness::{Bucket, DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Notifications,
     NotificationsError, NotifierParts, NotifyingBus, Origins, Parts, ProtocolConfig, Quotas, Server, SignalAddresses,
@@ -67,6 +67,8 @@ const FORGET_EVERY: Duration = Duration::from_secs(600);
 const TIME_TO_END: Duration = Duration::from_millis(3500);
 /// Time that observers may take then.
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
+/// Time in which a signal is left to another worker, while others have who waits for it.
+const TIME_TO_LEAVE: Duration = Duration::from_secs(2);
 /// Interval at which spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
@@ -536,6 +538,15 @@ pub(crate) struct Served(pub(crate) App);
 impl Functions for Served {
     async fn event(&self, input: Value) -> Result<(), InvokeError> {
         self.0.event(input, None).await.map(|_| ()).map_err(raised)
+    }
+
+    async fn leave(&self, signal: Value) -> Result<(), InvokeError> {
+        self.0.leave_event(signal, Some(TIME_TO_LEAVE)).await.map_err(|error| match &error {
+            TriggerError::Turn(turn) if turn.bucket == Bucket::UserCorrectable => {
+                InvokeError::Permanent(error.to_string())
+            }
+            TriggerError::Turn(_) | TriggerError::Unreadable(_) => raised(error),
+        })
     }
 
     async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {

@@ -36,6 +36,9 @@ pub(crate) trait Functions: Send + Sync {
     /// Serves one input of the signal function.
     async fn event(&self, input: Value) -> Result<(), InvokeError>;
 
+    /// Gives a signal of our own to whoever waits for it, who goes on with another worker.
+    async fn leave(&self, signal: Value) -> Result<(), InvokeError>;
+
     /// Serves one input of the wake-up function.
     async fn wakeup(&self, input: Value) -> Result<(), InvokeError>;
 
@@ -92,6 +95,10 @@ impl Dispatcher {
         &self.running
     }
 
+    pub(crate) fn functions(&self) -> &Arc<dyn Functions> {
+        &self.functions
+    }
+
     /// Tries until the function took it, with longer and longer waits in between. It is one of the jobs of `lane`.
     pub(crate) async fn carry(&self, lane: &Lane, job: &Job) -> DeliveryResult {
         let mut wait = FIRST_WAIT;
@@ -118,10 +125,11 @@ impl Dispatcher {
 
     /// `None` when the process ends before the function was called.
     async fn attempt(&self, lane: &Lane, job: &Job) -> Option<Result<(), InvokeError>> {
-        let _permit = self.permits.take(lane.clone()).await;
-        if self.running.is_stopping() {
-            return None;
-        }
+        let _permit = tokio::select! {
+            biased;
+            () = self.running.stopping() => return None,
+            permit = self.permits.take(lane.clone()) => permit,
+        };
         let served = match job.clone() {
             Job::Event(input) => self.functions.event(input),
             Job::Wakeup(input) => self.functions.wakeup(input),
@@ -162,6 +170,10 @@ pub(crate) mod tests {
     impl Functions for Flaky {
         async fn event(&self, input: Value) -> Result<(), InvokeError> {
             self.serve(input)
+        }
+
+        async fn leave(&self, signal: Value) -> Result<(), InvokeError> {
+            self.serve(json!({ "left": signal }))
         }
 
         async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {
@@ -211,6 +223,10 @@ pub(crate) mod tests {
             tokio::task::yield_now().await;
             self.0.lock().expect("a lock").push(input.as_str().unwrap_or_default().to_owned());
             Ok(())
+        }
+
+        async fn leave(&self, signal: Value) -> Result<(), InvokeError> {
+            self.event(signal).await
         }
 
         async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {

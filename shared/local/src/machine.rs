@@ -18,11 +18,12 @@ use dormouse_ports::{Clock, Sleepers};
 use dormouse_system::SystemClock;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::dev::{Served, asked_to_end, end_at_once, send_spans};
-use crate::dispatcher::{Dispatcher, Functions, Job};
+use crate::dispatcher::{DeliveryResult, Dispatcher, Functions, InvokeError, Job};
 use crate::gate::Gate;
 use crate::gateway::Front;
 use crate::lane::{Lane, Turns};
@@ -35,6 +36,8 @@ use crate::sweeper;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Interval at which it looks for what falls due.
 const READ_EVERY: Duration = Duration::from_secs(5);
+/// Time after which it is tried again to leave a signal to another worker.
+const LEAVE_AGAIN: Duration = Duration::from_millis(250);
 /// Time that observers may take at the end.
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
 
@@ -99,7 +102,8 @@ pub async fn serve_machine(
     let processor = Turns::of_processor(clock.clone());
     let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
     let dispatcher = Arc::new(Dispatcher::new(functions.clone(), processor.clone(), clock.clone(), shutdown.running()));
-    tokio::spawn(take_up(work, options.role, dispatcher.clone()));
+    let (over, last) = oneshot::channel();
+    let telling = tokio::spawn(take_up(work, options.role, dispatcher.clone(), last));
     if options.role != MachineRole::Api {
         tokio::spawn(LocalScheduler::reading_every(READ_EVERY, clock.clone()).run(store, dispatcher));
         tokio::spawn(sweeper::run_every(LOOK_EVERY, functions, clock.clone(), options.lease, shutdown.running()));
@@ -124,9 +128,14 @@ pub async fn serve_machine(
     asked_to_end().await?;
     tracing::info!("ending after the running turns; a second signal ends at once");
     tokio::spawn(end_at_once());
+    let by = Instant::now() + options.grace + TIME_TO_TELL;
     match timeout(options.grace, shutdown.end()).await {
         Ok(()) => serving.await.map_err(io::Error::other)??,
         Err(_) => tracing::warn!("some turns and connections did not end and are cut; another worker takes them over"),
+    }
+    drop(over);
+    if timeout_at(by, telling).await.is_err() {
+        tracing::warn!("some who wait were not told what they wait for, and look for themselves within 15 minutes");
     }
     let drained = app.drain(Some(TIME_TO_TELL)).await;
     if drained.undelivered_count > 0 {
@@ -136,20 +145,66 @@ pub async fn serve_machine(
 }
 
 /// Delivers the signals of this process, and takes up the work that it called for, unless its `role` leaves that to workers.
-async fn take_up(mut work: mpsc::UnboundedReceiver<Value>, role: MachineRole, dispatcher: Arc<Dispatcher>) {
+///
+/// When the process ends, signals are given to those who wait for them, and these are left to other workers; also those of
+/// turns that end meanwhile, until nothing works any more, which is when the other end of `over` is gone.
+async fn take_up(
+    mut work: mpsc::UnboundedReceiver<Value>,
+    role: MachineRole,
+    dispatcher: Arc<Dispatcher>,
+    mut over: oneshot::Receiver<()>,
+) {
     loop {
         let call = tokio::select! {
             call = work.recv() => call,
             () = dispatcher.running().stopping() => None,
         };
-        let Some(call) = call else { return };
+        let Some(call) = call else { break };
         let job = match call["detail-type"] == SIGNAL {
             true => Job::Event(call),
             false if role == MachineRole::Api => continue,
             false => Job::Wakeup(call),
         };
         let dispatcher = dispatcher.clone();
-        tokio::spawn(async move { dispatcher.carry(&Lane::House, &job).await });
+        tokio::spawn(async move {
+            let carried = dispatcher.carry(&Lane::House, &job).await;
+            if let (DeliveryResult::Interrupted, Job::Event(signal)) = (carried, job) {
+                leave(&**dispatcher.functions(), signal).await;
+            }
+        });
+    }
+    let functions = dispatcher.functions().clone();
+    // It is one of those that the end waits for.
+    drop(dispatcher);
+    let mut leaving = JoinSet::new();
+    loop {
+        let call = tokio::select! {
+            biased;
+            call = work.recv() => call,
+            _ = &mut over => None,
+        };
+        let Some(call) = call else { break };
+        if call["detail-type"] == SIGNAL {
+            let functions = functions.clone();
+            leaving.spawn(async move { leave(&*functions, call).await });
+        }
+    }
+    leaving.join_all().await;
+}
+
+/// Leaves `signal` to another worker, and tries that again for as long as the process is there.
+async fn leave(functions: &dyn Functions, signal: Value) {
+    while let Err(error) = functions.leave(signal.clone()).await {
+        match error {
+            InvokeError::Transient(reason) => {
+                tracing::warn!(%reason, "a signal could not be left to another worker");
+                tokio::time::sleep(LEAVE_AGAIN).await;
+            }
+            InvokeError::Permanent(reason) => {
+                tracing::error!(%reason, "a signal is refused");
+                return;
+            }
+        }
     }
 }
 
@@ -168,5 +223,45 @@ async fn ready(State(health): State<Readiness>) -> Response {
     match health.0.is_stopping() {
         false => (StatusCode::OK, "ready\n").into_response(),
         true => (StatusCode::SERVICE_UNAVAILABLE, "ending\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dispatcher::tests::{Flaky, dispatcher};
+
+    fn signal(id: &str) -> Value {
+        json!({ "detail-type": SIGNAL, "detail": { "signal_id": id } })
+    }
+
+    #[tokio::test]
+    async fn signals_that_are_on_their_way_when_the_process_ends_are_left_to_other_workers_and_so_are_those_of_the_last_turn()
+     {
+        let functions = Arc::new(Flaky::default());
+        // The first attempt fails, and is made again.
+        functions.failures.lock().expect("a lock").push(InvokeError::Transient("busy".to_owned()));
+        let shutdown = Shutdown::new();
+        let (calls, work) = mpsc::unbounded_channel();
+        let (over, last) = oneshot::channel();
+        let turn = shutdown.running();
+        shutdown.stop();
+        calls.send(signal("queued")).expect("it is taken");
+        let telling = tokio::spawn(take_up(work, MachineRole::All, dispatcher(&functions, &shutdown), last));
+        let works = async {
+            turn.stopping().await;
+            tokio::task::yield_now().await;
+            calls.send(signal("told by the last turn")).expect("it is taken");
+            calls.send(json!({ "detail-type": "Dormouse Work" })).expect("it is taken");
+            drop(turn);
+        };
+        futures::future::join(shutdown.end(), works).await;
+        drop(over);
+        telling.await.expect("it ends");
+        let mut taken = functions.taken.lock().expect("a lock").clone();
+        taken.sort_by_key(ToString::to_string);
+        assert_eq!(taken, [signal("queued"), signal("told by the last turn")].map(|it| json!({ "left": it })));
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-pub use command::{Captured, CommandEnd, CommandLimits, CommandOutcome, ShellCommand};
+pub use command::{Captured, CommandEnd, CommandLimits, CommandOutcome, Shell, ShellCommand};
 pub use error::ExecutionError;
 pub use files::{
     FileCondition, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest, Match, Matches, ReadFile,
@@ -53,6 +53,11 @@ pub trait ExecutionBackend: fmt::Debug + Send + Sync {
     /// False where no command can be run at all.
     fn runs_commands(&self) -> bool {
         true
+    }
+
+    /// The best shell that it has for commands.
+    fn shell(&self) -> Shell {
+        Shell::Sh
     }
 
     /// The folder where it works, for whoever works there beside it; `None` where that is not the same from one call to the

@@ -82,6 +82,7 @@ execution_checks! {
     definitions_are_not_changed,
     a_command_says_what_came_of_it,
     a_command_has_an_environment_of_its_own,
+    a_command_is_read_by_the_shell_that_it_is_for,
     output_without_end_is_ended,
     a_command_that_ignores_signals_is_ended,
     nothing_of_a_command_is_left,

@@ -153,6 +153,7 @@ fn bounded(command: RemoteCommand, time: Duration, limits: CopyLimits) -> Result
     let asked = command.limits;
     Ok(ShellCommand {
         command: command.command,
+        shell: command.shell,
         folder: command.folder,
         environment: command.environment.into_iter().map(|(name, value)| (name, value.into())).collect(),
         input: decoded(&command.input)?,

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::execution::{
     CommandOutcome, ExecutionBackend, ExecutionError, FileVersion, FileWrite, FoundFiles, GlobRequest, GrepRequest,
-    Matches, ReadFile, ShellCommand,
+    Matches, ReadFile, Shell, ShellCommand,
 };
 
 use confinement::HiddenFolder;
@@ -79,6 +79,10 @@ impl LocalBackend {
 
 #[async_trait]
 impl ExecutionBackend for LocalBackend {
+    fn shell(&self) -> Shell {
+        command::best_shell()
+    }
+
     fn folder(&self) -> Option<String> {
         (!self.is_copy).then(|| self.place.root.display().to_string())
     }

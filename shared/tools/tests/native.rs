@@ -244,6 +244,23 @@ async fn files_and_lines_are_found() {
 }
 
 #[tokio::test]
+async fn a_model_is_told_which_shell_reads_its_commands_and_that_one_does() {
+    let mut session = Session::new();
+    let specs = session.tools.list().await.expect("tools");
+    let bash = specs.iter().find(|spec| spec.name == "Bash").expect("a tool");
+    let argument = bash.input_schema["properties"]["command"]["description"].as_str().unwrap_or_default().to_owned();
+    let shell = session.done("Bash", json!({ "command": "echo \"${BASH_VERSION:+bash}\"" })).await;
+    let expected = if shell == "bash" { "bash" } else { "/bin/sh" };
+    assert_eq!(argument, format!("A command line for {expected}"));
+    assert!(bash.description.starts_with(&format!("Runs a command line with {expected} ")), "{}", bash.description);
+    let has_bash = ["/usr/bin/bash", "/bin/bash"].iter().any(|path| Path::new(path).exists());
+    if has_bash {
+        let line = "set -o pipefail; false | true || [[ ok == o? ]] && echo {1..3}";
+        assert_eq!(session.done("Bash", json!({ "command": line })).await, "1 2 3");
+    }
+}
+
+#[tokio::test]
 async fn a_command_ends_in_time_to_tell_of_it() {
     let mut session = Session::new();
     assert_eq!(session.done("Bash", json!({ "command": "echo out; echo err >&2" })).await, "out\n[stderr]\nerr");

@@ -22,10 +22,17 @@ use super::model::millis;
 use super::open::misfit;
 use super::parts::AgentParts;
 use super::run::RunUsage;
+use super::watch::unless_canceled;
+use crate::names::slip_of;
 use crate::workspace::{HookCapability, HookDefinition, HookEvent, OnHookError};
 
 /// Bytes of an answer.
 const LONGEST: usize = 256 * 1024;
+/// Fields of an answer.
+const FIELDS: [&str; 7] =
+    ["continue", "stopReason", "decision", "reason", "systemMessage", "suppressOutput", "hookSpecificOutput"];
+/// Fields of its `hookSpecificOutput`.
+const SPECIAL_FIELDS: [&str; 3] = ["hookEventName", "additionalContext", "patch"];
 /// Bytes of an answer, and of what it is about, that are kept for replays.
 const LONGEST_KEPT: usize = 16 * 1024;
 /// The most characters of a reason that are shown.
@@ -81,7 +88,7 @@ pub(crate) async fn fire(
             envelope["session_id"] = identity.session_id.as_ref().map(|id| id.as_str().to_owned()).into();
         }
         let began = parts.clock.monotonic();
-        let answer = answered(parts, hook, &envelope).await;
+        let answer = unless_canceled(&*parts.clock, answered(parts, hook, &envelope)).await?;
         let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
         let material = for_replays(event, &envelope, &answer);
         let output = answer.as_ref().ok().map(|answer| answer.text.trim()).filter(|text| !text.is_empty());
@@ -206,6 +213,11 @@ fn read(answer: &HookAnswer) -> Result<Map, HookFailure> {
 
 /// `reply`, if what it decides can be understood: who means to block must not be taken to let pass.
 fn understood(reply: Map) -> Result<Map, HookFailure> {
+    let special = reply.get("hookSpecificOutput").and_then(Value::as_object);
+    let slip = slip(&reply, &FIELDS).or_else(|| slip(special?, &SPECIAL_FIELDS));
+    if let Some((name, meant)) = slip {
+        return Err(HookFailure(format!("its answer has `{}`: did you mean `{meant}`?", cut(name))));
+    }
     match reply.get("continue") {
         None | Some(Value::Bool(_) | Value::Null) => {}
         Some(other) => {
@@ -219,6 +231,12 @@ fn understood(reply: Map) -> Result<Map, HookFailure> {
             Err(HookFailure(format!("its `decision` is {}, and may be `block` or `approve`", cut(&other.to_string()))))
         }
     }
+}
+
+/// A field that is one of `known` but for a slip, and that one. Fields that nobody here knows mean nothing.
+fn slip<'r>(reply: &'r Map, known: &[&'static str]) -> Option<(&'r str, &'static str)> {
+    let unknown = reply.keys().map(String::as_str).filter(|name| !known.contains(name));
+    unknown.into_iter().find_map(|name| Some((name, slip_of(name, known.iter().copied())?)))
 }
 
 fn obey(

@@ -32,6 +32,7 @@ pub fn load_guest(files: &Files, platform: &Platform, models: &[ModelDefinition]
     workspace.digest = digest(files);
     // What stands in the place of the models of the platform is no word of whoever runs it.
     workspace.platform_models.clear();
+    workspace.agents.retain(|_, agent| !agent.file.starts_with(PLATFORM));
     workspace.problems.retain(|problem| !problem.file.starts_with(PLATFORM));
     for model in models {
         let name = format!("platform/{}", model.name);

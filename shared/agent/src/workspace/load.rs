@@ -29,10 +29,12 @@ const INSTRUCTIONS: &str = "AGENTS.md";
 const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
+/// Agents of the platform, which whoever reads a workspace puts there. One of the workspace's own comes before that of its name.
+pub const PLATFORM_AGENTS: &str = ".openharness/platform/agents/";
 /// Models of the platform, which whoever reads a workspace puts there.
 pub const PLATFORM_MODELS: &str = ".openharness/platform/models/";
 /// The folder of what the platform brings.
-pub(super) const PLATFORM: &str = ".openharness/platform/";
+pub const PLATFORM: &str = ".openharness/platform/";
 const ACTIONS: &str = ".openharness/actions/";
 const SKILLS: &str = ".openharness/skills/";
 const MEMORY: &str = ".openharness/memory/";
@@ -189,7 +191,10 @@ impl<'f> Loader<'f> {
 
     fn agents(&mut self) {
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
-        for (path, name) in self.inside(AGENTS, &[".md"]) {
+        let own = self.inside(AGENTS, &[".md"]);
+        let mut of_platform = self.inside(PLATFORM_AGENTS, &[".md"]);
+        of_platform.retain(|(_, name)| own.iter().all(|(_, own)| own != name));
+        for (path, name) in own.into_iter().chain(of_platform) {
             let mut problems = FileProblems::new(path);
             problems.about(DefinitionName::new(DefinitionKind::Agent, name));
             if let Err(reason) = sound_name(name) {
@@ -415,7 +420,7 @@ impl<'f> Loader<'f> {
                     "agents" | "models" | "tools" | "actions" | "skills" | "hooks" => self.unread(path, inside),
                     "memory" => self.unread(path, inside),
                     "settings.yaml" | "prompts.yaml" | "prompts" | "data" | "state" => {}
-                    "platform" if path.starts_with(PLATFORM_MODELS) => {}
+                    "platform" if [PLATFORM_AGENTS, PLATFORM_MODELS].iter().any(|place| path.starts_with(place)) => {}
                     part => self.stray(path, part),
                 }
             } else if path != INSTRUCTIONS && path.eq_ignore_ascii_case(INSTRUCTIONS) {

@@ -64,7 +64,7 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
         tour: false,
         hosts: Vec::new(),
         store_port: None,
-        authorization: Authorization::None,
+        authorization: Authorization::Keys,
         follower: false,
     };
     let (ready, at) = oneshot::channel();

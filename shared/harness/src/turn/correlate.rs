@@ -109,16 +109,16 @@ pub(super) async fn unfit_event(
     error.of(&waiting.0)
 }
 
-async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option<SignalState>, TurnError> {
+pub(super) async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option<SignalState>, TurnError> {
     let known = worker.store().signals.load_signal(id, worker.now()).await.map_err(store_failed)?;
     Ok(known.map(|record| record.state))
 }
 
 /// What a signal carries, and the actor who says it where that is known.
 #[derive(Clone, Copy)]
-struct Said<'a> {
-    payload: &'a Map,
-    actor: Option<&'a str>,
+pub(super) struct Said<'a> {
+    pub(super) payload: &'a Map,
+    pub(super) actor: Option<&'a str>,
 }
 
 impl Said<'_> {
@@ -173,7 +173,7 @@ async fn deliver_known(
 }
 
 /// Keeps the signal until an invocation waits for it. `None` when one does by now.
-async fn keep(
+pub(super) async fn keep(
     worker: &Worker,
     stored: &SignalId,
     signal_id: &SignalId,

@@ -1,11 +1,14 @@
 //! The way of a transmission through the harness, and of a signal to its invocation (harness §3).
 
-use dormouse_ports::{Category, Map, RESOLUTION};
+use std::time::Duration;
+
+use dormouse_ports::{Category, Map, RESOLUTION, SignalId};
 
 use super::correlate::{Sender, correlate, correlate_event, unfit_event};
 use super::deliver::deliver;
 use super::delivery::{FoundDelivery, SignalTarget};
 use super::due::fall_due;
+use super::leave::leave;
 use super::start::start;
 use crate::budget::Budget;
 use crate::error::{TurnError, bounded};
@@ -51,6 +54,16 @@ async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Resul
             }
         }
     }
+}
+
+/// Gives the signal `signal_id` to whoever waits for it, who goes on with another worker; no turn runs here.
+pub(crate) async fn leave_signal(
+    worker: &Worker,
+    signal_id: &SignalId,
+    payload: Map,
+    time_left: Option<Duration>,
+) -> Result<(), TurnError> {
+    leave(worker, signal_id, &checked(worker, payload)?, worker.budget(time_left)).await
 }
 
 /// The payload of a signal, which cannot claim that time decided.

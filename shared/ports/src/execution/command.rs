@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Secret;
 
-/// A command line for `/bin/sh`.
+/// A command line.
 ///
 /// Its environment is empty but for what stands here and the few variables without which no command works (`PATH`,
 /// `HOME`, `LANG`, `TMPDIR`). When it is printed, values of the environment and the input are left out.
@@ -13,6 +13,8 @@ use crate::Secret;
 pub struct ShellCommand {
     /// The command line.
     pub command: String,
+    /// The shell that reads it.
+    pub shell: Shell,
     /// The folder in which it runs, relative to the root; empty for the root itself.
     pub folder: String,
     /// Variables of its environment.
@@ -24,10 +26,11 @@ pub struct ShellCommand {
 }
 
 impl ShellCommand {
-    /// `command` in the root of the workspace, without environment and input, with the default limits.
+    /// `command` for `/bin/sh` in the root of the workspace, without environment and input, with the default limits.
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             command: command.into(),
+            shell: Shell::Sh,
             folder: String::new(),
             environment: Vec::new(),
             input: Vec::new(),
@@ -40,11 +43,38 @@ impl fmt::Debug for ShellCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShellCommand")
             .field("command", &self.command)
+            .field("shell", &self.shell)
             .field("folder", &self.folder)
             .field("environment", &self.environment.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("input", &format_args!("{} bytes", self.input.len()))
             .field("limits", &self.limits)
             .finish()
+    }
+}
+
+/// The shell that reads a command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shell {
+    /// `/bin/sh`.
+    #[default]
+    Sh,
+    /// `bash`; `/bin/sh` where there is none.
+    Bash,
+}
+
+impl Shell {
+    /// Its name, as models know it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sh => "/bin/sh",
+            Self::Bash => "bash",
+        }
+    }
+
+    /// True for `/bin/sh`.
+    pub fn is_sh(&self) -> bool {
+        *self == Self::Sh
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CommandLimits, CommandOutcome, ExecutionError, FileCondition, FileVersion, FoundFiles, GlobRequest, GrepRequest,
-    Matches,
+    Matches, Shell,
 };
 
 /// Bytes of a file, or of the input of a command, that fit into a request or an answer of a function: it has 6 MB.
@@ -74,6 +74,9 @@ pub enum RemoteOperation {
 pub struct RemoteCommand {
     /// The command line.
     pub command: String,
+    /// The shell that reads it.
+    #[serde(default, skip_serializing_if = "Shell::is_sh")]
+    pub shell: Shell,
     /// The folder in which it runs.
     pub folder: String,
     /// Variables of its environment.
@@ -126,6 +129,7 @@ mod tests {
         let environment = BTreeMap::from([("TOKEN".to_owned(), "hush".to_owned())]);
         let command = RemoteCommand {
             command: "true".to_owned(),
+            shell: Shell::Bash,
             folder: String::new(),
             environment,
             input: "aHVzaA==".to_owned(),

@@ -14,6 +14,9 @@ use crate::resource::{Part, PartVisibility};
 /// Stands where a value was.
 pub const MARK: &str = "[redacted]";
 
+/// Stands in outputs of tools where a secret was that was looked up for them; announces none itself.
+const MASKED: &str = "[secret]";
+
 /// Endings of the names of fields that hold a secret, in lower case and without separators.
 const SECRET_ENDINGS: &[&str] = &[
     "accesskey",
@@ -163,7 +166,8 @@ fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
             return None;
         }
         let secret = word.len() >= SECRET_BYTES && (announced || begins_as_secret(word));
-        announced = word.eq_ignore_ascii_case("bearer") || is_private_name(word);
+        let is_masked = word.trim_end_matches(['.', '!']).ends_with(MASKED);
+        announced = word.eq_ignore_ascii_case("bearer") || (is_private_name(word) && !is_masked);
         secret.then_some(at..at + word.len())
     })
 }
@@ -254,6 +258,7 @@ mod tests {
             "sk-8 is a road",
             "eyJ",
             "a bearer walked home",
+            "key [secret]. /work/project/.openharness/actions",
             "npm_config_registry_of_the_house",
             "http://localhost:8787/a@b and ada@example.org: https://ada@example.org/",
             "",
@@ -280,6 +285,11 @@ mod tests {
             (format!("first\n{key}\nlast, {key}"), "first\n[redacted]\nlast, [redacted]"),
             ("first\n-----BEGIN PRIVATE KEY-----\nMII".to_owned(), "first\n[redacted]"),
             (format!("grüße, müde: dm_{token} ünd"), "grüße, müde: [redacted] ünd"),
+            (
+                format!("[secret]\n/work/project/actions/{token}\nTOKEN=[secret] /work/project/{token} secret {token}"),
+                "[secret]\n/work/project/actions/aaaaaaaaaaaaaaaaaaaa\nTOKEN=[secret] \
+                 /work/project/aaaaaaaaaaaaaaaaaaaa secret [redacted]",
+            ),
         ] {
             assert_eq!(text(&before).as_deref(), Some(after));
             assert_eq!(text(after), None, "what was taken out is not taken out again");

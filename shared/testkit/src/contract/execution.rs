@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::execution::{
     CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ExecutionError, FileCondition, FileVersion, FileWrite,
-    GlobRequest, GrepRequest, ShellCommand,
+    GlobRequest, GrepRequest, Shell, ShellCommand,
 };
 use futures::future::join_all;
 
@@ -328,6 +328,20 @@ pub(super) async fn a_command_has_an_environment_of_its_own(backend: BackendUnde
     assert!(others.is_empty(), "{others:?}");
     assert!(outcome.stdout.text.contains("GIVEN"));
     assert!(!format!("{command:?}").contains("value"), "values are not shown");
+}
+
+pub(super) async fn a_command_is_read_by_the_shell_that_it_is_for(backend: BackendUnderTest) {
+    let named = run(&backend, "echo \"${0##*/}\"").await;
+    assert_eq!(named.stdout.text, "sh\n", "without a word it is /bin/sh");
+    let line = "set -o pipefail; [[ abc == a* ]] && diff <(echo {1..3}) <(echo 1 2 3) && echo \"${0##*/}\"";
+    let command = ShellCommand { shell: Shell::Bash, ..ShellCommand::new(line) };
+    let outcome = backend.run(&command).await.expect("it runs");
+    match backend.shell() {
+        Shell::Bash => {
+            assert_eq!((outcome.end.is_success(), outcome.stdout.text.as_str()), (true, "bash\n"), "{outcome:?}");
+        }
+        Shell::Sh => assert!(outcome.stdout.text != "bash\n", "it says that it has none"),
+    }
 }
 
 pub(super) async fn output_without_end_is_ended(backend: BackendUnderTest) {

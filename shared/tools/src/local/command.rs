@@ -3,11 +3,11 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionError, ShellCommand};
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionError, Shell, ShellCommand};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
@@ -22,13 +22,13 @@ use super::processes::{MARK, Processes};
 const LIMITED: &str = r#"ulimit -c 0 2>/dev/null; ulimit -d "$1" 2>/dev/null
 test -z "$2" || echo 0 2>/dev/null > "$2/cgroup.procs"
 shift 2; exec "$@""#;
-/// Runs the command. It yields to this process, which could not end it otherwise while it starts others as fast as it can.
-const YIELDING: &str = r#"command -v nice >/dev/null 2>&1 && exec nice -n 15 /bin/sh -c "$1"
-exec /bin/sh -c "$1""#;
+/// Runs the command in its shell. It yields to this process, which could not end it otherwise while it starts others as fast as it can.
+const YIELDING: &str = r#"command -v nice >/dev/null 2>&1 && exec nice -n 15 "$2" -c "$1"
+exec "$2" -c "$1""#;
 /// The same as the first process of a namespace, which takes no signals from its own processes and therefore waits for the
 /// command; it says nothing itself.
 const FIRST: &str = r#"trap "" TERM; exec 3>&2 2>/dev/null
-(trap - TERM; command -v nice >/dev/null && exec nice -n 15 /bin/sh -c "$1" 2>&3 3>&-; exec /bin/sh -c "$1" 2>&3 3>&-)
+(trap - TERM; command -v nice >/dev/null && exec nice -n 15 "$2" -c "$1" 2>&3 3>&-; exec "$2" -c "$1" 2>&3 3>&-)
 exit $?"#;
 /// Processes of a command that are ours: what makes a namespace, and its first process.
 const OURS: u32 = 2;
@@ -43,6 +43,10 @@ const ROOT: [&str; 2] = ["DORMOUSE_WORKSPACE_ROOT", "OPENHARNESS_WORKSPACE_ROOT"
 const REFUSED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"];
 /// Time for which output is waited for that may still be on its way when all processes have ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+const SH: &str = "/bin/sh";
+/// Where this machine has `bash`.
+static BASH: LazyLock<Option<String>> = LazyLock::new(|| confinement::program("bash"));
 
 /// Runs `command`, which does not see what is `hidden`.
 pub(super) async fn run(
@@ -130,7 +134,7 @@ fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Resul
         .args(["-c", LIMITED, "dormouse", &memory])
         .arg(confined.group.folder())
         .args(confined.namespace.before(confined.hidden));
-    shell.args(["/bin/sh", "-c", script, "dormouse", &command.command]).current_dir(&folder);
+    shell.args(["/bin/sh", "-c", script, "dormouse", &command.command, path_of(command.shell)]).current_dir(&folder);
     shell.env_clear().envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     for (name, value) in &command.environment {
         let sound = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -145,6 +149,19 @@ fn spawn(place: &Place, command: &ShellCommand, confined: Confined<'_>) -> Resul
     // If this future is dropped before its processes are known; they are ended as a group otherwise.
     shell.process_group(0).kill_on_drop(true);
     shell.spawn().map_err(|error| not_started(command, &error))
+}
+
+/// The best shell of this machine.
+pub(super) fn best_shell() -> Shell {
+    match *BASH {
+        Some(_) => Shell::Bash,
+        None => Shell::Sh,
+    }
+}
+
+fn path_of(shell: Shell) -> &'static str {
+    let bash = BASH.as_deref().filter(|_| shell == Shell::Bash);
+    bash.unwrap_or(SH)
 }
 
 fn not_started(command: &ShellCommand, error: &io::Error) -> ExecutionError {

@@ -147,9 +147,13 @@ async fn find() -> Namespace {
     Namespace { words: Vec::new(), hides: Hides::No }
 }
 
-fn program(name: &str) -> Option<String> {
-    let found = PLACES.iter().map(|place| format!("{place}/{name}"));
-    found.into_iter().find(|path| Path::new(path).is_file())
+/// The path of a program of the system, or of one that this process would find.
+pub(super) fn program(name: &str) -> Option<String> {
+    let known = std::env::var_os("PATH").unwrap_or_default();
+    let others = std::env::split_paths(&known).filter(|place| place.is_absolute());
+    let places = PLACES.iter().map(PathBuf::from).chain(others);
+    let found = places.map(|place| place.join(name)).find(|path| path.is_file());
+    found.and_then(|path| path.to_str().map(str::to_owned))
 }
 
 /// True if a command runs in `namespace`, with something hidden from it where that can be.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, Shell, ShellCommand};
 use dormouse_ports::tool::{
     ActionDefinition, Effect, Pending, TIME_TO_TELL, ToolCall, ToolError, ToolErrorKind, ToolOutput, ToolReply,
     ToolSource, ToolSpec,
@@ -122,6 +122,7 @@ impl ToolSource for ActionTools {
         let (values, mask) = self.values.watched();
         let command = ShellCommand {
             command: action.entry.command.clone(),
+            shell: Shell::Sh,
             folder: action.entry.folder.clone(),
             environment: self.environment(action, call, &input, &values).await?,
             input: input.into_bytes(),

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dormouse_ports::Clock;
-use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, Shell, ShellCommand};
 use dormouse_ports::tool::{Effect, TIME_TO_TELL, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
@@ -13,16 +13,20 @@ const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
 
-pub(super) fn spec() -> ToolSpec {
+/// The tool where commands are read by `shell`.
+pub(super) fn spec(shell: Shell) -> ToolSpec {
+    let shell = shell.as_str();
     let properties = json!({
-        "command": { "type": "string", "minLength": 1, "description": "A command line for /bin/sh" },
+        "command": { "type": "string", "minLength": 1, "description": format!("A command line for {shell}") },
         "timeout_seconds": { "type": "integer", "minimum": 1, "maximum": LONGEST, "description": "120 if left out" },
         "description": { "type": "string", "description": "What the command does, in a few words, for people" }
     });
     let mut spec = tool(
         "Bash",
-        "Runs a command line in the root of the workspace and returns its output and its status. Everything that it \
-         starts ends with it: nothing runs on in the background.",
+        &format!(
+            "Runs a command line with {shell} in the root of the workspace and returns its output and its status. \
+             Everything that it starts ends with it: nothing runs on in the background."
+        ),
         Effect::Manual,
         properties,
         &["command"],
@@ -38,7 +42,7 @@ pub(super) async fn call(
 ) -> Result<ToolOutput, ToolError> {
     let asked = Duration::from_secs(whole(call, "timeout_seconds").unwrap_or(USUAL).clamp(1, LONGEST));
     let limits = CommandLimits { time: asked.min(left(clock, call)?), ..CommandLimits::default() };
-    let command = ShellCommand { limits, ..ShellCommand::new(text(call, "command")?) };
+    let command = ShellCommand { limits, shell: backend.shell(), ..ShellCommand::new(text(call, "command")?) };
     let outcome = backend.run(&command).await.map_err(|error| refused(&error))?;
     let shown = told(&outcome, &limits);
     Ok(if outcome.end.is_success() { ToolOutput::text(shown) } else { ToolOutput::error(shown) })

@@ -205,9 +205,8 @@ async fn another_workspace_tenant_or_bound_key_finds_no_agent_of_files() {
     let at_home = Guest::with_key(&dormouse, &["--workspace", &mine]);
     let task = at_home.run(&at_home.session(&mine).await, Some("persona_mine"), &[]).await;
     assert_eq!((text(&task, "status"), text(&task, "persona_id")), ("COMPLETED", "persona_mine"), "{task}");
-    let turns = dormouse.url("/graphs/mine/turns");
-    let turn = Client::new().post(turns).json(&json!({ "state": {} })).send().await.expect("an answer");
-    assert_eq!(turn.status().as_u16(), 404, "nobody begins it beside the protocol");
+    let (status, _) = guest.ask(Method::POST, "/graphs/mine/turns", &json!({ "state": {} })).await;
+    assert_eq!(status, 404, "nobody begins it beside the protocol");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -605,6 +604,27 @@ async fn agents_that_reach_the_served_folder_are_found_by_its_tenant_alone_unles
         assert!(project.check().contains(said), "{}", project.check());
         assert_eq!(listed(&stranger, "/v1/personas").await, ["assistant", "talker"], "{settings}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_a_folder_begin_no_turn_without_a_key_unless_the_server_is_told_to_ask_for_none() {
+    let project = Project::of(&[]).await;
+    let state = json!({ "state": { "messages": [{ "role": "user", "content": "go" }] } });
+    let said = json!({ "role": "user", "content": "go" });
+    let asked = async |dormouse: &Dormouse, target: &str, body: &Value| {
+        let sent = Client::new().post(dormouse.url(target)).json(body).send().await;
+        sent.expect("an answer").status().as_u16()
+    };
+    let (turns, messages) = ("/graphs/assistant/turns", "/chat/assistant/sessions/s/messages");
+    let dormouse = project.serve();
+    for (target, body) in [(turns, &state), (messages, &said)] {
+        assert_eq!(asked(&dormouse, target, body).await, 401, "{target}");
+    }
+    assert!(project.model.requests().is_empty());
+    assert_eq!(Guest::of(&dormouse).ask(Method::POST, turns, &state).await.0, 200);
+    drop(dormouse);
+    let dormouse = project.serve_with(&["--authorization", "none"]);
+    assert_eq!(asked(&dormouse, turns, &state).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

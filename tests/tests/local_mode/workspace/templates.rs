@@ -104,6 +104,28 @@ fn agents_of_a_platform_are_merged_one_by_one_and_the_workspace_wins() {
 }
 
 #[test]
+fn a_mistake_in_a_file_of_the_platform_is_told_with_its_path_there() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (workspace, platform) = (place.path().join("workspace"), place.path().join("platform"));
+    made("assistant", &workspace);
+    fs::create_dir_all(platform.join(".openharness/agents")).expect("a folder");
+    let broken = platform.join(".openharness/agents/broken.md");
+    fs::write(&broken, "---\nmode: 7\n---\nHi.\n").expect("a file");
+    let check = |arguments: &[&str]| {
+        let mut asked = program();
+        asked.args(["workspace", "check"]).args(arguments).arg(&workspace).env("DORMOUSE_PLATFORM", &platform);
+        let ran = asked.output().expect("it runs");
+        (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
+    };
+    let (status, said) = check(&[]);
+    let expected = format!("{}:2: error", broken.display());
+    assert!(status == Some(3) && said.lines().any(|line| line.starts_with(&expected)), "{expected}: {said}");
+    let told: Value = serde_json::from_str(&check(&["--json"]).1).expect("JSON");
+    let files: Vec<&Value> = told["problems"].as_array().expect("problems").iter().map(|one| &one["file"]).collect();
+    assert_eq!(files, [&Value::from(broken.display().to_string())]);
+}
+
+#[test]
 fn a_template_of_the_platform_imports_once_and_nothing_is_imported_later() {
     let place = tempfile::tempdir().expect("a folder");
     let (desk, platform) = (place.path().join("desk"), place.path().join("platform"));
