@@ -30,6 +30,8 @@ pub struct Identity {
     pub session_id: Option<SessionId>,
     /// Caller-supplied metadata as it is in scope here (observability §3.4).
     pub metadata: Map,
+    /// The tenant in whose name it began, if somebody named one.
+    pub begun_for: Option<String>,
     /// Position of the root span of this call in its trace, as a W3C `traceparent`; absent without tracing.
     pub trace_context: Option<String>,
 }

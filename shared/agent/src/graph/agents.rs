@@ -98,11 +98,11 @@ impl Colleagues {
         let asked = self.asked(question.subagent_name.as_deref())?;
         let identity = current().ok_or("an agent is asked inside a run only")?;
         let asker = identity.session_id.as_ref().map_or(identity.invocation_id.as_str(), SessionId::as_str);
-        let of_asker = format!("{}{}", beginning_of(asker), hashed(asker, 16));
+        let of_asker = sessions_asked_by(asker);
         let session = match question.task_id {
-            Some(id) if id.starts_with(&format!("{of_asker}-")) => id,
+            Some(id) if id.starts_with(&of_asker) => id,
             Some(id) => return Err(format!("this conversation has asked no agent under the task_id `{id}`")),
-            None => format!("{of_asker}-{}", hashed(key, 24)),
+            None => format!("{of_asker}{}", hashed(key, 24)),
         };
         Ok(ChildLink {
             invocation_id: child_id(&identity.invocation_id, key),
@@ -152,6 +152,7 @@ impl Colleagues {
             state: Map::from_iter([("messages".to_owned(), said)]),
             parent,
             metadata: identity.metadata.clone(),
+            begun_for: identity.begun_for.clone(),
         };
         runs.begin(start).await.map_err(|error| not_begun(&error))?;
         if child.background {
@@ -257,6 +258,11 @@ fn listed(what: &str, agents: &[Colleague]) -> String {
 fn beginning_of(id: &str) -> &str {
     let end = id.find('_').map_or(0, |at| at + 11);
     id.get(..end).unwrap_or_default()
+}
+
+/// Beginning of the ids of the sessions of agents that were asked in the session `asker`.
+pub fn sessions_asked_by(asker: &str) -> String {
+    format!("{}{}-", beginning_of(asker), hashed(asker, 16))
 }
 
 /// The child that the call of that `key` begins for `asker`.
