@@ -39,6 +39,8 @@ pub enum SignalOrigin {
         tenant: String,
         /// The actor.
         actor: String,
+        /// Id of the key, or what else proved it.
+        credential: String,
     },
     /// A rule found it in an event of another source.
     Event(EventOrigin),

@@ -304,3 +304,36 @@ async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     assert!(theirs.to_string().contains("Zacharias"), "of others nothing: {theirs}");
     assert_eq!(dormouse.answer(text(&others, "callback_url"), &answer).await.0, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_names_the_key_by_which_a_signal_approved() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let owner = dormouse.api_key();
+    let payments = key(&dormouse, &["--actor", "payments", "--scope", "signals:write"]);
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &owner, json!({"name": "w", "root": "/"})).await;
+    let (_, session) = post(&dormouse, "/v1/sessions", &owner, json!({"workspace_id": workspace["id"]})).await;
+    let session = format!("/v1/sessions/{}", text(&session, "id"));
+    let expense = json!({"persona_id": "persona_expense-approval",
+        "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
+    let (_, task) = post(&dormouse, &format!("{session}/tasks"), &owner, expense).await;
+    let path = format!("/v1/tasks/{}", text(&task, "id"));
+    let status = async |wanted: &str| loop {
+        let seen: Value = get(&dormouse, &path, &owner).await.json().await.expect("JSON");
+        if seen["status"] == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    status("AUTH_REQUIRED").await;
+    let signal = format!("/signals/expense-{}", text(&task, "id"));
+    let sent = post(&dormouse, &signal, text(&payments, "key"), json!({"decision": "approved"})).await;
+    assert_eq!(sent.0, 200, "{}", sent.1);
+    status("COMPLETED").await;
+    let receipts: Value = get(&dormouse, &format!("{path}/receipts"), &owner).await.json().await.expect("JSON");
+    let receipts = receipts["data"].as_array().expect("receipts");
+    let approvals = receipts.iter().flat_map(|one| one["approvals"].as_array().into_iter().flatten());
+    let names: Vec<&str> = approvals.map(|approval| text(approval, "actor")).collect();
+    let expected = format!("payments (key {})", text(&payments, "id"));
+    assert!(!names.is_empty() && names.iter().all(|name| *name == expected), "{names:?}");
+}
