@@ -220,6 +220,12 @@ async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
     let theirs = world.http(keyed(&grace)).await;
     assert_eq!(hers.status, 202, "{}", hers.body);
     assert_ne!(hers.body["invocation_id"], theirs.body["invocation_id"], "{}", theirs.body);
+    for name in ["idempotency-key", "authorization"] {
+        let mut request = keyed(&ada);
+        let one = request.headers.iter().find(|(given, _)| given == name).expect("a header").clone();
+        request.headers.push(one);
+        assert!(refused(&world.http(request).await, 400, &Category::RequestInvalid).contains(name));
+    }
 }
 
 #[tokio::test]
