@@ -105,6 +105,20 @@ struct StoredKey {
     created_at: Timestamp,
     /// SHA-256 of the whole key in hexadecimal digits.
     hash: String,
+    /// Id of the key that takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replaced_by: Option<String>,
+}
+
+/// Outcome of replacing a key.
+#[derive(Debug)]
+pub enum Rotation {
+    /// There is no such key.
+    NoKey,
+    /// It has been replaced already, by the key of this id: two of them would be good where one was.
+    Replaced(String),
+    /// What a store has to commit, and the new key.
+    Made(Box<Journal>, Box<KeyInfo>),
 }
 
 /// The way to the store of what is written about callers.
@@ -235,13 +249,13 @@ impl Keys {
     /// The same; the tasks of the key's holder count against the quota `quota_id`.
     pub fn creation_limited(token: &KeyToken, grant: Grant, quota_id: Option<QuotaId>, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
-        let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash() };
+        let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash(), replaced_by: None };
         Self::write(token.id(), 0, Some(stored.body()), expires_at)
     }
 
     /// The journal that a store has to commit for `token` to take the place of the key `id` from `now` on, and what is
     /// known of the new key then. It has the rights of the old one, which is refused from `old_until` on, and the same
-    /// end unless `expires_at` names another. `None` if there is no such key.
+    /// end unless `expires_at` names another. A key is replaced once: of several who do it at the same time one does.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -251,19 +265,23 @@ impl Keys {
         token: &KeyToken,
         expires_at: Option<Timestamp>,
         (old_until, now): (Timestamp, Timestamp),
-    ) -> Result<Option<(Journal, KeyInfo)>, StoreError> {
+    ) -> Result<Rotation, StoreError> {
         let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
         let Some((document, old)) = found.and_then(|document| read(&document).map(|old| (document, old))) else {
-            return Ok(None);
+            return Ok(Rotation::NoKey);
         };
+        if let Some(by) = old.replaced_by {
+            return Ok(Rotation::Replaced(by));
+        }
         let grant = Grant { expires_at: expires_at.or(old.grant.expires_at), ..old.grant.clone() };
         let creation = Self::creation_limited(token, grant.clone(), old.quota_id.clone(), now);
         let quota_id = old.quota_id.clone();
         let until = old.grant.expires_at.map_or(old_until, |end| end.min(old_until));
-        let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, ..old };
+        let replaced_by = Some(token.id().to_owned());
+        let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, replaced_by, ..old };
         let ending = Self::write(id, document.version, Some(old.body()), Some(until));
         let info = KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant };
-        Ok(Some((creation.merged_with(ending), info)))
+        Ok(Rotation::Made(Box::new(creation.merged_with(ending)), Box::new(info)))
     }
 
     /// True if `tenant` has the quota `id`.

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_api::Keys;
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
+use dormouse_api::keys::{CHANCE, Grant, KeyToken, Rotation};
 use dormouse_ports::{Clock, DocumentKey, Records};
 use dormouse_protocol::Scope;
 use jiff::SignedDuration;
@@ -97,6 +97,26 @@ async fn a_store_that_is_down_is_no_reason_to_doubt_a_key() {
     *world.shelf.is_down.lock().unwrap() = true;
     let (status, body) = asks(&world, &format!("Bearer {}", world.key.reveal())).await;
     assert_eq!((status, body["error"]["code"].as_str()), (503, Some("service_unavailable")));
+}
+
+#[tokio::test]
+async fn a_key_is_replaced_once() {
+    let world = World::new();
+    let now = world.clock.now();
+    let keys = Keys::new(world.shelf.clone());
+    let [first, second] = [1, 2].map(|digit| KeyToken::generate([digit; CHANCE]));
+    let later = now + SignedDuration::from_secs(60);
+    let rotated = keys.rotation(world.key.id(), &first, None, (later, now)).await.unwrap();
+    let Rotation::Made(journal, info) = rotated else { panic!("{rotated:?}") };
+    world.shelf.apply(*journal);
+    assert_eq!(info.id, first.id());
+    match keys.rotation(world.key.id(), &second, None, (later, now)).await.unwrap() {
+        Rotation::Replaced(by) => assert_eq!(by, first.id()),
+        other => panic!("{other:?}"),
+    }
+    let next = keys.rotation(first.id(), &second, None, (later, now)).await.unwrap();
+    assert!(matches!(next, Rotation::Made(..)), "the one that took its place is replaced in turn");
+    assert!(matches!(keys.rotation("0000000000000000", &second, None, (later, now)).await.unwrap(), Rotation::NoKey));
 }
 
 #[tokio::test]
