@@ -41,7 +41,7 @@ pub(crate) enum KeysCommand {
         \"expires_at\", \"last_used_at\"}], \"next\"}\nThe last use is told to the hour."
     )]
     List(ListKeysArgs),
-    /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
+    /// Refuse a key from now on; streams and sockets that it opened end within two minutes.
     #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
     Revoke(Revoke),
 }
