@@ -337,3 +337,18 @@ async fn a_receipt_names_the_key_by_which_a_signal_approved() {
     let expected = format!("payments (key {})", text(&payments, "id"));
     assert!(!names.is_empty() && names.iter().all(|name| *name == expected), "{names:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_as_long_as_it_may_be_however_json_writes_it() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let owner = dormouse.api_key();
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &owner, json!({"name": "w", "root": "/"})).await;
+    let path = format!("/v1/workspaces/{}/files", text(&workspace, "id"));
+    for (count, status) in [(262_144, 201), (262_145, 413)] {
+        let file = json!({"path": format!("{count}"), "content": "\u{1}".repeat(count)});
+        let answer = ask(&dormouse, reqwest::Method::PUT, &path, &owner, Some(file)).await;
+        let seen = answer.status().as_u16();
+        assert!(seen == status || (status == 201 && seen == 200), "{count}: {seen}");
+    }
+}
