@@ -191,7 +191,8 @@ impl Bench {
     }
 
     async fn lease(&self) -> (Lease, Vec<StoredList>) {
-        let request = LeaseRequest { owner: Owner::from("turn"), now: now(), until: until(), past: None };
+        let request =
+            LeaseRequest { owner: Owner::from("turn"), now: now(), until: until(), past: None, begun_for: None };
         let loaded = self.store.load_session(&self.session(), Some(&request)).await.expect("the lease");
         assert!(loaded.record.is_some_and(|record| record.version == 1));
         (loaded.lease.expect("a lease was asked for"), loaded.stored)

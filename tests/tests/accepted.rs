@@ -163,7 +163,8 @@ impl Scene {
     /// Another turn gets the session for so long.
     async fn lease(&self, duration: Duration) {
         let now = self.stage.clock.now();
-        let lease = LeaseRequest { owner: "another turn".into(), now, until: now + duration, past: None };
+        let lease =
+            LeaseRequest { owner: "another turn".into(), now, until: now + duration, past: None, begun_for: None };
         self.stage.store.load_session(&"session-1".into(), Some(&lease)).await.unwrap();
     }
 
@@ -210,8 +211,13 @@ async fn a_job_that_never_sleeps_ends_under_its_claim() {
     assert!(matches!(scene.take_up().await, TurnOutcome::Completed(_)));
     let status = scene.record().await.status;
     assert!(matches!(status, InvocationStatus::Completed { state } if state["answer"] == 1));
-    let lease =
-        LeaseRequest { owner: "next".into(), now: scene.stage.clock.now(), until: scene.stage.clock.now(), past: None };
+    let lease = LeaseRequest {
+        owner: "next".into(),
+        now: scene.stage.clock.now(),
+        until: scene.stage.clock.now(),
+        past: None,
+        begun_for: None,
+    };
     assert!(scene.stage.store.load_session(&"session-1".into(), Some(&lease)).await.is_ok(), "the lease is free");
     scene.nothing_is_pending().await;
 }

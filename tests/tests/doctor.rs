@@ -261,7 +261,13 @@ async fn the_lease_of_its_session_is_told() {
     assert_eq!(told().await, None);
     let lease = async |owner: &str, seconds: u64| {
         let now = scene.harness.engine().ports().clock.now();
-        let request = LeaseRequest { owner: owner.into(), now, until: now + Duration::from_secs(seconds), past: None };
+        let request = LeaseRequest {
+            owner: owner.into(),
+            now,
+            until: now + Duration::from_secs(seconds),
+            past: None,
+            begun_for: None,
+        };
         scene.stage.store.load_session(&session, Some(&request)).await.unwrap();
     };
     lease("worker", 30).await;
@@ -311,7 +317,8 @@ async fn accepted_work_whose_session_is_busy_says_so() {
     let journal = Journal::default();
     let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), journal, growing };
     scene.stage.store.commit(&commit).await.unwrap();
-    let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30), past: None };
+    let lease =
+        LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30), past: None, begun_for: None };
     scene.stage.store.load_session(&"session".into(), Some(&lease)).await.unwrap();
     let remarks = scene.diagnosis("task").await.unwrap().remarks;
     assert_eq!(

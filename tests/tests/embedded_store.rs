@@ -1,11 +1,14 @@
 //! The embedded store keeps what it is given, and forgets what has expired.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType};
-use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    BufferedSignal, Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionWrite, Sessions, Signals,
-    Sleepers,
+    BufferedSignal, Commit, Commits, GrowingLists, InvocationWrite, Journal, LeaseRequest, Map, OwnedState,
+    PausedInvocation, SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, Sleepers,
+    SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -63,6 +66,89 @@ async fn a_table_of_the_first_versions_gets_what_it_lacks() {
     for _ in 0..2 {
         let store = store(&embedded).await;
         assert_eq!(store.dead_claims(Timestamp::now()).await.expect("an answer"), []);
+    }
+}
+
+/// Of two tenants, and of an earlier version that named none, what is stored beside documents is told apart by its items.
+#[tokio::test]
+async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::UNIX_EPOCH;
+    let state = |secret: &str| Map::from_iter([("secret".to_owned(), secret.into())]);
+    let tenants = [Some("acme"), Some("evil"), None];
+    for (place, tenant) in tenants.iter().enumerate() {
+        let begun_for = tenant.map(str::to_owned);
+        let session = SessionId::from(format!("s{place}"));
+        let lease = LeaseRequest { owner: "turn".into(), now, until: now, past: None, begun_for: begun_for.clone() };
+        let loaded = store.load_session(&session, Some(&lease)).await.expect("a lease");
+        let save = Some((state("Zacharias"), "1".to_owned()));
+        let expect = SessionExpectation::Any;
+        let session = SessionWrite { session_id: session.clone(), save, expect, lease: loaded.lease, release: true };
+        let id = format!("i{place}");
+        let paused = PausedInvocation {
+            session_id: Some(session.session_id.clone()),
+            generation: 1,
+            descriptor: SignalDescriptor::new(format!("signal{place}")),
+            state: state("Zacharias"),
+            begun_for,
+            ..PausedInvocation::before_first_pause(id.as_str().into(), "graph", now)
+        };
+        let paused = Box::new(paused);
+        let write = InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
+        let commit = Commit { session: Some(session), invocation: Some(write), ..Commit::new(id, now) };
+        store.commit(&commit).await.expect("it is kept");
+    }
+    let found = async |by_session: bool, tenant: Option<&str>| {
+        let is_theirs = |state: &OwnedState| match state {
+            OwnedState::Session { tenant: of, .. } | OwnedState::Invocation { tenant: of, .. } => {
+                of.as_deref() == tenant
+            }
+        };
+        let search = EraseSearch { documents: &|_| true, states: &is_theirs, by_session };
+        store.eraser().find(&search).await.expect("it answers").1
+    };
+    let expected = |place: usize, session: bool| {
+        let (id, tenant) = (format!("s{place}").into(), tenants[place].map(str::to_owned));
+        let session = session.then(|| format!("s{place}").into());
+        let run = OwnedState::Invocation {
+            id: format!("i{place}").as_str().into(),
+            tenant: tenant.clone(),
+            session,
+            is_open: true,
+        };
+        [OwnedState::Session { id, tenant }, run]
+    };
+    for (place, tenant) in tenants.into_iter().enumerate() {
+        let mut sorted = found(true, tenant).await;
+        sorted.sort_by_key(|state| matches!(state, OwnedState::Invocation { .. }));
+        assert_eq!(sorted, expected(place, true), "{tenant:?}");
+    }
+    assert!(
+        found(false, Some("acme")).await.contains(&expected(0, false)[1]),
+        "no record is read for what its item names"
+    );
+
+    let belongings =
+        Belongings { sessions: ["s0".into()].into(), invocations: ["i0".into()].into(), ..Belongings::default() };
+    let erased = store.eraser().erase(&belongings).await.expect("it erases");
+    assert_eq!((erased.get("session states"), erased.get("invocations")), (Some(&1), Some(&1)), "{erased:?}");
+    assert_eq!(found(false, Some("acme")).await, []);
+    let (mut left, mut cursor) = (BTreeSet::new(), None);
+    loop {
+        let page = store.list_pending(None, cursor.as_deref()).await.expect("it answers");
+        left.extend(page.items.iter().map(|row| row.invocation_id.to_string()));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(left, ["i1".to_owned(), "i2".to_owned()].into());
+    assert_eq!(store.load_signal(&"signal0".into(), now).await.expect("an answer"), None);
+    assert!(store.load_signal(&"signal1".into(), now).await.expect("an answer").is_some());
+    for place in [1, 2] {
+        let session = SessionId::from(format!("s{place}"));
+        assert!(store.load_session(&session, None).await.expect("an answer").record.is_some(), "{place}");
     }
 }
 

@@ -134,6 +134,7 @@ impl History {
             now: self.now,
             until: self.now + SignedDuration::from_secs(30),
             past: None,
+            begun_for: None,
         };
         let id = self.session().into();
         let memory = self.memory.load_session(&id, Some(&request)).await;

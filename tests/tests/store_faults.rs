@@ -220,7 +220,7 @@ async fn a_claim_whose_answer_was_lost_is_granted() {
 async fn a_lease_whose_answer_was_lost_is_granted() {
     let bench = bench(8).await;
     bench.faults.script("UpdateItem", [Fault::lost()]);
-    let request = LeaseRequest { owner: Owner::from("worker"), now: at(0), until: at(60), past: None };
+    let request = LeaseRequest { owner: Owner::from("worker"), now: at(0), until: at(60), past: None, begun_for: None };
     let loaded = bench.store.load_session(&"session-1".into(), Some(&request)).await.expect("our own lease");
     assert_eq!(loaded.lease.map(|lease| lease.fence), Some(1));
     assert_eq!(bench.faults.left(), 0);

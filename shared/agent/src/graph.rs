@@ -47,7 +47,7 @@ use dormouse_engine::{
 };
 use dormouse_ports::{Category, EntryKind};
 
-pub use agents::{Colleague, Colleagues};
+pub use agents::{Colleague, Colleagues, sessions_asked_by};
 pub use asking::ModelHook;
 pub use compact::Compaction;
 pub use environment::EnvironmentPart;

@@ -36,7 +36,7 @@ use crate::documents::Stored;
 use crate::lists::Lists;
 use crate::page::Narrowed;
 use crate::reads::Reads;
-use crate::refusal::{busy, conflict, internal, store};
+use crate::refusal::{busy, check_line, conflict, internal, store};
 use crate::signature::{SignatureScheme, SignedBody};
 use crate::{Actor, Call, CallAnswer, Proof};
 
@@ -61,6 +61,10 @@ const MAPPING_FORM: &str = "expected kind (task, message, answer or model), and 
 
 /// The longest name of a header, in bytes, and the headers that have a meaning of their own.
 const LONGEST_HEADER: usize = 64;
+/// Bytes of the longest pointer into the body of a delivery.
+const LONGEST_POINTER: usize = 512;
+/// Characters of the longest name of a provider.
+const LONGEST_PROVIDER: usize = 128;
 const OTHER_HEADERS: [&str; 9] =
     ["authorization", "connection", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"];
 const OTHER_FAMILIES: [&str; 3] = ["content-", "proxy-", "sec-"];
@@ -185,6 +189,7 @@ impl Api {
         let proof = self.proofs.chosen(call, &request.auth, &request.workspace_id).await?;
         let mapping: Mapping = read("mapping", &request.mapping, MAPPING_FORM)?;
         mapping.check()?;
+        check_line("provider", &request.provider, LONGEST_PROVIDER)?;
         let kept_hours = match request.dedupe_policy.get("keep_hours") {
             None => KEPT_HOURS,
             Some(hours) => hours
@@ -423,12 +428,19 @@ impl Mapping {
             Self::Answer { task, fields } => fields.values().chain(Some(task)).collect(),
             Self::Model { job } => vec![job],
         };
-        let is_pointer = |text: &&String| text.is_empty() || text.starts_with('/');
-        if pointers.iter().all(is_pointer) {
+        if pointers.iter().all(|text| is_pointer(text)) {
             return Ok(());
         }
-        Err(ProtocolError::invalid("mapping", "expected JSON pointers into the body, like /issue/title"))
+        let message =
+            format!("expected JSON pointers into the body, like /issue/title, of at most {LONGEST_POINTER} bytes");
+        Err(ProtocolError::invalid("mapping", message))
     }
+}
+
+/// True if `text` is a JSON pointer (RFC 6901): a tilde stands before a 0 or a 1 only.
+fn is_pointer(text: &str) -> bool {
+    let tildes = text.split('~').skip(1).all(|behind| behind.starts_with(['0', '1']));
+    (text.is_empty() || text.starts_with('/')) && tildes && text.len() <= LONGEST_POINTER
 }
 
 /// The call that `body` becomes by `mapping`.

@@ -1,12 +1,17 @@
-//! What belongs to a session, a workspace or a tenant, by its documents: what has to go when it is to be forgotten.
+//! What belongs to a session, a workspace or a tenant, by its documents and by what the states name: what has to go when it
+//! is to be forgotten.
 //!
 //! With a session go its tasks, artifacts, branches, memories, webhooks and answers to repeated requests, and the sessions
 //! that were forked of it or work for it: they hold the same words. With a workspace goes everything in it, deleted or
 //! not, and its files. With a tenant goes everything that it has, its keys among it. The audit log stays until it expires.
+//!
+//! Sessions and invocations of `/graphs` and `/chat` have no documents: their items name the tenant in whose name they
+//! began. Those of earlier versions do not; of them are found the sessions of the actors whose keys the tenant has, and the
+//! invocations in them.
 
 use std::collections::BTreeSet;
 
-use dormouse_ports::{Document, DocumentKey, InvocationId, Map};
+use dormouse_ports::{Document, DocumentKey, InvocationId, Map, OwnedState, SessionId as StateId, owned};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{QuotaId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::TaskStatus;
@@ -19,6 +24,9 @@ use crate::keys::{KIND as KEY, USE as KEY_USE};
 use crate::quotas::{COUNTERS, OF_TENANT};
 use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
 
+/// Prefixes of the ids of invocations that documents lead to.
+const OF_DOCUMENTS: [&str; 2] = ["task_", "delivery_"];
+
 /// Subject of an erasure: everything that is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Erasure {
@@ -28,6 +36,14 @@ pub enum Erasure {
     Workspace(WorkspaceId),
     /// A tenant.
     Tenant(String),
+    /// A session of `/graphs` or `/chat`, of all actors of a tenant that call one so; or, without a tenant, the one that is
+    /// stored under that name.
+    Conversation {
+        /// The name that callers know.
+        name: String,
+        /// The tenant of the callers.
+        tenant: Option<String>,
+    },
 }
 
 /// The documents that go, and what they name.
@@ -37,7 +53,13 @@ pub struct Forgotten {
     pub documents: BTreeSet<DocumentKey>,
     /// Ids of sessions and tasks: their streams, states and invocations go.
     pub owners: BTreeSet<String>,
-    /// Tasks that had not ended when their documents were written: their invocations are ended first.
+    /// Sessions of `/graphs` and `/chat`.
+    pub sessions: BTreeSet<StateId>,
+    /// Invocations of `/graphs` and `/chat`.
+    pub invocations: BTreeSet<InvocationId>,
+    /// Number of those that may be the tenant's, and name none: they began without a key or token, or in an earlier version.
+    pub nobodys: usize,
+    /// Tasks that had not ended when their documents were written, and other invocations: they are ended first.
     pub open: BTreeSet<InvocationId>,
     /// The tenant whose lists go, and the signals that came with its keys.
     pub tenant: Option<String>,
@@ -54,14 +76,72 @@ impl Erasure {
                 let is_quota = document.key.kind == OF_TENANT && document.key.id == *name;
                 is_tenants || is_quota || document.key.kind == IDEMPOTENCY
             }
+            // Its keys say which actors it has.
+            Self::Conversation { tenant, .. } => tenant.as_ref().is_some_and(|tenant| is_key_of(document, tenant)),
         }
     }
 
-    /// Documents and other data that have to go, of `documents`.
-    pub fn forgotten(&self, documents: &[Document]) -> Forgotten {
+    /// True if `state` may have to go, as [`may_take`](Self::may_take) says of documents.
+    pub fn may_take_state(&self, state: &OwnedState) -> bool {
+        let (of_tenant, is_found_otherwise) = match state {
+            OwnedState::Session { tenant, .. } => (tenant, false),
+            OwnedState::Invocation { id, tenant, .. } => {
+                (tenant, OF_DOCUMENTS.iter().any(|start| id.as_str().starts_with(start)))
+            }
+        };
+        match self {
+            Self::Session(_) | Self::Workspace(_) => false,
+            Self::Tenant(name) => match of_tenant {
+                Some(tenant) => tenant == name,
+                None => !is_found_otherwise,
+            },
+            Self::Conversation { tenant, .. } => {
+                !is_found_otherwise && (tenant.is_none() || of_tenant.is_none() || of_tenant == tenant)
+            }
+        }
+    }
+
+    /// True if the sessions of invocations have to be known.
+    pub fn is_by_session(&self) -> bool {
+        matches!(self, Self::Conversation { .. })
+    }
+
+    /// Documents and other data that have to go, of `documents` and `states`. The sessions of agents that work for a session
+    /// begin with what `asked_by` makes of its id.
+    pub fn forgotten(
+        &self,
+        documents: &[Document],
+        states: &[OwnedState],
+        asked_by: impl Fn(&str) -> String,
+    ) -> Forgotten {
+        let mut forgotten = self.forgotten_documents(documents);
+        let actors = |tenant: &str| -> Vec<String> {
+            let keys = documents.iter().filter(|document| is_key_of(document, tenant));
+            keys.filter_map(|key| text(&key.body, "actor")).map(|actor| owned::owner_of(tenant, actor)).collect()
+        };
+        match self {
+            Self::Session(_) | Self::Workspace(_) => {}
+            Self::Tenant(name) => forgotten.take_states_of(name, &actors(name), states),
+            Self::Conversation { name, tenant } => {
+                let ids: BTreeSet<StateId> = match tenant {
+                    Some(tenant) => actors(tenant).iter().map(|owner| owned::session(owner, name)).collect(),
+                    None => BTreeSet::from([name.as_str().into()]),
+                };
+                let is_named = |id: &StateId, of: Option<&String>| {
+                    let is_theirs = tenant.is_some() && of == tenant.as_ref();
+                    ids.contains(id) || (is_theirs && owned::name_within(id.as_str()) == Some(name))
+                };
+                forgotten.take_conversation(states, is_named, asked_by);
+            }
+        }
+        forgotten
+    }
+
+    fn forgotten_documents(&self, documents: &[Document]) -> Forgotten {
         let roots = match self {
             Self::Session(session) => Some(family(session, documents)),
             Self::Workspace(_) | Self::Tenant(_) => None,
+            Self::Conversation { .. } => return Forgotten::default(),
         };
         let is_theirs = |document: &&Document| match &roots {
             Some(sessions) => belongs(document, sessions),
@@ -85,6 +165,84 @@ impl Erasure {
 }
 
 impl Forgotten {
+    /// True if there is nothing that has to go but what only its absence shows.
+    pub fn is_empty(&self, documents: &[Document]) -> bool {
+        let is_there = documents.iter().any(|document| self.documents.contains(&document.key));
+        !is_there && self.sessions.is_empty() && self.invocations.is_empty()
+    }
+
+    /// Takes the states that began in the name of `tenant`, and those of earlier versions in sessions of `actors`.
+    fn take_states_of(&mut self, tenant: &str, actors: &[String], states: &[OwnedState]) {
+        let prefixes: Vec<String> = actors.iter().map(|owner| owned::session(owner, "").to_string()).collect();
+        let is_actors = |id: &StateId| prefixes.iter().any(|prefix| id.as_str().starts_with(prefix));
+        for state in states {
+            if self.documents_lead_to(state) {
+                continue;
+            }
+            match state {
+                OwnedState::Session { id, tenant: Some(of) } if of == tenant => {
+                    self.sessions.insert(id.clone());
+                }
+                OwnedState::Session { id, tenant: None } if is_actors(id) => {
+                    self.sessions.insert(id.clone());
+                }
+                OwnedState::Session { id, tenant: None } => self.nobodys += usize::from(owned::is_owned(id)),
+                OwnedState::Invocation { id, tenant: Some(of), is_open, .. } if of == tenant => {
+                    self.take_invocation(id, *is_open);
+                }
+                OwnedState::Invocation { id, tenant: None, session: Some(session), is_open } if is_actors(session) => {
+                    self.take_invocation(id, *is_open);
+                }
+                OwnedState::Invocation { tenant: None, .. } => self.nobodys += 1,
+                OwnedState::Session { tenant: Some(_), .. } | OwnedState::Invocation { tenant: Some(_), .. } => {}
+            }
+        }
+    }
+
+    /// Takes the sessions that are `named`, those that work for them, and the invocations in all of these.
+    fn take_conversation(
+        &mut self,
+        states: &[OwnedState],
+        is_named: impl Fn(&StateId, Option<&String>) -> bool,
+        asked_by: impl Fn(&str) -> String,
+    ) {
+        let sessions = || {
+            states.iter().filter_map(|state| match state {
+                OwnedState::Session { id, tenant } => Some((id, tenant.as_ref())),
+                OwnedState::Invocation { session, tenant, .. } => Some((session.as_ref()?, tenant.as_ref())),
+            })
+        };
+        let mut new: BTreeSet<&StateId> = sessions().filter(|(id, of)| is_named(id, *of)).map(|(id, _)| id).collect();
+        while !new.is_empty() {
+            let starts: Vec<String> = new.iter().map(|id| asked_by(id.as_str())).collect();
+            self.sessions.extend(new.into_iter().cloned());
+            let works = |id: &StateId| starts.iter().any(|start| id.as_str().starts_with(start));
+            new = sessions().map(|(id, _)| id).filter(|id| works(id) && !self.sessions.contains(*id)).collect();
+        }
+        for state in states {
+            if let OwnedState::Invocation { id, session: Some(session), is_open, .. } = state
+                && self.sessions.contains(session)
+            {
+                self.take_invocation(id, *is_open);
+            }
+        }
+    }
+
+    /// True if `state` is that of a session or task with a document, and goes with that.
+    fn documents_lead_to(&self, state: &OwnedState) -> bool {
+        match state {
+            OwnedState::Session { id, .. } => self.owners.contains(id.as_str()),
+            OwnedState::Invocation { id, .. } => self.owners.contains(id.as_str()),
+        }
+    }
+
+    fn take_invocation(&mut self, id: &InvocationId, is_open: bool) {
+        self.invocations.insert(id.clone());
+        if is_open {
+            self.open.insert(id.clone());
+        }
+    }
+
     fn take(&mut self, document: &Document) {
         let DocumentKey { kind, id } = &document.key;
         self.documents.insert(document.key.clone());
@@ -128,6 +286,11 @@ fn belongs(document: &Document, sessions: &BTreeSet<String>) -> bool {
     let names = |field: &str| text(resource, field).is_some_and(|id| sessions.contains(id));
     // A connector goes on to be one of its workspace.
     is_session || names("session_id") || names("owner_id")
+}
+
+/// True if `document` is a key of `tenant`.
+fn is_key_of(document: &Document, tenant: &str) -> bool {
+    document.key.kind == KEY && text(&document.body, "tenant") == Some(tenant)
 }
 
 /// True if `document` is the workspace `id`, or in it.
@@ -180,6 +343,83 @@ mod tests {
         ]
     }
 
+    fn asked_by(session: &str) -> String {
+        format!("owned_of-{session}-")
+    }
+
+    fn session(id: impl Into<StateId>, tenant: Option<&str>) -> OwnedState {
+        OwnedState::Session { id: id.into(), tenant: tenant.map(str::to_owned) }
+    }
+
+    fn run(id: &str, tenant: Option<&str>, session: Option<StateId>) -> OwnedState {
+        OwnedState::Invocation {
+            id: id.into(),
+            tenant: tenant.map(str::to_owned),
+            session,
+            is_open: id.ends_with("open"),
+        }
+    }
+
+    fn taken(erasure: &Erasure, states: &[OwnedState]) -> Forgotten {
+        let documents: Vec<Document> = [document("key", "k", json!({ "tenant": "acme", "actor": "ada" }))].into();
+        let documents: Vec<Document> = documents.into_iter().filter(|one| erasure.may_take(one)).collect();
+        let states: Vec<OwnedState> = states.iter().filter(|one| erasure.may_take_state(one)).cloned().collect();
+        erasure.forgotten(&documents, &states, asked_by)
+    }
+
+    fn names<'i>(ids: impl IntoIterator<Item = &'i (impl ToString + 'i)>) -> Vec<String> {
+        ids.into_iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn with_a_tenant_go_its_sessions_and_invocations_beside_the_protocol() {
+        let adas = owned::session(&owned::owner_of("acme", "ada"), "s");
+        let unknown = owned::session(&owned::owner_of("acme", "grace@corp"), "s");
+        let states = [
+            session("new", Some("acme")),
+            session("others", Some("evil")),
+            session(adas.clone(), None),
+            session(unknown.clone(), None),
+            session("nobodys", None),
+            run("run-open", Some("acme"), None),
+            run("run-others-open", Some("evil"), None),
+            run("run-old", None, Some(adas.clone())),
+            run("run-unknown", None, None),
+            run("task_1", None, None),
+        ];
+        let forgotten = taken(&Erasure::Tenant("acme".to_owned()), &states);
+        assert_eq!(names(&forgotten.sessions), ["new".to_owned(), adas.to_string()]);
+        assert_eq!(names(&forgotten.invocations), ["run-old", "run-open"]);
+        assert_eq!(names(&forgotten.open), ["run-open"]);
+        assert_eq!(forgotten.nobodys, 2, "a session and an invocation that may be theirs");
+        assert!(!forgotten.is_empty(&[]) && taken(&Erasure::Tenant("none".to_owned()), &states).is_empty(&[]));
+    }
+
+    #[test]
+    fn a_conversation_is_that_of_all_actors_of_its_tenant_with_those_that_work_for_it() {
+        let of = |tenant: &str, actor: &str| owned::session(&owned::owner_of(tenant, actor), "s");
+        let (adas, graces, evil) = (of("acme", "ada"), of("acme", "grace"), of("evil", "ada"));
+        let child = format!("{}1", asked_by(graces.as_str()));
+        let states = [
+            session(adas.clone(), None),
+            session(graces.clone(), Some("acme")),
+            session(evil.clone(), Some("evil")),
+            session(child.as_str(), Some("acme")),
+            session("s", None),
+            run("r1", Some("acme"), Some(graces.clone())),
+            run("r2-open", Some("acme"), Some(child.as_str().into())),
+            run("r3", Some("evil"), Some(evil)),
+            run("r4", None, Some("s".into())),
+        ];
+        let of_acme = Erasure::Conversation { name: "s".to_owned(), tenant: Some("acme".to_owned()) };
+        let forgotten = taken(&of_acme, &states);
+        let all: BTreeSet<StateId> = [adas, graces, child.into()].into();
+        assert_eq!((&forgotten.sessions, names(&forgotten.invocations)), (&all, vec!["r1".into(), "r2-open".into()]));
+        assert!(forgotten.documents.is_empty(), "its keys stay");
+        let nobodys = taken(&Erasure::Conversation { name: "s".to_owned(), tenant: None }, &states);
+        assert_eq!((names(&nobodys.sessions), names(&nobodys.invocations)), (vec!["s".into()], vec!["r4".into()]));
+    }
+
     fn ids(forgotten: &Forgotten) -> Vec<&str> {
         forgotten.documents.iter().map(|key| key.id.as_str()).collect()
     }
@@ -188,11 +428,11 @@ mod tests {
     fn with_a_session_goes_what_was_made_of_it() {
         let erasure = Erasure::Session("session_1".into());
         let documents: Vec<Document> = all().into_iter().filter(|document| erasure.may_take(document)).collect();
-        let forgotten = erasure.forgotten(&documents);
+        let forgotten = erasure.forgotten(&documents, &[], asked_by);
         assert_eq!(ids(&forgotten), ["i", "memory_1", "session_1", "session_2", "session_3", "task_1"]);
         assert_eq!(forgotten.open, BTreeSet::from(["task_1".into()]));
         assert_eq!(forgotten.tenant, None);
-        let again = erasure.forgotten(&[]);
+        let again = erasure.forgotten(&[], &[], asked_by);
         assert!(again.documents.is_empty() && again.owners.contains("session_1"), "what a crash left is found again");
     }
 
@@ -206,7 +446,7 @@ mod tests {
             document("file", "g", json!({ "tenant": "acme", "workspace": "v", "path": "a.txt" })),
         ]);
         documents.retain(|document| erasure.may_take(document));
-        let forgotten = erasure.forgotten(&documents);
+        let forgotten = erasure.forgotten(&documents, &[], asked_by);
         let gone =
             ["f", "i", "j", "memory_1", "session_1", "session_2", "session_3", "session_4", "task_1", "task_4", "w"];
         assert_eq!(ids(&forgotten).into_iter().collect::<BTreeSet<_>>(), gone.into_iter().collect());
@@ -217,7 +457,7 @@ mod tests {
     fn with_a_tenant_goes_everything_but_the_audit_log() {
         let erasure = Erasure::Tenant("acme".to_owned());
         let documents: Vec<Document> = all().into_iter().filter(|document| erasure.may_take(document)).collect();
-        let forgotten = erasure.forgotten(&documents);
+        let forgotten = erasure.forgotten(&documents, &[], asked_by);
         assert_eq!(forgotten.documents.len(), 12, "{forgotten:?}");
         assert!(!ids(&forgotten).contains(&"a"));
         assert_eq!(forgotten.tenant.as_deref(), Some("acme"));

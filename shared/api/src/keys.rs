@@ -17,9 +17,10 @@ mod token;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use dormouse_ports::{
-    Breadth, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite, IdSource, Journal, ListRequest,
+    Breadth, Clock, Commit, CommitError, Commits, Document, DocumentKey, DocumentWrite, IdSource, Journal, ListRequest,
     Listed, Map, Page, Records, StoreError,
 };
 use dormouse_protocol::Scope;
@@ -105,6 +106,20 @@ struct StoredKey {
     created_at: Timestamp,
     /// SHA-256 of the whole key in hexadecimal digits.
     hash: String,
+    /// Id of the key that takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replaced_by: Option<String>,
+}
+
+/// Outcome of replacing a key.
+#[derive(Debug)]
+pub enum Rotation {
+    /// There is no such key.
+    NoKey,
+    /// It has been replaced already, by the key of this id: two of them would be good where one was.
+    Replaced(String),
+    /// What a store has to commit, and the new key.
+    Made(Box<Journal>, Box<KeyInfo>),
 }
 
 /// The way to the store of what is written about callers.
@@ -162,6 +177,12 @@ impl HolderError {
 /// Number of callers that are remembered as refused.
 const REFUSED_KEPT: usize = 1_000;
 
+/// Interval at which it is asked for a stream whether its key is still good.
+const LOOKS_EVERY: Duration = Duration::from_secs(60);
+/// The same, for what requests have shown of keys; and number of keys of which that is remembered.
+const SEEN_FOR: SignedDuration = SignedDuration::from_secs(60);
+const SEEN_KEPT: usize = 10_000;
+
 /// Knows the callers: by their keys, and by the tokens of issuers that are trusted. Cheap to clone.
 #[derive(Clone)]
 pub struct Keys {
@@ -177,6 +198,8 @@ pub struct Keys {
     /// Who was refused because a rate is used up, by the digest of what they presented: they are refused again without
     /// being looked up.
     refused: Arc<Mutex<BTreeMap<[u8; 32], Actor>>>,
+    /// Times when keys were last seen to be good, by their ids.
+    seen_good: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
 impl fmt::Debug for Keys {
@@ -197,6 +220,7 @@ impl Keys {
             audit: None,
             noted: Arc::default(),
             refused: Arc::default(),
+            seen_good: Arc::default(),
         }
     }
 
@@ -235,13 +259,13 @@ impl Keys {
     /// The same; the tasks of the key's holder count against the quota `quota_id`.
     pub fn creation_limited(token: &KeyToken, grant: Grant, quota_id: Option<QuotaId>, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
-        let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash() };
+        let stored = StoredKey { grant, quota_id, created_at: now, hash: token.hash(), replaced_by: None };
         Self::write(token.id(), 0, Some(stored.body()), expires_at)
     }
 
     /// The journal that a store has to commit for `token` to take the place of the key `id` from `now` on, and what is
     /// known of the new key then. It has the rights of the old one, which is refused from `old_until` on, and the same
-    /// end unless `expires_at` names another. `None` if there is no such key.
+    /// end unless `expires_at` names another. A key is replaced once: of several who do it at the same time one does.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -251,19 +275,23 @@ impl Keys {
         token: &KeyToken,
         expires_at: Option<Timestamp>,
         (old_until, now): (Timestamp, Timestamp),
-    ) -> Result<Option<(Journal, KeyInfo)>, StoreError> {
+    ) -> Result<Rotation, StoreError> {
         let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
         let Some((document, old)) = found.and_then(|document| read(&document).map(|old| (document, old))) else {
-            return Ok(None);
+            return Ok(Rotation::NoKey);
         };
+        if let Some(by) = old.replaced_by {
+            return Ok(Rotation::Replaced(by));
+        }
         let grant = Grant { expires_at: expires_at.or(old.grant.expires_at), ..old.grant.clone() };
         let creation = Self::creation_limited(token, grant.clone(), old.quota_id.clone(), now);
         let quota_id = old.quota_id.clone();
         let until = old.grant.expires_at.map_or(old_until, |end| end.min(old_until));
-        let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, ..old };
+        let replaced_by = Some(token.id().to_owned());
+        let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, replaced_by, ..old };
         let ending = Self::write(id, document.version, Some(old.body()), Some(until));
         let info = KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant };
-        Ok(Some((creation.merged_with(ending), info)))
+        Ok(Rotation::Made(Box::new(creation.merged_with(ending)), Box::new(info)))
     }
 
     /// True if `tenant` has the quota `id`.
@@ -330,6 +358,9 @@ impl Keys {
         let same = padded(known).ct_eq(&padded(&token.hash()));
         let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
         let good = good.filter(|_| same.into());
+        if good.is_some() {
+            self.note_good(token.id(), true, now);
+        }
         if good.is_some()
             && let Err(error) = self.note_use(token.id(), now).await
         {
@@ -349,6 +380,51 @@ impl Keys {
 }
 
 impl Keys {
+    /// True if the key of `actor` is still good. Tokens of issuers are good until their end. It reads the key, unless this
+    /// process has seen it good after `since`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn is_still_good(&self, actor: &Actor, since: Timestamp, now: Timestamp) -> Result<bool, StoreError> {
+        if actor.proof != Proof::Key {
+            return Ok(true);
+        }
+        let id = actor.credential.as_str();
+        if self.seen_good.lock().unwrap_or_else(PoisonError::into_inner).get(id).is_some_and(|at| *at >= since) {
+            return Ok(true);
+        }
+        let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
+        let end = found.as_ref().and_then(read).map(|stored| stored.grant.expires_at);
+        let is_good = end.is_some_and(|end| end.is_none_or(|end| now < end));
+        self.note_good(id, is_good, now);
+        Ok(is_good)
+    }
+
+    /// Notes whether the key `id` was good at `now`.
+    fn note_good(&self, id: &str, is_good: bool, now: Timestamp) {
+        let mut seen = self.seen_good.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= SEEN_KEPT || !is_good {
+            seen.retain(|one, at| (is_good || one != id) && now.duration_since(*at) < SEEN_FOR);
+        }
+        if is_good && seen.len() < SEEN_KEPT {
+            seen.insert(id.to_owned(), now);
+        }
+    }
+
+    /// Completes when the key of `actor` is good no longer: every minute it is read whether it is, where no request with it
+    /// has shown that since. A token ends its streams itself.
+    pub async fn ended(&self, actor: &Actor, clock: &dyn Clock) {
+        loop {
+            let since = clock.now();
+            clock.sleep(LOOKS_EVERY).await;
+            match self.is_still_good(actor, since, clock.now()).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => tracing::debug!(%error, "it is not known whether a key is still good"),
+            }
+        }
+    }
+
     /// Writes that the key `id` is used, unless that was written within the hour. Of several that find it so one does.
     async fn note_use(&self, id: &str, now: Timestamp) -> Result<(), StoreError> {
         let Some(writes) = self.writes.as_ref().filter(|_| self.is_due(id, now)) else { return Ok(()) };

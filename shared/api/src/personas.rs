@@ -20,9 +20,13 @@ use jiff::Timestamp;
 use crate::agents::{AgentSource, CatalogLine, NotKept, OwnAgents, WorkspaceAgents};
 use crate::api::{Api, Change, found, json};
 use crate::documents::Stored;
-use crate::refusal::{agents_away, internal, store};
+use crate::refusal::{agents_away, check_length, check_line, internal, store};
 use crate::runtime::ToolInfo;
 use crate::{Actor, Call, CallAnswer};
+
+/// Characters of the longest name and version, and of the longest description, of a persona that a client makes.
+const LONGEST_NAME: usize = 128;
+const LONGEST_DESCRIPTION: usize = 4096;
 
 /// A graph that clients can have work done by.
 #[derive(Clone, Debug, PartialEq)]
@@ -299,6 +303,9 @@ impl Api {
     pub(crate) async fn create_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
         self.reads.check_place(call, None).await?;
         let request: CreatePersonaRequest = call.body.clone().decode()?;
+        check_line("name", &request.name, LONGEST_NAME)?;
+        check_line("version", &request.version, LONGEST_NAME)?;
+        check_length("description", &request.description, LONGEST_DESCRIPTION)?;
         let specs = self.all_personas(call).await?;
         let spec = specs.into_iter().find(|spec| spec.graph == request.entry_workflow).ok_or_else(|| {
             ProtocolError::invalid(
@@ -330,6 +337,7 @@ impl Api {
     pub(crate) async fn update_persona(&self, call: &Call) -> Result<Change, ProtocolError> {
         self.reads.check_place(call, None).await?;
         let request: UpdatePersonaRequest = call.body.clone().decode()?;
+        check_length("description", request.description.as_deref().unwrap_or_default(), LONGEST_DESCRIPTION)?;
         let id = PersonaId::from(call.params.get("persona_id"));
         if self.all_personas(call).await?.iter().any(|spec| spec.persona_id() == id) {
             let message = "the persona is part of the server; make another one of its workflow";

@@ -191,15 +191,18 @@ impl Api {
         match scope {
             QuotaScope::Persona => {
                 let mut persona = self.reads.see::<Persona>(call, &PersonaId::from(owner.as_str())).await?;
+                has_none(persona.kept.resource.quota_id.as_ref())?;
                 persona.kept.resource.quota_id = Some(id.clone());
                 persona.write().map(Some)
             }
             QuotaScope::Workspace => {
                 let mut workspace = self.reads.see::<Workspace>(call, &WorkspaceId::from(owner.as_str())).await?;
+                has_none(workspace.kept.resource.quota_id.as_ref())?;
                 workspace.kept.resource.quota_id = Some(id.clone());
                 workspace.write().map(Some)
             }
             QuotaScope::Tenant if *owner == call.actor.tenant => {
+                // Nothing else takes one away from a tenant: the newer one counts.
                 let before = self.reads.quota_of_tenant(call).await?.map_or(0, |document| document.version);
                 let body = Map::from_iter([("quota_id".to_owned(), id.as_str().into())]);
                 let key = of_tenant(owner);
@@ -255,6 +258,13 @@ impl Api {
             Err(error) => Err(internal(&error)),
         }
     }
+}
+
+/// Checks that what a quota is made for counts against none: which of two counts would be for nobody to see.
+fn has_none(quota: Option<&QuotaId>) -> Result<(), ProtocolError> {
+    let Some(id) = quota else { return Ok(()) };
+    let message = format!("it has the quota {id} already: change that one, or take it away first");
+    Err(ProtocolError::new(ErrorCode::Conflict, message).with_detail("quota_id", id.as_str()))
 }
 
 fn of_tenant(tenant: &str) -> DocumentKey {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_engine::answer_under_way;
 use dormouse_harness::WorkCall;
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
@@ -351,7 +352,9 @@ impl RecordingStore {
     ) -> Result<(), ProtocolError> {
         match payload.filter(|_| paused.fan_in.is_none() && self.receipts.is_some()) {
             Some(payload) => {
-                note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor: None }).map(|_| ())
+                let signed = answer_under_way().filter(|answer| answer.payload == *payload);
+                let actor = signed.as_ref().map(|answer| answer.by.as_str());
+                note_approval(change, task, AnsweredApproval { paused, part: None, payload, actor }).map(|_| ())
             }
             None => Ok(()),
         }

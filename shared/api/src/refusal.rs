@@ -9,6 +9,23 @@ use dormouse_protocol::{ErrorCode, ProtocolError};
 /// Number of seconds after which a request that found the store busy may come again.
 const SOON: u32 = 1;
 
+/// Checks that `text`, the field `param`, has from 1 to `most` characters and none of control.
+pub(crate) fn check_line(param: &str, text: &str, most: usize) -> Result<(), ProtocolError> {
+    let is_line = !text.trim().is_empty() && text.chars().count() <= most && !text.chars().any(char::is_control);
+    if is_line {
+        return Ok(());
+    }
+    Err(ProtocolError::invalid(param, format!("expected 1 to {most} characters on one line")))
+}
+
+/// Checks that `text`, the field `param`, has at most `most` characters.
+pub(crate) fn check_length(param: &str, text: &str, most: usize) -> Result<(), ProtocolError> {
+    if text.chars().count() <= most {
+        return Ok(());
+    }
+    Err(ProtocolError::invalid(param, format!("expected at most {most} characters")))
+}
+
 /// Something is wrong with the server.
 pub(crate) fn internal(reason: &dyn Display) -> ProtocolError {
     tracing::error!(%reason, "an operation failed");

@@ -13,8 +13,8 @@
 //! A client that asks for it (`deltas=true`) is also shown the text of answers while it comes from a model ([`LiveText`]),
 //! where the run and the stream are in one process.
 //!
-//! A key or token that has an end ends its streams then. A key that is revoked while a stream runs ends it with the
-//! stream's life at the latest.
+//! A key or token that has an end ends its streams then; who serves them ends those of a key that is revoked
+//! ([`Keys::ended`](crate::Keys::ended)).
 
 mod limiter;
 mod live;

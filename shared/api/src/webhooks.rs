@@ -206,6 +206,18 @@ fn check_url(url: &str, loopback: bool) -> Result<(), ProtocolError> {
         return refuse("expected an address of at most 2048 letters without spaces");
     }
     let authority = |rest: &str| rest.split(['/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+    let has_a_port = |authority: &String| match authority.rsplit_once(':') {
+        // The colons of an address in brackets are none of a port.
+        Some((host, port)) if !host.is_empty() && !port.ends_with(']') => {
+            port.parse::<u16>().is_ok_and(|port| port > 0)
+        }
+        Some((_, port)) => port.ends_with(']'),
+        None => true,
+    };
+    let given = url.split_once("://").map(|(_, rest)| authority(rest));
+    if !given.as_ref().is_none_or(has_a_port) {
+        return refuse("expected a port from 1 to 65535, or none");
+    }
     match (url.strip_prefix("https://").map(authority), url.strip_prefix("http://").map(authority)) {
         (Some(authority), _) if !authority.is_empty() && !authority.contains('@') => Ok(()),
         (_, Some(authority)) if loopback && !authority.contains('@') && is_loopback(&authority) => Ok(()),
@@ -236,9 +248,22 @@ mod tests {
             assert!(check_url(local, true).is_ok() && check_url(local, false).is_err(), "{local}");
         }
         let long = format!("https://{}", "x".repeat(LONGEST_URL));
-        for bad in
-            ["", "https://", "http://example.com", "ftp://x", "https://user@x", "https://a b", "file:///etc", &long]
-        {
+        for bad in [
+            "",
+            "https://",
+            "http://example.com",
+            "ftp://x",
+            "https://user@x",
+            "https://a b",
+            "file:///etc",
+            &long,
+            "https://x:99999/y",
+            "https://x:0",
+            "https://x:",
+            "https://:443",
+            "https://x:1x",
+            "https://[::1]:70000",
+        ] {
             assert!(check_url(bad, true).is_err(), "{bad}");
         }
         for sneaky in ["http://localhost@example.com", "http://127.0.0.1.example.com", "http://localhost:80@x/"] {

@@ -15,7 +15,12 @@ use crate::files::first_files;
 use crate::lists::Lists;
 use crate::page::Narrowed;
 use crate::reads::Reads;
+use crate::refusal::{check_length, check_line};
 use crate::{Call, CallAnswer};
+
+/// Characters of the longest name, and of the longest root.
+const LONGEST_NAME: usize = 256;
+const LONGEST_ROOT: usize = 1024;
 
 impl Lists {
     pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -38,6 +43,8 @@ impl Api {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
         }
         let request: CreateWorkspaceRequest = call.body.clone().decode()?;
+        check_line("name", &request.name, LONGEST_NAME)?;
+        check_length("root", &request.root, LONGEST_ROOT)?;
         let mut metadata = request.metadata;
         let sandbox = [
             ("image", json!(request.image)),
@@ -87,6 +94,7 @@ impl Api {
 
     pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateWorkspaceRequest = call.body.clone().decode()?;
+        request.name.as_ref().map_or(Ok(()), |name| check_line("name", name, LONGEST_NAME))?;
         let mut stored = self.reads.named::<Workspace>(call, "workspace_id").await?;
         self.reads.check_counting(call, request.quota_id.as_ref()).await?;
         let workspace = &mut stored.kept.resource;

@@ -72,7 +72,7 @@ use signal::SignalItems;
 use upkeep::NoteItems;
 
 pub use checkpoint::DynamoDbCheckpointer;
-pub use erase::{Belongings, Erased, Eraser};
+pub use erase::{Belongings, EraseSearch, Erased, Eraser};
 pub use retry::RetryPolicy;
 pub use table::{TABLE_RESOURCE_NAME, ensure_table, table_resource};
 
@@ -210,7 +210,8 @@ impl DynamoDbStateStore {
 
     /// What erases from the table.
     pub fn eraser(&self) -> Eraser {
-        Eraser { table: self.commits.table.clone(), documents: self.documents.clone() }
+        let CommitWriter { table, bodies, .. } = &self.commits;
+        Eraser { table: table.clone(), documents: self.documents.clone(), bodies: bodies.clone() }
     }
 }
 

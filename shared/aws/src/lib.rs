@@ -29,7 +29,7 @@ mod tools;
 pub use connect::{AwsAccess, Clients, Endpoints, Lazy, email_address};
 pub use connections::ApiGatewayConnections;
 pub use dynamodb::{
-    Belongings, DynamoDbCheckpointer, DynamoDbStateStore, Erased, Eraser, RetryPolicy, StoreConfig,
+    Belongings, DynamoDbCheckpointer, DynamoDbStateStore, EraseSearch, Erased, Eraser, RetryPolicy, StoreConfig,
     TABLE_RESOURCE_NAME, ensure_table, table_resource,
 };
 pub use eventbridge::{EventBridgeBus, RuleConfig};

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use dormouse_agent::graph::sessions_asked_by;
 use dormouse_api::{Agents, Erasure, Forgotten};
-use dormouse_aws::{Belongings, Erased, Eraser};
+use dormouse_aws::{Belongings, EraseSearch, Erased, Eraser};
 use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
 use dormouse_ports::{Category, InvocationId, StoreError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::inspect::Printer;
 use crate::mirror::{Mirror, MirrorError};
@@ -19,25 +20,40 @@ use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
 
 /// Reason that canceled invocations are given.
 const REASON: &str = "what it belongs to is erased";
+/// Field of the number of states that do not say whose they are.
+const OF_NO_TENANT: &str = "of_no_tenant";
 /// Number of rounds after which others are said to write to it all the time.
 const ROUNDS: usize = 5;
 
 /// Commands that erase.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EraseCommand {
-    /// Erase a session, and the sessions that were forked of it or work for it.
-    Session(EraseArgs),
+    /// Erase a session, and the sessions that were forked of it or work for it; with --tenant one of /graphs and /chat.
+    Session(SessionArgs),
     /// Erase a workspace with everything in it; also one that was deleted over /v1.
     Workspace(EraseArgs),
-    /// Erase a tenant with everything that it has under /v1, its keys among it.
+    /// Erase a tenant with everything that it has, its keys and its sessions of /graphs and /chat among it.
     Tenant(EraseArgs),
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct SessionArgs {
+    /// The tenant of a session of /graphs or /chat, which ID is the name of: it goes for all of the tenant's actors that have
+    /// one of that name. Without it, ID is that of a session of /v1, or of one that began without a key.
+    #[arg(long)]
+    tenant: Option<String>,
+    #[command(flatten)]
+    erase: EraseArgs,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dormouse erase session session_01J… --dry-run\n  dormouse erase tenant acme --yes --table TABLE\n\n\
+    after_help = "Examples:\n  dormouse erase session session_01J… --dry-run\n  dormouse erase session support-7 --tenant acme --yes\n  \
+    dormouse erase tenant acme --yes --table TABLE\n\n\
     JSON: {\"canceled\", \"documents\", \"events\", \"invocations\", \"session states\", \"rows\", \"blobs\"}, the number of each, \
-    and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"would_cancel\"}\n\
+    and \"mirrored\" rows where mirrors are named; with --dry-run {\"documents\": {KIND: number}, \"sessions\", \
+    \"invocations\", \"would_cancel\"}, the two of /graphs and /chat alone. Of a tenant also \"of_no_tenant\": sessions and \
+    invocations that name no tenant\n\
     Reads the whole table twice or more. Exit code 4: there is no such thing."
 )]
 pub(crate) struct EraseArgs {
@@ -73,6 +89,8 @@ pub(crate) enum EraseError {
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
     Nothing(String),
+    #[error("there is no session {0}; one that began with a key of a tenant is found with --tenant")]
+    NoSession(String),
     #[error(transparent)]
     Mirror(#[from] MirrorError),
     #[error("others go on writing to it: close it, revoke the keys, and run it again")]
@@ -85,7 +103,7 @@ impl EraseError {
     /// With which code the process ends.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Nothing(_) => ExitCode::from(4),
+            Self::Nothing(_) | Self::NoSession(_) => ExitCode::from(4),
             Self::Target(_)
             | Self::Store(_)
             | Self::Embedded(_)
@@ -100,7 +118,12 @@ impl EraseError {
 /// Executes `ask`.
 pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), EraseError> {
     let (erasure, ask) = match ask {
-        EraseCommand::Session(ask) => (Erasure::Session(ask.id.as_str().into()), ask),
+        EraseCommand::Session(SessionArgs { tenant: None, erase }) if erase.id.starts_with("session_") => {
+            (Erasure::Session(erase.id.as_str().into()), erase)
+        }
+        EraseCommand::Session(SessionArgs { tenant, erase }) => {
+            (Erasure::Conversation { name: erase.id.clone(), tenant }, erase)
+        }
         EraseCommand::Workspace(ask) => (Erasure::Workspace(ask.id.as_str().into()), ask),
         EraseCommand::Tenant(ask) => (Erasure::Tenant(ask.id.clone()), ask),
     };
@@ -112,12 +135,17 @@ pub(crate) async fn erase(ask: EraseCommand, agents: &Agents) -> Result<(), Eras
         false => erased(&opened, &erasure, &ask.id, &mirrors).await,
     };
     opened.close().await?;
-    printer.fields(&told?)?;
+    let told = told?;
+    printer.fields(&told)?;
+    if !ask.json && told.get(OF_NO_TENANT).and_then(Value::as_u64) > Some(0) {
+        printer.line(
+            "of_no_tenant: sessions and invocations of /graphs and /chat that began without a key or token, or in an earlier \
+             version, do not say whose they are and stay: while there are such, give the tenant's name to nobody else; \
+             `dormouse erase session NAME` takes one",
+        )?;
+    }
     if !ask.json && !ask.dry_run {
         printer.line("what other history mirrors or a backup hold of it stays there until it is removed, too")?;
-        if matches!(erasure, Erasure::Tenant(_)) {
-            printer.line("sessions of /graphs and /chat, which know no tenant, stay: give its name to nobody else")?;
-        }
     }
     Ok(())
 }
@@ -129,7 +157,19 @@ async fn looked(opened: &OpenedStore, erasure: &Erasure, name: &str) -> Result<s
     for document in &forgotten.documents {
         *kinds.entry(&document.kind).or_default() += 1;
     }
-    Ok(json!({ "documents": kinds, "would_cancel": forgotten.open.len() }))
+    let (sessions, invocations) = (forgotten.sessions.len(), forgotten.invocations.len());
+    let told = json!({
+        "documents": kinds, "sessions": sessions, "invocations": invocations, "would_cancel": forgotten.open.len()
+    });
+    Ok(with_nobodys(told, erasure, forgotten.nobodys))
+}
+
+/// `told` with the number of states that do not say whose they are, of a tenant.
+fn with_nobodys(mut told: Value, erasure: &Erasure, count: usize) -> Value {
+    if matches!(erasure, Erasure::Tenant(_)) {
+        told[OF_NO_TENANT] = count.into();
+    }
+    told
 }
 
 /// Ends what runs or sleeps, and erases until nothing is left.
@@ -142,6 +182,7 @@ async fn erased(
     let mut sums = Erased::new();
     let (mut canceled, mut mirrored, mut ids) = (0, 0, BTreeSet::new());
     let mut forgotten = found(&opened.eraser(), erasure, name).await?;
+    let nobodys = forgotten.nobodys;
     for _ in 0..ROUNDS {
         for id in &forgotten.open {
             canceled += u64::from(ended(opened, id).await?);
@@ -150,12 +191,13 @@ async fn erased(
         ids.extend(forgotten.documents.iter().map(|document| document.id.clone()));
         // The table still tells of what is to go, if this dies in between.
         mirrored += forget(mirrors, &ids)?;
-        let Forgotten { documents, owners, tenant, .. } = forgotten;
-        let counts = opened.eraser().erase(&Belongings { documents, owners, tenant }).await?;
+        let Forgotten { documents, owners, sessions, invocations, tenant, .. } = forgotten;
+        let belongings = Belongings { documents, owners, sessions, invocations, tenant };
+        let counts = opened.eraser().erase(&belongings).await?;
         counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
         forgotten = match found(&opened.eraser(), erasure, name).await {
             Ok(more) => more,
-            Err(EraseError::Nothing(_)) => {
+            Err(EraseError::Nothing(_) | EraseError::NoSession(_)) => {
                 let mut told = json!(sums);
                 told["canceled"] = canceled.into();
                 if !mirrors.is_empty() {
@@ -163,7 +205,7 @@ async fn erased(
                     mirrored += forget(mirrors, &ids)?;
                     told["mirrored"] = mirrored.into();
                 }
-                return Ok(told);
+                return Ok(with_nobodys(told, erasure, nobodys));
             }
             Err(error) => return Err(error),
         };
@@ -178,10 +220,22 @@ fn forget(mirrors: &[Mirror], ids: &BTreeSet<String>) -> Result<usize, MirrorErr
 
 /// What there is to erase.
 async fn found(eraser: &Eraser, erasure: &Erasure, name: &str) -> Result<Forgotten, EraseError> {
-    let documents = eraser.documents_where(&|document| erasure.may_take(document)).await?;
-    let forgotten = erasure.forgotten(&documents);
-    let is_there = documents.iter().any(|document| forgotten.documents.contains(&document.key));
-    if is_there { Ok(forgotten) } else { Err(EraseError::Nothing(name.to_owned())) }
+    let search = EraseSearch {
+        documents: &|document| erasure.may_take(document),
+        states: &|state| erasure.may_take_state(state),
+        by_session: erasure.is_by_session(),
+    };
+    let (documents, states) = eraser.find(&search).await?;
+    let forgotten = erasure.forgotten(&documents, &states, sessions_asked_by);
+    if !forgotten.is_empty(&documents) {
+        return Ok(forgotten);
+    }
+    Err(match erasure {
+        Erasure::Conversation { tenant: None, .. } => EraseError::NoSession(name.to_owned()),
+        Erasure::Session(_) | Erasure::Workspace(_) | Erasure::Tenant(_) | Erasure::Conversation { .. } => {
+            EraseError::Nothing(name.to_owned())
+        }
+    })
 }
 
 /// Ends the invocation `id`, if it has not ended; whether it did that.

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_api::keys::{Grant, KeyInfo, KeyToken};
+use dormouse_api::keys::{Grant, KeyInfo, KeyToken, Rotation};
 use dormouse_api::{Agents, Keys};
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, TENANT, generate, keep};
@@ -41,7 +41,7 @@ pub(crate) enum KeysCommand {
         \"expires_at\", \"last_used_at\"}], \"next\"}\nThe last use is told to the hour."
     )]
     List(ListKeysArgs),
-    /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
+    /// Refuse a key from now on; streams and sockets that it opened end within two minutes.
     #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
     Revoke(Revoke),
 }
@@ -136,6 +136,10 @@ pub(crate) enum KeysError {
     #[error("there is no key {0}")]
     NoKey(String),
     #[error(
+        "the key {by} takes the place of {key} already: replace that one, or make another with `dormouse keys create`"
+    )]
+    Replaced { key: String, by: String },
+    #[error(
         "there is no quota {quota} of the tenant {tenant}: GET /v1/quotas lists those that there are, POST /v1/quotas makes one"
     )]
     NoQuota { quota: QuotaId, tenant: String },
@@ -148,7 +152,12 @@ impl KeysError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NoKey(_) | Self::NoQuota { .. } => ExitCode::from(4),
-            Self::Target(_) | Self::Store(_) | Self::Key(_) | Self::Embedded(_) | Self::Io(_) => ExitCode::FAILURE,
+            Self::Replaced { .. }
+            | Self::Target(_)
+            | Self::Store(_)
+            | Self::Key(_)
+            | Self::Embedded(_)
+            | Self::Io(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -221,11 +230,14 @@ async fn replace(
     (id, token): (&str, &KeyToken),
     (expires_at, old_until, now): (Option<Timestamp>, Timestamp, Timestamp),
 ) -> Result<Option<KeyInfo>, KeysError> {
-    let Some((journal, info)) = keys.rotation(id, token, expires_at, (old_until, now)).await? else {
-        return Ok(None);
-    };
-    keep(store, journal, now).await?;
-    Ok(Some(info))
+    match keys.rotation(id, token, expires_at, (old_until, now)).await? {
+        Rotation::NoKey => Ok(None),
+        Rotation::Replaced(by) => Err(KeysError::Replaced { key: id.to_owned(), by }),
+        Rotation::Made(journal, info) => {
+            keep(store, *journal, now).await?;
+            Ok(Some(*info))
+        }
+    }
 }
 
 async fn list(ask: ListKeysArgs, agents: &Agents) -> Result<(), KeysError> {

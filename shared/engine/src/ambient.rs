@@ -30,6 +30,8 @@ pub struct Identity {
     pub session_id: Option<SessionId>,
     /// Caller-supplied metadata as it is in scope here (observability §3.4).
     pub metadata: Map,
+    /// The tenant in whose name it began, if somebody named one.
+    pub begun_for: Option<String>,
     /// Position of the root span of this call in its trace, as a W3C `traceparent`; absent without tracing.
     pub trace_context: Option<String>,
 }
@@ -154,6 +156,32 @@ pub async fn in_turn<T>(time: TurnTime, work: impl Future<Output = T>) -> T {
     .await
 }
 
+/// An answer on its way to a pause, of somebody who proved who they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SignedAnswer {
+    /// Name of who gives it.
+    pub by: String,
+    /// The answer.
+    pub payload: Map,
+}
+
+/// The answer that is on its way around this place, as set by [`answering`]. What is committed there may be another one, which
+/// was accepted before.
+pub fn answer_under_way() -> Option<Arc<SignedAnswer>> {
+    ANSWER.with_borrow(Clone::clone)
+}
+
+/// Runs `work`, which brings `answer` to its pause.
+pub async fn answering<T>(answer: SignedAnswer, work: impl Future<Output = T>) -> T {
+    let mut own = Some(Arc::new(answer));
+    let mut work = pin!(work);
+    poll_fn(move |cx| {
+        let _entered = AmbientGuard::new(&ANSWER, &mut own);
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// Runs the whole of a call in the scope of `identity`, so that the work and its log lines know the invocation.
 pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
     let scope = CallScope::outside_nodes(InvocationView::new(identity.clone()));
@@ -191,6 +219,7 @@ impl CallScope {
 thread_local! {
     static TRACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
     static TURN: RefCell<Option<TurnTime>> = const { RefCell::new(None) };
+    static ANSWER: RefCell<Option<Arc<SignedAnswer>>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<CallScope>> = const { RefCell::new(None) };
 }
 

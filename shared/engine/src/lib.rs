@@ -58,7 +58,8 @@ mod state;
 mod wait;
 
 pub use ambient::{
-    Identity, Position, TurnTime, current, in_trace, in_turn, origin, position, surrounding_trace, turn_time,
+    Identity, Position, SignedAnswer, TurnTime, answer_under_way, answering, current, in_trace, in_turn, origin,
+    position, surrounding_trace, turn_time,
 };
 pub use error::{EngineError, NodeError};
 pub use graph::{

@@ -64,6 +64,7 @@ impl ChildRuns for WorkerChildren {
         let mut paused = accept_in(&worker, turn, current).await.map_err(refused)?;
         // Behind the check of what a caller may set.
         paused.state.insert(PARENT.to_owned(), json!(start.parent));
+        paused.begun_for = start.begun_for;
         match worker.records.commit(InvocationWrite::Accept { paused: Box::new(paused) }).await {
             // It began in an earlier attempt.
             Ok(()) | Err(CommitError::InvocationConflict) => {}

@@ -32,6 +32,19 @@ impl InvocationRecords {
         Ok(record.map(Box::new))
     }
 
+    /// The records of both ids, in one request.
+    pub(crate) async fn load_both(
+        &self,
+        one: &InvocationId,
+        other: &InvocationId,
+    ) -> Result<[Option<InvocationRecord>; 2], TurnError> {
+        let invocations = &self.engine.ports().store.invocations;
+        let mut loaded =
+            invocations.load_invocations(&[one.clone(), other.clone()]).await.map_err(store_failed)?.into_iter();
+        let mut next = || loaded.next().unwrap_or(Ok(None)).map_err(store_failed);
+        Ok([next()?, next()?])
+    }
+
     /// Commits a change of an invocation that concerns no session.
     pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), CommitError> {
         let store = &self.engine.ports().store;

@@ -47,12 +47,6 @@ pub struct VersionedGraph {
 }
 
 impl VersionedGraph {
-    /// The tenant whose keys bring signals to its invocations. What a graph of a source waits for is answered in ways of its
-    /// own, so that none of its pauses pays for this one.
-    pub(crate) fn signalled_by(&self, tenant: Option<String>) -> Option<String> {
-        tenant.filter(|_| self.version.is_none())
-    }
-
     /// `metadata` with the version, in place of a value that a caller may have put there.
     pub(crate) fn noted_in(&self, mut metadata: Map) -> Map {
         match &self.version {

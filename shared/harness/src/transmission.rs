@@ -39,6 +39,8 @@ pub enum SignalOrigin {
         tenant: String,
         /// The actor.
         actor: String,
+        /// Id of the key, or what else proved it.
+        credential: String,
     },
     /// A rule found it in an event of another source.
     Event(EventOrigin),
@@ -93,10 +95,13 @@ pub struct FreshTurn {
     pub state: Map,
     /// The id it shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
+    /// The id under which earlier versions kept the same request: what is there with the same digest answers it.
+    pub earlier_id: Option<InvocationId>,
     /// Where it names its id: a digest of the caller and the request. A caller that names the id again gets its outcome
     /// only with the same digest.
     pub request_digest: Option<String>,
-    /// The tenant whose keys may bring signals to it, where the transport knows one.
+    /// The tenant in whose name it begins, where the transport knows one: its keys may bring signals to it, and it goes with
+    /// what is erased of the tenant.
     pub tenant: Option<String>,
     /// Used verbatim.
     pub correlation_id: Option<String>,

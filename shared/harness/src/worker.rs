@@ -14,7 +14,7 @@ use crate::config::HarnessConfig;
 use crate::error::{TurnError, subscription_failed};
 use crate::lines::Lines;
 use crate::records::InvocationRecords;
-use crate::registry::{GraphRegistry, events_of};
+use crate::registry::{GraphRegistry, VersionedGraph, events_of};
 use crate::wake_registrar::WakeRegistrar;
 
 /// The services on which turns run: each part has one concern.
@@ -36,6 +36,12 @@ impl Worker {
 
     pub(crate) fn store(&self) -> &TurnStore {
         &self.ports().store
+    }
+
+    /// The tenant whose keys bring signals to an invocation of `graph` that began in the name of `tenant`.
+    pub(crate) fn signalled_by(&self, graph: &VersionedGraph, tenant: Option<String>) -> Option<String> {
+        // What a graph of a source waits for is answered in ways of its own, so that none of its pauses pays for this one.
+        tenant.filter(|_| graph.version.is_none() && self.config.signals_of_tenants)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

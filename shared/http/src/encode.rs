@@ -1,11 +1,10 @@
 //! From outcomes to answers.
 
 use dormouse_harness::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnOutcome};
-use dormouse_ports::{InvocationId, Map};
+use dormouse_ports::{InvocationId, Map, owned};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::principal::session_name;
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{
@@ -80,9 +79,14 @@ impl AnsweredCaller {
     }
 }
 
+/// The name by which its starter knows the invocation `id`.
+pub(crate) fn name(id: &InvocationId) -> &str {
+    owned::name_of(id.as_str())
+}
+
 /// Answer for a delivery that was taken before, by an invocation that has gone on since.
 pub(crate) fn stale(invocation_id: &InvocationId) -> TurnReply {
-    let told = TurnStale { status: Stale::Stale, invocation_id: invocation_id.as_str(), repeated: true };
+    let told = TurnStale { status: Stale::Stale, invocation_id: name(invocation_id), repeated: true };
     TurnReply::new(200, json!(told))
 }
 
@@ -122,7 +126,7 @@ impl App {
             TurnOutcome::Completed(done) => TurnReply::new(200, self.completed(done, caller, true)),
             TurnOutcome::Suspended(pause) => TurnReply::new(200, self.acknowledge(pause, caller).body),
             TurnOutcome::Errored(error) => {
-                let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
+                let invocation_id = error.invocation_id.as_ref().map(name);
                 let told = TurnErrored { status: Errored::Errored, invocation_id, error: RequestRefusal::body(error) };
                 TurnReply::new(200, json!(told))
             }
@@ -134,8 +138,8 @@ impl App {
     fn completed(&self, done: &CompletedTurn, caller: &AnsweredCaller, kept: bool) -> Value {
         json!(TurnCompleted {
             status: Completed::Completed,
-            invocation_id: done.invocation_id.as_str(),
-            session_id: done.session_id.as_ref().map(session_name),
+            invocation_id: name(&done.invocation_id),
+            session_id: done.session_id.as_ref().map(|id| owned::name_of(id.as_str())),
             graph: &done.graph,
             resolution: done.resolution,
             repeated: done.repeated,
@@ -170,8 +174,8 @@ impl App {
         let location = links.status.clone();
         let told = TurnSuspended {
             status: Suspended::Suspended,
-            invocation_id: pause.invocation_id.as_str(),
-            session_id: pause.session_id.as_ref().map(session_name),
+            invocation_id: name(&pause.invocation_id),
+            session_id: pause.session_id.as_ref().map(|id| owned::name_of(id.as_str())),
             graph: &pause.graph,
             generation: pause.generation,
             waiting_for: &pause.descriptor,

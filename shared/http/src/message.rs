@@ -35,6 +35,12 @@ impl Request {
         values.next().is_none().then_some(value)
     }
 
+    /// The first of `names`, which are in lower case, of which the request has more than one header.
+    pub(crate) fn doubled(&self, names: &[&'static str]) -> Option<&'static str> {
+        let count = |name: &str| self.headers.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).count();
+        names.iter().find(|name| count(name) > 1).copied()
+    }
+
     /// The first value of the header `name`, which is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())

@@ -18,6 +18,9 @@ use crate::{Origins, Request, Response, log};
 /// The longest id of a request that is taken over from the gateway.
 const LONGEST_REQUEST_ID: usize = 200;
 
+/// Headers that come once.
+pub(crate) const SINGLE: [&str; 2] = ["authorization", "idempotency-key"];
+
 /// The one way of a request through a server: it gets its id, its span and its time, and its response the headers that
 /// every response has; it leaves one line in the log.
 pub(crate) struct Passage {
@@ -86,7 +89,10 @@ impl Passage {
         let answering = async {
             match self.origins.preflight(request).filter(|_| surface == Surface::Protocol) {
                 Some(response) => Ok(response),
-                None => server.answer(surface, request, request_id).await,
+                None => {
+                    check_single(surface, request)?;
+                    server.answer(surface, request, request_id).await
+                }
             }
         };
         let work = AssertUnwindSafe(answering).catch_unwind();
@@ -115,6 +121,15 @@ impl Passage {
             .header("cache-control", caching)
             .header("x-content-type-options", "nosniff")
             .header("referrer-policy", "no-referrer")
+    }
+}
+
+/// Checks that headers that say who asks, and whether it was asked before, come once: of two, others on the way may have
+/// believed the other one.
+fn check_single(surface: Surface, request: &Request) -> Result<(), SurfaceRefusal> {
+    match request.doubled(&SINGLE) {
+        Some(name) => Err(surface.invalid(name, "the header may come once only")),
+        None => Ok(()),
     }
 }
 

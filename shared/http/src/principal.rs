@@ -2,23 +2,16 @@
 
 use dormouse_api::{Actor, HolderError, Keys, Proof, Standing, Taken};
 use dormouse_harness::{Bucket, TurnError, store_failed};
-use dormouse_ports::{Category, SessionId};
+use dormouse_ports::{Category, SessionId, owned};
 use dormouse_protocol::Scope;
-use sha2::{Digest, Sha256};
 
 use crate::findings::{bearer, holder as holder_of, too_many};
 use crate::refusal::{BEARER, RequestRefusal};
 use crate::repeat::check_own_id;
 use crate::{App, Request};
 
-/// Prefix of the stored ids of sessions that belong to a principal.
-const OWNED: &str = "owned_";
-/// Number of hexadecimal digits of the owner's digest that stand behind it.
-const OWNER_DIGITS: usize = 32;
 /// Prefix of the principals of keys.
 const OF_KEYS: &str = "key:";
-/// Separates the digest of an owner from everything else that is digested.
-const OWNER_DOMAIN: &[u8] = b"dormouse session owner 1\0";
 
 /// Proof of identity that callers of `/graphs` and `/chat` have to give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +49,7 @@ impl CallerName {
 
     /// The principal of a key of `actor`. Names of tenants and actors hold no slash.
     fn of_key(actor: &Actor) -> Self {
-        Self(format!("{OF_KEYS}{}/{}", actor.tenant, actor.name))
+        Self(owned::owner_of(&actor.tenant, &actor.name))
     }
 
     /// The principal that the gateway calls `caller`.
@@ -84,26 +77,8 @@ impl CallerName {
     /// For an id that callers may not choose.
     pub(crate) fn session(&self, id: &str) -> Result<SessionId, RequestRefusal> {
         check_own_id("session_id", id)?;
-        if name_within(id).is_some() {
-            return Err(RequestRefusal::invalid(format!("`session_id` must not begin with `{OWNED}` and a digest")));
-        }
-        if self.is_nobody() {
-            return Ok(id.into());
-        }
-        let digest = Sha256::new().chain_update(OWNER_DOMAIN).chain_update(&self.0).finalize();
-        Ok(format!("{OWNED}{}:{id}", hex::encode(&digest[..OWNER_DIGITS / 2])).into())
+        Ok(if self.is_nobody() { id.into() } else { owned::session(&self.0, id) })
     }
-}
-
-/// Name that its owner gave the session that is stored as `id`.
-pub(crate) fn session_name(id: &SessionId) -> &str {
-    name_within(id.as_str()).unwrap_or_else(|| id.as_str())
-}
-
-fn name_within(id: &str) -> Option<&str> {
-    let (owner, name) = id.strip_prefix(OWNED)?.split_once(':')?;
-    let is_digest = owner.len() == OWNER_DIGITS && owner.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_digest.then_some(name)
 }
 
 /// Knows who may begin turns.
@@ -243,7 +218,7 @@ mod tests {
         let id = ada.session("team/7").expect("a session");
         assert_eq!(ada.session("team/7"), Ok(id.clone()));
         assert_ne!(grace.session("team/7"), Ok(id.clone()));
-        assert_eq!(session_name(&id), "team/7");
+        assert_eq!(owned::name_of(id.as_str()), "team/7");
         for principal in [&ada, &grace, &CallerName::nobody()] {
             assert!(principal.session(id.as_str()).is_err(), "a stored id is no name");
         }
@@ -253,7 +228,7 @@ mod tests {
     fn nobodys_sessions_keep_their_ids() {
         for id in ["team/7", "owned_by_ada:1", "owned_:x"] {
             let stored = CallerName::nobody().session(id).expect("a session");
-            assert_eq!((stored.as_str(), session_name(&stored)), (id, id));
+            assert_eq!((stored.as_str(), owned::name_of(stored.as_str())), (id, id));
         }
     }
 

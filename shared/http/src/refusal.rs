@@ -3,6 +3,7 @@ use dormouse_harness::{Overruled, TurnError, TurnOutcome};
 use dormouse_ports::{Category, Map};
 use serde_json::{Value, json};
 
+use crate::encode::name;
 use crate::reply::TurnReply;
 use crate::said::{TurnProblem, TurnRefusal};
 use crate::status::{retry_after, status_of};
@@ -89,7 +90,7 @@ impl RequestRefusal {
             intervention_required: advice("intervention_required"),
             retry_safe: advice("retry_safe"),
             user_action_required: advice("user_action_required"),
-            invocation_id: error.invocation_id.as_ref().map(|id| id.as_str().to_owned()),
+            invocation_id: error.invocation_id.as_ref().map(|id| name(id).to_owned()),
             decided: None,
         }
     }

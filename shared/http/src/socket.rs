@@ -41,6 +41,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::passage::SINGLE;
 use crate::protocol::DELTA;
 use crate::{Content, Findings, Request, Response, Server};
 
@@ -129,6 +130,9 @@ impl Socket {
         let found = Operation::find("GET", &opened.path).map_err(refusal)?;
         if found.operation.spec().paging != Paging::Stream {
             return Err(refusal(ProtocolError::no_such_route()));
+        }
+        if let Some(name) = opened.doubled(&SINGLE) {
+            return Err(refusal(ProtocolError::invalid(name, "the header may come once only")));
         }
         let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
         let (task_id, session_id) = (place("task_id"), place("session_id"));

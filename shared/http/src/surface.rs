@@ -55,6 +55,14 @@ impl Surface {
         }
     }
 
+    /// The refusal of a request whose `part` cannot be.
+    pub(crate) fn invalid(self, part: &str, message: &str) -> SurfaceRefusal {
+        match self {
+            Self::Turns => SurfaceRefusal::Turns(RequestRefusal::invalid(format!("{part}: {message}"))),
+            Self::Protocol | Self::Console => SurfaceRefusal::Protocol(ProtocolError::invalid(part, message)),
+        }
+    }
+
     /// The refusal of a request that ended in a panic.
     pub(crate) fn panicked(self) -> SurfaceRefusal {
         let message = "the request could not be served";

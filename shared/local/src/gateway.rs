@@ -16,6 +16,7 @@ use axum::routing::{get, post};
 use dormouse_harness::{Overloaded, TurnError, bucket_of};
 use dormouse_http::{BearerKey, Content, Findings, Server, percent};
 use dormouse_ports::{Category, Event};
+use dormouse_protocol::request::MAX_FILE_BODY_BYTES;
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use futures::StreamExt;
 use serde_json::json;
@@ -124,7 +125,8 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
         }
         Err(request) => request,
     };
-    let request = match read_body(body, body_limit).await {
+    // Each API refuses what is too large for it.
+    let request = match read_body(body, body_limit.max(MAX_FILE_BODY_BYTES)).await {
         Ok(body) => dormouse_http::Request { body, ..*request },
         Err(error) => {
             return invalid(&format!("no whole request came: {error}"));

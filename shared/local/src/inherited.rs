@@ -39,7 +39,8 @@ async fn free_one(
     if let Some(session) = &record.paused.session_id
         && let Some(until) = store.sessions.load_session(session, None).await?.leased_until.filter(|until| *until > now)
     {
-        let lease = LeaseRequest { owner: ids.fresh().into(), now, until: now + SOON, past: Some(until) };
+        let lease =
+            LeaseRequest { owner: ids.fresh().into(), now, until: now + SOON, past: Some(until), begun_for: None };
         store.sessions.load_session(session, Some(&lease)).await?;
     }
     let owner = ids.fresh().into();
@@ -93,7 +94,8 @@ mod tests {
             InvocationWrite::Progress { paused: Box::new(paused), from: ProgressFrom::Fresh, claim: Some(claim) };
         let commit = Commit { invocation: Some(write), ..Commit::new("c1", died_at) };
         turns.commits.commit(&commit).await.expect("it is written");
-        let lease = LeaseRequest { owner: "dead".into(), now: died_at, until: died_at + LONG, past: None };
+        let lease =
+            LeaseRequest { owner: "dead".into(), now: died_at, until: died_at + LONG, past: None, begun_for: None };
         turns.sessions.load_session(&session, Some(&lease)).await.expect("a lease");
 
         let freed = free(&turns, &*store, &CountingIds::default(), now).await.expect("it answers");
@@ -119,7 +121,7 @@ mod tests {
         };
         let InvocationStatus::Resuming(claim) = record.status else { panic!("it is claimed") };
         assert_eq!(claim.attempts, 2, "the death of one process counts once");
-        let lease = LeaseRequest { owner: "next".into(), now: next, until: next + LONG, past: None };
+        let lease = LeaseRequest { owner: "next".into(), now: next, until: next + LONG, past: None, begun_for: None };
         turns.sessions.load_session(&session, Some(&lease)).await.expect("the session is free");
     }
 }

@@ -2,8 +2,10 @@
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{FromRequestParts, Request};
-use axum::http::header;
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use dormouse_http::{Frames, LARGEST_FRAME, Server, Socket, SocketReply};
 use futures::{SinkExt, StreamExt};
 
@@ -24,8 +26,12 @@ pub(crate) async fn open(server: &Server, request: Request, running: RunningGuar
     let (mut head, _) = request.into_parts();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
         Ok(upgrade) => upgrade,
-        Err(rejection) => return axum::response::IntoResponse::into_response(rejection),
+        Err(rejection) => return rejection.into_response(),
     };
+    if !has_key(&head.headers) {
+        let message = "sec-websocket-key has to be 16 bytes in base64";
+        return (StatusCode::BAD_REQUEST, message).into_response();
+    }
     let asked = headed(&head);
     let upgrade = match Socket::subprotocol(&asked) {
         Some(protocol) => upgrade.protocols([protocol]),
@@ -72,12 +78,29 @@ async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames
                     return;
                 }
                 None => return,
-                // A frame that is too large, or no frame at all.
-                Some(Err(_)) => break (close_code::SIZE, "the frame is too large, or cannot be read"),
+                Some(Err(error)) => match close_of(error) {
+                    Some(close) => break close,
+                    None => return,
+                },
             },
             () = running.stopping() => break (close_code::RESTART, "the server ends"),
         }
     };
     let close = CloseFrame { code, reason: reason.into() };
     let _ = connection.send(Message::Close(Some(close))).await;
+}
+
+/// True if `headers` have the key of a handshake (RFC 6455 §4.1).
+fn has_key(headers: &HeaderMap) -> bool {
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).and_then(|key| STANDARD.decode(key).ok());
+    key.is_some_and(|key| key.len() == 16)
+}
+
+/// The code and reason with which a connection is closed over which `error` came (RFC 6455 §7.4.1); none where it is gone.
+fn close_of(error: axum::Error) -> Option<(u16, &'static str)> {
+    let error = error.into_inner().downcast::<tungstenite::Error>().ok()?;
+    let is = |one: bool, code: u16, reason: &'static str| one.then_some((code, reason));
+    is(matches!(*error, tungstenite::Error::Capacity(_)), close_code::SIZE, "the frame is too large")
+        .or(is(matches!(*error, tungstenite::Error::Utf8(_)), close_code::INVALID, "frames are UTF-8"))
+        .or(is(matches!(*error, tungstenite::Error::Protocol(_)), close_code::PROTOCOL, "this is no frame of a client"))
 }

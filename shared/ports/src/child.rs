@@ -76,6 +76,8 @@ pub struct ChildStart {
     pub parent: ParentLink,
     /// Metadata of its parent.
     pub metadata: Map,
+    /// The tenant in whose name its parent began.
+    pub begun_for: Option<String>,
 }
 
 /// State of an invocation, as far as it is known.

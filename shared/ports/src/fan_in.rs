@@ -91,9 +91,9 @@ impl AnswerTest {
 }
 
 impl FanIn {
-    /// The part with the signal `signal_id`.
+    /// The part with the signal that is called `signal_id`.
     pub fn part_of(&self, signal_id: &SignalId) -> Option<&str> {
-        self.expected.iter().find(|one| one.signal_id == *signal_id).map(|one| one.part.as_str())
+        self.expected.iter().find(|one| one.signal_id.is_called(signal_id)).map(|one| one.part.as_str())
     }
 
     /// True if there is such a part.

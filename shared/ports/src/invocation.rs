@@ -241,6 +241,10 @@ pub struct PausedInvocation {
     /// The tenant whose keys bring signals to it; `None` where only the key of the deployment does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// The tenant in whose name it began, with whose erasure it goes; `None` where nobody named one, and in a record that is
+    /// older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_for: Option<String>,
     /// W3C trace context of the suspended turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
@@ -354,6 +358,7 @@ impl PausedInvocation {
             carried: Map::new(),
             request_digest: None,
             tenant: None,
+            begun_for: None,
             trace_context: None,
             suspended_at: now,
             answered: None,

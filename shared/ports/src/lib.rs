@@ -82,6 +82,8 @@ pub mod limits;
 pub mod model;
 mod note;
 mod objects;
+pub mod owned;
+mod owned_state;
 mod replay;
 mod rule;
 mod runtime;
@@ -132,6 +134,7 @@ pub use journal::{
 pub use limits::InvocationLimits;
 pub use note::Notes;
 pub use objects::{Object, ObjectCondition, ObjectError, ObjectVersion, Objects};
+pub use owned_state::OwnedState;
 pub use replay::{PastAnswer, PastEnd, PastEntry, ReplayIds, ReplayMaterial, Unavailable};
 pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{EventWait, Map, PausedInvocation, SignalId, StoreError};
+use crate::{EventWait, Map, PausedInvocation, SignalId, StoreError, owned};
 
 /// Number of bytes of a digest that name a shape.
 const SHAPE_BYTES: usize = 20;
@@ -211,11 +211,17 @@ impl SignalId {
         Self::from(format!("{OF_EVENTS}{shape}:{self}"))
     }
 
-    /// The signal of this name that only keys of `tenant` bring, to invocations of that tenant. Names of tenants have no
-    /// exclamation mark.
+    /// The signal of this name that only keys of `tenant` bring, to invocations of that tenant. Where the name has the id of
+    /// one of its invocations, the name that the tenant gave that will do. Names of tenants have no exclamation mark.
     #[must_use]
     pub fn of_tenant(&self, tenant: &str) -> Self {
-        Self::from(format!("{OF_TENANTS}{tenant}!{self}"))
+        let plain = self.as_str().replacen(&owned::tenants(tenant), "", 1);
+        Self::from(format!("{OF_TENANTS}{tenant}!{plain}"))
+    }
+
+    /// True if a sender means this signal by `name`: its own, or the one [of its tenant](Self::of_tenant).
+    pub fn is_called(&self, name: &Self) -> bool {
+        self == name || owned::named(self.as_str()) == name.as_str()
     }
 
     /// Who alone brings the signal, if it is one of those, and its plain name.
@@ -430,6 +436,14 @@ mod tests {
         assert_eq!(plain.of_event(&first).origin(), (Some(SignalBringer::Events(first.clone())), plain.clone()));
         let of_acme = Some(SignalBringer::Tenant("acme".to_owned()));
         assert_eq!(plain.of_tenant("acme").origin(), (of_acme, plain.clone()));
+        let scoped = SignalId::from(format!("j:{}", owned::invocation("acme", "1")));
+        assert_eq!(
+            scoped.of_tenant("acme"),
+            plain.of_tenant("acme"),
+            "by the name that the tenant gave its invocation"
+        );
+        assert_ne!(scoped.of_tenant("evil"), plain.of_tenant("evil"));
+        assert!(scoped.is_called(&plain) && scoped.is_called(&scoped) && !plain.is_called(&scoped));
         assert_ne!(plain.of_event(&first), plain.of_event(&other));
         for id in ["j:1", "event:j1", "event:", "event:0e22:j1"] {
             assert_eq!(SignalId::from(id).origin(), (None, id.into()), "{id}");

@@ -85,6 +85,8 @@ pub struct LeaseRequest {
     /// turn needs: a clock was wrong. The turn that works under it finds it lost. Only that very lease is passed over:
     /// a request that arrives late takes no other turn's lease.
     pub past: Option<Timestamp>,
+    /// The tenant in whose name the turn runs, where there is one: the session is marked as the tenant's.
+    pub begun_for: Option<String>,
 }
 
 /// A lease that was granted.

@@ -437,3 +437,29 @@ async fn a_request_that_was_answered_elsewhere_is_not_answered_again() {
         assert_eq!(refusal.status(), 404, "{id}");
     }
 }
+
+#[tokio::test]
+async fn names_and_words_have_bounds_that_name_their_field() {
+    let world = World::new();
+    let with = |mut good: Value, field: &str, bad: Value| {
+        good[field] = bad;
+        good
+    };
+    let persona = || persona("expense-approval", "act_with_approval");
+    let long = |count: usize| Value::from("n".repeat(count));
+    for (target, body, field) in [
+        ("/v1/personas", with(persona(), "name", json!("")), "name"),
+        ("/v1/personas", with(persona(), "name", json!(" \n")), "name"),
+        ("/v1/personas", with(persona(), "name", long(129)), "name"),
+        ("/v1/personas", with(persona(), "version", long(300)), "version"),
+        ("/v1/personas", with(persona(), "description", long(4097)), "description"),
+        ("/v1/workspaces", json!({"name": "", "root": "/"}), "name"),
+        ("/v1/workspaces", json!({"name": long(257), "root": "/"}), "name"),
+        ("/v1/workspaces", json!({"name": "w", "root": long(1025)}), "root"),
+    ] {
+        let refusal = world.refusal(ada(), "POST", target, body.clone()).await;
+        assert_eq!((refusal.status(), refusal.param()), (400, Some(field)), "{body}: {refusal}");
+    }
+    world.post("/v1/personas", with(persona(), "name", long(128))).await;
+    world.post("/v1/workspaces", json!({"name": "\u{e9}".repeat(256), "root": "/"})).await;
+}

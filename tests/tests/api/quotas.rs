@@ -229,6 +229,26 @@ async fn quotas_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
+async fn a_workspace_or_persona_with_a_quota_gets_no_second_one_unseen() {
+    let world = World::new();
+    let workspace = world.workspace().await;
+    let persona = json!({"name": "Clerk", "version": "1", "entry_workflow": "expense-approval", "description": "",
+        "autonomy_tier": "act_auto", "receipt_policy": "optional"});
+    let persona = text(&world.post("/v1/personas", persona).await["id"]).to_owned();
+    for (scope, owner, target) in [("workspace", &workspace, "workspaces"), ("persona", &persona, "personas")] {
+        let quota = json!({"scope": scope, "owner_id": owner, "limits": {"tasks": 1}});
+        let first = world.post("/v1/quotas", quota.clone()).await;
+        let refusal = world.refusal(ada(), "POST", "/v1/quotas", quota.clone()).await;
+        assert_eq!((refusal.status(), refusal.code().as_str()), (409, "conflict"), "{refusal}");
+        let told = json!(refusal.into_response("r"));
+        assert_eq!(told["error"]["details"]["quota_id"], first["id"], "{told}");
+        world.patch(&format!("/v1/{target}/{owner}"), json!({"quota_id": null})).await;
+        let second = world.post("/v1/quotas", quota).await;
+        assert_ne!(second["id"], first["id"]);
+    }
+}
+
+#[tokio::test]
 async fn a_key_for_some_workspaces_sees_their_quotas_and_its_own() {
     let world = World::new();
     let (mine, tasks) = limited(&world, json!({"tasks": 5}), None).await;
@@ -381,6 +401,7 @@ async fn tasks_that_work_give_back_what_they_took_whatever_their_quota_has_becom
     let last = world.post(&tasks, expense()).await;
     // The workspace gets another quota meanwhile: what was counted by the one before is given back to that.
     let workspace = world.get(tasks.strip_suffix("/tasks").unwrap()).await["workspace_id"].clone();
+    world.patch(&format!("/v1/workspaces/{}", text(&workspace)), json!({"quota_id": null})).await;
     let other = json!({"scope": "workspace", "owner_id": workspace, "limits": {"concurrent_tasks": 1}});
     let other = text(&world.post("/v1/quotas", other).await["id"]).to_owned();
     end(text(&last["id"])).await;

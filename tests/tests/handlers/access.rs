@@ -5,7 +5,10 @@ use std::time::Duration;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_http::{Authorization, Request};
-use dormouse_ports::{Category, Clock, Commit, Commits, Journal, Sessions};
+use dormouse_ports::{
+    Category, Clock, Commit, Commits, InvocationWrite, Journal, PausedInvocation, Sessions, SignalDescriptor,
+    SuspendFrom, owned,
+};
 use dormouse_protocol::Scope;
 use dormouse_tests::HttpAnswer;
 use serde_json::{Value, json};
@@ -49,6 +52,11 @@ async fn post(world: &World, path: &str, token: &KeyToken, body: &Value) -> Http
 
 fn order(id: &str) -> Value {
     json!({ "state": { "order": id, "amount": 7 }, "invocation_id": id })
+}
+
+/// The id under which the invocation is stored that keys of acme call `id`.
+fn stored(id: &str) -> String {
+    owned::invocation("acme", id).to_string()
 }
 
 fn says(words: &str) -> Value {
@@ -212,6 +220,69 @@ async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
     let theirs = world.http(keyed(&grace)).await;
     assert_eq!(hers.status, 202, "{}", hers.body);
     assert_ne!(hers.body["invocation_id"], theirs.body["invocation_id"], "{}", theirs.body);
+    for name in ["idempotency-key", "authorization"] {
+        let mut request = keyed(&ada);
+        let one = request.headers.iter().find(|(given, _)| given == name).expect("a header").clone();
+        request.headers.push(one);
+        assert!(refused(&world.http(request).await, 400, &Category::RequestInvalid).contains(name));
+    }
+}
+
+#[tokio::test]
+async fn an_id_of_one_tenant_is_neither_known_to_another_nor_taken_by_it() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    let expense = |employee: &str| {
+        let state = json!({ "employee": employee, "amount_cents": 12000, "purpose": "a keyboard" });
+        json!({ "state": state, "invocation_id": "o1" })
+    };
+    let turns = "/graphs/expense-approval/turns";
+    let ours = post(&world, turns, &acme, &expense("Ada")).await;
+    let theirs = post(&world, turns, &globex, &expense("Eve")).await;
+    assert_eq!((ours.status, theirs.status), (202, 202), "{}", theirs.body);
+    for answer in [&ours, &theirs] {
+        assert_eq!((&answer.body["invocation_id"], &answer.body["repeated"]), (&json!("o1"), &json!(false)));
+    }
+    let yes = json!({ "decision": "approved" });
+    let answered = post(&world, "/signals/expense-o1", &globex, &yes).await;
+    assert_eq!((answered.status, &answered.body["status"]), (200, &json!("delivered")), "{}", answered.body);
+    let seen = async |answer: &HttpAnswer| {
+        world.http(request("GET", &path_of(&answer.body["status_url"]), b"")).await.body["status"].clone()
+    };
+    assert_eq!((seen(&ours).await, seen(&theirs).await), (json!("suspended"), json!("completed")));
+    for id in ["delivery_x", "task_x", &stored("o1"), &"a".repeat(218)] {
+        let body = json!({ "state": expense("Ada")["state"], "invocation_id": id });
+        refused(&post(&world, turns, &acme, &body).await, 400, &Category::RequestInvalid);
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_an_earlier_version_is_answered_under_the_id_that_it_had() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let globex = sender(&world, 2, "globex").await;
+    // As the version before kept it.
+    let elsewhere = World::asking_for(Authorization::Keys);
+    let same = sender(&elsewhere, 1, "acme").await;
+    assert_eq!(post(&elsewhere, TURNS, &same, &order("o1")).await.status, 202);
+    let record = elsewhere.record(&stored("o1")).await;
+    let paused = PausedInvocation { invocation_id: "o1".into(), ..record.paused };
+    let descriptor = SignalDescriptor::new("approval-of-before");
+    let paused = Box::new(PausedInvocation { descriptor, ..paused });
+    let write = InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
+    let commit = Commit { invocation: Some(write), ..Commit::new("of before", world.clock.now()) };
+    world.store.commit(&commit).await.expect("it is kept");
+
+    let again = post(&world, TURNS, &acme, &order("o1")).await;
+    assert_eq!((again.status, &again.body["repeated"]), (202, &json!(true)), "{}", again.body);
+    assert_eq!(again.body["waiting_for"]["signal_id"], "approval-of-before");
+    let seen = world.http(request("GET", &path_of(&again.body["status_url"]), b"")).await;
+    assert_eq!((seen.status, &seen.body["status"]), (200, &json!("suspended")));
+    let other = order("o1");
+    let theirs = json!({ "state": { "order": "theirs" }, "invocation_id": other["invocation_id"] });
+    let theirs = post(&world, TURNS, &globex, &theirs).await;
+    assert_eq!((theirs.status, &theirs.body["repeated"]), (202, &json!(false)), "{}", theirs.body);
 }
 
 #[tokio::test]
@@ -274,7 +345,10 @@ async fn a_signal_with_a_tenants_key_reaches_only_what_the_tenant_began() {
     let delivered = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "no" })).await;
     assert_eq!((delivered.status, &delivered.body["status"]), (200, &json!("delivered")), "{}", delivered.body);
     assert_eq!(delivered.body.get("state"), None, "who sends signals is not shown the state");
-    assert_eq!((world.continuations(), &world.record("o1").await.status), (1, &completed(&world, "o1").await));
+    assert_eq!(
+        (world.continuations(), &world.record(&stored("o1")).await.status),
+        (1, &completed(&world, &stored("o1")).await)
+    );
     let again = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "no" })).await;
     assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
     // The key of the deployment reaches what tenants began, as before.
@@ -294,7 +368,7 @@ async fn where_signals_of_tenants_are_not_taken_their_waits_cost_nothing_and_the
     let world = World::made(Authorization::Keys, false);
     let acme = sender(&world, 1, "acme").await;
     assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202);
-    assert_eq!(world.record("o1").await.paused.waits().count(), 1, "it has its plain name alone");
+    assert_eq!(world.record(&stored("o1")).await.paused.waits().count(), 1, "it has its plain name alone");
     let refusal = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "yes" })).await;
     assert!(refused(&refusal, 403, &Category::Unauthorized).contains("SIGNALS_OF_TENANTS=enabled"));
     assert_eq!(world.continuations(), 0);
@@ -342,7 +416,7 @@ async fn a_signal_with_a_tenants_key_answers_in_the_name_of_its_actor() {
         assert_eq!(post(&world, turns, &acme, &expense(&late)).await.status, 202);
         assert_eq!(post(&world, &format!("/signals/expense-{late}"), &acme, answer).await.status, 200);
         for id in [&early, &late] {
-            let state = world.record(id).await.status.into_final_state().expect("it has ended");
+            let state = world.record(&stored(id)).await.status.into_final_state().expect("it has ended");
             assert_eq!(state["decided_by"], "ada", "{id}: {answer}");
         }
         let again = post(&world, &format!("/signals/expense-{late}"), &acme, answer).await;
@@ -350,7 +424,8 @@ async fn a_signal_with_a_tenants_key_answers_in_the_name_of_its_actor() {
     }
     // Who has the key of the deployment speaks for others.
     assert_eq!(post(&world, turns, &acme, &expense("o1")).await.status, 202);
-    assert_eq!(world.signal("expense-o1", &answers[0]).await.body["state"]["decided_by"], "claims-ceo");
+    let signal = format!("expense-{}", stored("o1"));
+    assert_eq!(world.signal(&signal, &answers[0]).await.body["state"]["decided_by"], "claims-ceo");
 }
 
 #[tokio::test]
@@ -390,7 +465,8 @@ async fn an_id_that_another_tenants_wait_has_is_a_mistake_of_the_graph_that_name
             (&json!("user_correctable"), None)
         );
     }
-    assert!(world.is_unknown("theirs").await && world.written() == before, "nothing of it is written");
+    let id = owned::invocation("globex", "theirs");
+    assert!(world.is_unknown(id.as_str()).await && world.written() == before, "nothing of it is written");
     let answered = post(&world, "/signals/approval-o1", &acme, &json!({ "decision": "yes" })).await;
     assert_eq!((answered.status, world.continuations()), (200, 1), "{}", answered.body);
     assert_eq!(post(&world, TURNS, &globex, &theirs).await.status, 202, "the id is free again");

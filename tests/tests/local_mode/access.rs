@@ -251,3 +251,104 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
     assert!(!String::from_utf8_lossy(&asleep.stdout).contains("Zacharias"));
     assert!(erased["signals"].as_u64() >= Some(2), "of its pause, and the one that came early: {erased}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
+    let folder = folder();
+    let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &[]);
+    let of = |tenant| text(&key(&dormouse, &["--tenant", tenant, "--actor", "ada", "--all-scopes"]), "key").to_owned();
+    let says = |words: &str| json!({"role": "user", "content": words});
+    let expense = json!({"state": {"employee": "Zacharias", "amount_cents": 12_000, "purpose": "a keyboard"}});
+    let chat = "/chat/chat/sessions/own/messages";
+    let (gone, kept) = (of("gone"), of("kept"));
+    let begin = async |key: &str| {
+        assert_eq!(post(&dormouse, chat, key, says("Zacharias")).await.0, 200);
+        let (status, asleep) = post(&dormouse, "/graphs/expense-approval/turns", key, expense.clone()).await;
+        assert_eq!(status, 202, "{asleep}");
+        asleep
+    };
+    let (asleep, others) = (begin(&gone).await, begin(&kept).await);
+
+    // One session of that name, of that tenant alone.
+    let looked = told(&dormouse, &["erase", "session", "own", "--tenant", "gone", "--dry-run"]);
+    assert_eq!((&looked["sessions"], &looked["would_cancel"]), (&json!(1), &json!(0)), "{looked}");
+    let erased = told(&dormouse, &["erase", "session", "own", "--tenant", "gone", "--yes"]);
+    assert_eq!(erased["session states"], 1, "{erased}");
+    let (_, again) = post(&dormouse, chat, &gone, says("two")).await;
+    assert!(!again.to_string().contains("Zacharias"), "{again}");
+    for nobodys in
+        [&["erase", "session", "own", "--yes"][..], &["erase", "session", "own", "--tenant", "none", "--yes"]]
+    {
+        assert_eq!(dormouse.command(nobodys).output().expect("it runs").status.code(), Some(4), "{nobodys:?}");
+    }
+
+    assert_eq!(post(&dormouse, chat, &gone, says("Zacharias")).await.0, 200);
+    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
+    assert_eq!((&erased["canceled"], &erased["of_no_tenant"]), (&json!(1), &json!(0)), "{erased}");
+    assert_eq!((&erased["session states"], &erased["invocations"]), (&json!(1), &json!(1)), "{erased}");
+    let bare = Client::new();
+    let status = bare.get(text(&asleep, "status_url")).send().await.expect("an answer");
+    assert_eq!(status.status(), 404);
+    let answer = json!({"decision": "approved", "decided_by": "Grace"});
+    assert_eq!(dormouse.answer(text(&asleep, "callback_url"), &answer).await.0, 404);
+    let pending = dormouse.command(&["pending", "--json"]).output().expect("it runs");
+    let pending = String::from_utf8_lossy(&pending.stdout).into_owned();
+    assert_eq!(pending.matches("expense-approval").count().min(1), 1, "{pending}");
+    assert!(!pending.contains(text(&asleep, "invocation_id")) && pending.contains(text(&others, "invocation_id")));
+    let (_, new) = post(&dormouse, chat, &of("gone"), says("two")).await;
+    assert_eq!(new["final_state"]["messages"].as_array().map(Vec::len), Some(2), "nothing is handed on: {new}");
+    let again = dormouse.command(&["erase", "session", "own", "--tenant", "gone", "--yes"]).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(0), "what the new key began");
+
+    let (_, theirs) = post(&dormouse, chat, &kept, says("two")).await;
+    assert!(theirs.to_string().contains("Zacharias"), "of others nothing: {theirs}");
+    assert_eq!(dormouse.answer(text(&others, "callback_url"), &answer).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_names_the_key_by_which_a_signal_approved() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let owner = dormouse.api_key();
+    let payments = key(&dormouse, &["--actor", "payments", "--scope", "signals:write"]);
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &owner, json!({"name": "w", "root": "/"})).await;
+    let (_, session) = post(&dormouse, "/v1/sessions", &owner, json!({"workspace_id": workspace["id"]})).await;
+    let session = format!("/v1/sessions/{}", text(&session, "id"));
+    let expense = json!({"persona_id": "persona_expense-approval",
+        "input": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}});
+    let (_, task) = post(&dormouse, &format!("{session}/tasks"), &owner, expense).await;
+    let path = format!("/v1/tasks/{}", text(&task, "id"));
+    let status = async |wanted: &str| loop {
+        let seen: Value = get(&dormouse, &path, &owner).await.json().await.expect("JSON");
+        if seen["status"] == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    status("AUTH_REQUIRED").await;
+    let signal = format!("/signals/expense-{}", text(&task, "id"));
+    let sent = post(&dormouse, &signal, text(&payments, "key"), json!({"decision": "approved"})).await;
+    assert_eq!(sent.0, 200, "{}", sent.1);
+    status("COMPLETED").await;
+    let receipts: Value = get(&dormouse, &format!("{path}/receipts"), &owner).await.json().await.expect("JSON");
+    let receipts = receipts["data"].as_array().expect("receipts");
+    let approvals = receipts.iter().flat_map(|one| one["approvals"].as_array().into_iter().flatten());
+    let names: Vec<&str> = approvals.map(|approval| text(approval, "actor")).collect();
+    let expected = format!("payments (key {})", text(&payments, "id"));
+    assert!(!names.is_empty() && names.iter().all(|name| *name == expected), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_as_long_as_it_may_be_however_json_writes_it() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let owner = dormouse.api_key();
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &owner, json!({"name": "w", "root": "/"})).await;
+    let path = format!("/v1/workspaces/{}/files", text(&workspace, "id"));
+    for (count, status) in [(262_144, 201), (262_145, 413)] {
+        let file = json!({"path": format!("{count}"), "content": "\u{1}".repeat(count)});
+        let answer = ask(&dormouse, reqwest::Method::PUT, &path, &owner, Some(file)).await;
+        let seen = answer.status().as_u16();
+        assert!(seen == status || (status == 201 && seen == 200), "{count}: {seen}");
+    }
+}

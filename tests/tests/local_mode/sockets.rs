@@ -4,6 +4,7 @@ use dormouse_http::LARGEST_FRAME;
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
 use futures::{SinkExt, StreamExt};
+use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -203,12 +204,14 @@ async fn what_no_client_should_send_ends_its_own_socket_and_does_nothing() {
         ("pieces that are too large together", [framed(0x01, &half), framed(0x80, &half)].concat(), &[1009]),
         ("a length that nothing has", vec![TEXT, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[1009]),
         ("no text", framed(0x82, b"{}"), &[1003]),
-        ("text that is none", framed(TEXT, b"\xff\xfe"), &[1009, 1007]),
-        ("a piece without a beginning", framed(0x80, b"{}"), &[1009, 1002]),
-        ("a beginning within another", [framed(0x01, b"{"), framed(TEXT, b"{}")].concat(), &[1009, 1002]),
-        ("a kind that there is none of", framed(0x83, b"{}"), &[1009, 1002]),
-        ("a bit that means nothing", framed(0xc1, b"{}"), &[1009, 1002]),
-        ("a frame without its mask", vec![TEXT, 0x02, b'{', b'}'], &[1009, 1002]),
+        ("text that is none", framed(TEXT, b"\xff\xfe"), &[1007]),
+        ("a piece without a beginning", framed(0x80, b"{}"), &[1002]),
+        ("a beginning within another", [framed(0x01, b"{"), framed(TEXT, b"{}")].concat(), &[1002]),
+        ("a kind that there is none of", framed(0x83, b"{}"), &[1002]),
+        ("a bit that means nothing", framed(0xc1, b"{}"), &[1002]),
+        ("a frame without its mask", vec![TEXT, 0x02, b'{', b'}'], &[1002]),
+        ("a ping that is too long", [vec![0x89, 0xfe, 0, 126, 0, 0, 0, 0], vec![b'x'; 126]].concat(), &[1002]),
+        ("an end of one byte", framed(0x88, b"x"), &[1002]),
         ("ten frames that cannot be read", unreadable, &[1008]),
         ("the end", framed(0x88, &[0x03, 0xe8]), &[1000]),
     ] {
@@ -325,5 +328,30 @@ async fn whoever_opens_sockets_without_end_keeps_nobody_else_out() {
     while open(&dormouse, &sixth, &path).await.is_err() {
         // The server hears of it a moment later.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_has_a_key_and_says_once_who_asks() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let key = dormouse.api_key();
+    let session = session(&dormouse, &key).await;
+    let good = "dGhlIHNhbXBsZSBub25jZQ==";
+    let opens = async |nonce: &str, keys: &[&str]| {
+        let request = Client::new().get(dormouse.url(&format!("/v1/sessions/{session}/events/stream")));
+        let request = request.header("upgrade", "websocket").header("connection", "upgrade");
+        let request = request.header("sec-websocket-version", "13").header("sec-websocket-key", nonce);
+        let request = request.header(VERSION_HEADER, PROTOCOL_VERSION);
+        let request =
+            keys.iter().fold(request, |request, key| request.header("authorization", format!("Bearer {key}")));
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    assert_eq!(opens(good, &[&key]).await, 101);
+    for bad in ["", "short", "dGhlIHNhbXBsZSBub25jZQ", "not base64 at all!!!!!!!"] {
+        assert_eq!(opens(bad, &[&key]).await, 400, "{bad:?}");
+    }
+    for keys in [&[key.as_str(), key.as_str()], &[key.as_str(), "dm_other"]] {
+        assert_eq!(opens(good, keys).await, 400);
     }
 }

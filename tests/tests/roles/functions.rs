@@ -295,6 +295,7 @@ fn delegation(children: HarnessChildren) -> CompiledGraph {
                 state: map(json!({ "within": "PT1H" })),
                 parent,
                 metadata: asker.metadata.clone(),
+                begun_for: asker.begun_for.clone(),
             };
             children.begin(start).await?;
             Ok(Update::<Delegation>::none())

@@ -99,7 +99,7 @@ impl Colleagues {
         let question = AgentQuestion::deserialize(arguments).map_err(|error| error.to_string())?;
         let identity = current().ok_or("an agent is asked inside a run only")?;
         let asker = identity.session_id.as_ref().map_or(identity.invocation_id.as_str(), SessionId::as_str);
-        let of_asker = format!("{}{}-", beginning_of(asker), hashed(asker, 16));
+        let of_asker = sessions_asked_by(asker);
         let name = question.subagent_name.as_deref();
         let (asked, session) = match question.task_id {
             Some(id) => match id.strip_prefix(&of_asker) {
@@ -175,6 +175,7 @@ impl Colleagues {
             state: Map::from_iter([("messages".to_owned(), said)]),
             parent,
             metadata: identity.metadata.clone(),
+            begun_for: identity.begun_for.clone(),
         };
         runs.begin(start).await.map_err(|error| not_begun(&error))?;
         if child.background {
@@ -280,6 +281,11 @@ fn listed(what: &str, agents: &[Colleague]) -> String {
 fn beginning_of(id: &str) -> &str {
     let end = id.find('_').map_or(0, |at| at + 11);
     id.get(..end).unwrap_or_default()
+}
+
+/// Beginning of the ids of the sessions of agents that were asked in the session `asker`.
+pub fn sessions_asked_by(asker: &str) -> String {
+    format!("{}{}-", beginning_of(asker), hashed(asker, 16))
 }
 
 /// The child that the call of that `key` begins for `asker`.

@@ -18,6 +18,9 @@ use crate::keys::is_name;
 /// The most workspaces and the most scopes that a token may name.
 const MOST: usize = 256;
 
+/// Characters of the longest claim that names an actor.
+const LONGEST_SUBJECT: usize = 256;
+
 /// Fields of a header that ask for what is not done here.
 const DEMANDS: [&str; 2] = ["b64", "crit"];
 
@@ -81,10 +84,7 @@ impl Claims {
 
     /// The actor that they name.
     pub(super) fn actor(&self, config: &IssuerConfig) -> Result<Actor, &'static str> {
-        let subject = self.text(&config.actor_claim).ok_or("it names no actor")?;
-        if subject.chars().any(char::is_control) {
-            return Err("its actor has control characters");
-        }
+        let subject = subject_of(self.text(&config.actor_claim).unwrap_or_default())?;
         let tenant = match (&config.tenant, &config.tenant_claim) {
             (Some(tenant), _) => tenant.as_str(),
             (None, Some(claim)) => self.text(claim).ok_or("it names no tenant")?,
@@ -127,6 +127,29 @@ pub(super) fn has_demands(token: &str) -> bool {
     part(token, 0).is_none_or(|header| DEMANDS.iter().any(|name| header.contains_key(*name)))
 }
 
+/// The claim that names an actor, without spaces around it.
+fn subject_of(claim: &str) -> Result<&str, &'static str> {
+    if claim.chars().any(|one| one.is_control() || is_unseen(one)) {
+        return Err("its actor has control characters, or some that are not seen or turn others around");
+    }
+    let subject = claim.trim();
+    match subject.chars().count() {
+        0 => Err("it names no actor"),
+        1..=LONGEST_SUBJECT => Ok(subject),
+        _ => Err("its actor has more than 256 characters"),
+    }
+}
+
+/// True for characters that nobody sees, or that change how others are shown: two names could look the same.
+fn is_unseen(one: char) -> bool {
+    matches!(
+        one,
+        '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
 /// The name of `subject` among actors. One that cannot stand in a name goes by its hash.
 fn name_of(subject: &str, issuer: &str) -> String {
     let plain = format!("{subject}@{issuer}");
@@ -156,6 +179,39 @@ mod tests {
         };
         assert_eq!(scopes(false), ["tasks:read"]);
         assert_eq!(scopes(true).len(), 3);
+    }
+
+    #[test]
+    fn an_actor_is_named_by_what_can_be_seen() {
+        let config = json!({ "name": "corp", "issuer": "https://id.example.com", "audiences": ["dormouse"],
+            "tenant": "acme" });
+        let config: IssuerConfig = serde_json::from_value(config).expect("an issuer");
+        let actor = |subject: &str| {
+            let claims: Claims = serde_json::from_value(json!({ "sub": subject })).expect("claims");
+            claims.actor(&config).map(|actor| actor.name)
+        };
+        assert_eq!(actor(" ada\u{a0}"), Ok("ada@corp".to_owned()));
+        for good in ["\u{e9}", "\u{5d0}\u{5d1}", "a b", &"x".repeat(256)] {
+            assert!(actor(good).is_ok(), "{good:?}");
+        }
+        let long = "x".repeat(257);
+        for bad in [
+            "",
+            "  ",
+            "\u{a0}\u{3000}",
+            "a\u{202e}b",
+            "a\u{2066}b",
+            "a\u{200b}b",
+            "a\u{200d}b",
+            "a\u{2028}b",
+            "a\u{2029}b",
+            "a\u{feff}b",
+            "a\u{e0041}b",
+            "a\nb",
+            &long,
+        ] {
+            assert!(actor(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

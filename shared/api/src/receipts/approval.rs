@@ -15,7 +15,8 @@ use crate::answers::{request_of, status_of};
 use crate::change::SessionChange;
 use crate::documents::Stored;
 
-/// Name in the receipt where an answer came to an address, or to the name of a signal, that only who has been given it may use.
+/// Name in the receipt where an answer came to an address, or by the key of the deployment to the name of a signal; and where
+/// a signal of a tenant came early, or its worker died.
 const HOLDER: &str = "holder of the callback address or of a key for signals";
 /// Name in the receipt where no person answered in time.
 const NOBODY: &str = "dormouse";

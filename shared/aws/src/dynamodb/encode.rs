@@ -99,7 +99,8 @@ impl<'g> Encoder<'g> {
     pub(super) fn pause(&mut self, item: &mut Item, paused: &PausedInvocation) -> Result<(), StoreError> {
         let (state, lists) = self.cut(&home_of(paused), paused.outermost_state())?;
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
-        let mut rest = paused.clone();
+        // It stands beside the body, where an erasure finds it.
+        let mut rest = PausedInvocation { begun_for: None, ..paused.clone() };
         *outermost(&mut rest) = state.into_owned();
         let whole = codec::encode(&rest)?;
         if whole.len() <= self.inline_limit {

@@ -1,18 +1,27 @@
 //! Erasing what belongs to a session or a tenant: documents, streams, invocations, their blobs, and every row that leads
 //! to them.
 //!
-//! The whole table is read, once for the documents and once for what belongs to them: an item names its owner, so that
-//! nothing is found by following references that may be broken. Documents go last. After a crash in the midst of it, or
+//! The whole table is read, once for the documents and for the states that name a tenant, and once for what belongs to
+//! them: an item names its owner, so that nothing is found by following references that may be broken. Documents go last. After a crash in the midst of it, or
 //! where others were writing, it is done again, until nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::{Document, DocumentKey, SignalBringer, StoreError};
+use dormouse_ports::{
+    Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId, SignalBringer,
+    StoreError,
+};
 
+use super::blobs::Bodies;
+use super::invocation::standing;
 use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
-use super::keys::{self, BODY, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PK, RECORD_ID, SK, STREAM, VERSION};
+use super::keys::{
+    self, BEGUN_FOR, BODY, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PAUSE,
+    PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
+};
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
 use super::write::ItemWrite;
@@ -22,10 +31,31 @@ use super::write::ItemWrite;
 pub struct Belongings {
     /// The documents.
     pub documents: BTreeSet<DocumentKey>,
-    /// Ids of sessions, streams and invocations.
+    /// Ids of sessions, streams and invocations of the protocol, which no caller chooses.
     pub owners: BTreeSet<String>,
+    /// Other sessions.
+    pub sessions: BTreeSet<SessionId>,
+    /// Other invocations.
+    pub invocations: BTreeSet<InvocationId>,
     /// The tenant of whose lists, and of whose keys' signals, nothing stays.
     pub tenant: Option<String>,
+}
+
+/// Selection of what is looked for in a whole table. What it takes may be more than is erased.
+pub struct EraseSearch<'s> {
+    /// The documents.
+    pub documents: &'s (dyn Fn(&Document) -> bool + Send + Sync),
+    /// The states. Asked without the session of an invocation, and with it where that is [read](Self::by_session).
+    pub states: &'s (dyn Fn(&OwnedState) -> bool + Send + Sync),
+    /// True if the session of each invocation counts; otherwise records are only read where they may tell a tenant that
+    /// their item does not name.
+    pub by_session: bool,
+}
+
+impl fmt::Debug for EraseSearch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EraseSearch").field("by_session", &self.by_session).finish_non_exhaustive()
+    }
 }
 
 /// Number of items that were erased, by what they were.
@@ -36,29 +66,55 @@ pub type Erased = BTreeMap<&'static str, u64>;
 pub struct Eraser {
     pub(super) table: Arc<Table>,
     pub(super) documents: DocumentItems,
+    pub(super) bodies: Arc<Bodies>,
 }
 
 impl Eraser {
-    /// All documents that `is_wanted`. Reads the whole table.
+    /// The documents and states that `search` takes. Reads the whole table.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
-    pub async fn documents_where(
-        &self,
-        is_wanted: &(dyn Fn(&Document) -> bool + Send + Sync),
-    ) -> Result<Vec<Document>, StoreError> {
+    pub async fn find(&self, search: &EraseSearch<'_>) -> Result<(Vec<Document>, Vec<OwnedState>), StoreError> {
+        let condition = "(begins_with(pk, :documents) AND attribute_exists(body)) \
+                         OR (begins_with(pk, :sessions) AND sk = :head) OR (begins_with(pk, :invocations) AND sk = :paused)";
+        let values = [
+            (":documents", keys::DOCUMENTS),
+            (":sessions", keys::session_prefix()),
+            (":head", keys::HEAD),
+            (":invocations", keys::invocation_prefix()),
+            (":paused", keys::PAUSED),
+        ];
         let selection = ScanSelection {
-            condition: "begins_with(pk, :documents) AND attribute_exists(body)".to_owned(),
-            values: Item::from([(":documents".to_owned(), text_value(keys::DOCUMENTS))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, VERSION, BODY, EXPIRES_AT],
+            condition: condition.to_owned(),
+            values: values.map(|(name, value)| (name.to_owned(), text_value(value))).into(),
+            attributes: &[
+                PK,
+                SK,
+                KIND,
+                RECORD_ID,
+                VERSION,
+                BODY,
+                EXPIRES_AT,
+                BEGUN_FOR,
+                PHASE,
+                CLAIM_LANE,
+                CLAIM_SINCE,
+                CLAIM_UNTIL,
+                PAUSE,
+            ],
         };
-        let mut wanted = Vec::new();
+        let (mut documents, mut states) = (Vec::new(), Vec::new());
         let mut cursor = None;
         loop {
             let (items, next) = self.table.scan(&selection, cursor.as_deref()).await?;
             for item in &items {
+                let key = key_of(item)?;
+                if !key.pk.starts_with(keys::DOCUMENTS) {
+                    states.extend(self.state(&key, item, search).await?);
+                    continue;
+                }
                 match self.documents.decode(item).await {
-                    Ok(document) => wanted.extend(is_wanted(&document).then_some(document)),
+                    Ok(document) => documents.extend((search.documents)(&document).then_some(document)),
                     Err(StoreError::Corrupt(reason)) => {
                         tracing::warn!(reason, "a document that cannot be read is not looked at");
                     }
@@ -67,8 +123,38 @@ impl Eraser {
             }
             match next {
                 Some(next) => cursor = Some(next),
-                None => return Ok(wanted),
+                None => return Ok((documents, states)),
             }
+        }
+    }
+
+    /// The state of `item`, if `search` takes it.
+    async fn state(&self, key: &Key, item: &Item, search: &EraseSearch<'_>) -> Result<Option<OwnedState>, StoreError> {
+        let tenant = optional_text(item, BEGUN_FOR).map(str::to_owned);
+        let Some(id) = keys::invocation_id(&key.pk) else {
+            let session = keys::session_id(&key.pk).map(|id| OwnedState::Session { id, tenant });
+            return Ok(session.filter(|state| (search.states)(state)));
+        };
+        let is_open = !matches!(standing(item), Ok(InvocationPhase::Ended));
+        let reads = search.by_session || tenant.is_none();
+        let state = OwnedState::Invocation { id: id.clone(), tenant: tenant.clone(), session: None, is_open };
+        if !(search.states)(&state) {
+            return Ok(None);
+        }
+        if !reads {
+            return Ok(Some(state));
+        }
+        match self.bodies.body::<PausedInvocation>(item, PAUSE).await {
+            Ok(paused) => {
+                let tenant = tenant.or(paused.tenant);
+                let state = OwnedState::Invocation { id, tenant, session: paused.session_id, is_open };
+                Ok(Some(state).filter(|state| (search.states)(state)))
+            }
+            Err(StoreError::Corrupt(reason)) => {
+                tracing::warn!(reason, %id, "an invocation that cannot be read is known by what its item names");
+                Ok(Some(state))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -118,6 +204,7 @@ impl Belongings {
             return Some(kind);
         }
         let names = |attribute: &str| optional_text(item, attribute).is_some_and(|id| self.owners.contains(id));
+        let is_invocations = || optional_text(item, INVOCATION_ID).is_some_and(|id| self.has_invocation(id));
         if key.pk.starts_with(keys::DOCUMENTS) {
             return None;
         }
@@ -131,7 +218,8 @@ impl Belongings {
             (Ok(kind), Ok(id)) => self.documents.contains(&DocumentKey::new(kind, id)),
             (Ok(_) | Err(_), _) => false,
         };
-        if names(STREAM) || names(INVOCATION_ID) || self.is_in_lists(&key.pk) || is_listed() {
+        let is_note = || key.pk.starts_with(keys::PENDING) && self.has_session(&key.sk);
+        if names(STREAM) || is_invocations() || is_note() || self.is_in_lists(&key.pk) || is_listed() {
             return Some("rows");
         }
         None
@@ -139,13 +227,21 @@ impl Belongings {
 
     /// What is in the partition `pk`, if it is one of theirs.
     fn partition(&self, pk: &str) -> Option<&'static str> {
-        let (kind, _) = pk.split_once('#').filter(|(_, id)| self.owners.contains(*id))?;
+        let (kind, id) = pk.split_once('#')?;
         match kind {
-            "STREAM" => Some("events"),
-            "SESSION" => Some("session states"),
-            "INVOCATION" => Some("invocations"),
+            "STREAM" if self.owners.contains(id) => Some("events"),
+            "SESSION" if self.has_session(id) => Some("session states"),
+            "INVOCATION" if self.has_invocation(id) => Some("invocations"),
             _ => None,
         }
+    }
+
+    fn has_session(&self, id: &str) -> bool {
+        self.owners.contains(id) || self.sessions.contains(&SessionId::from(id))
+    }
+
+    fn has_invocation(&self, id: &str) -> bool {
+        self.owners.contains(id) || self.invocations.contains(&InvocationId::from(id))
     }
 
     /// True if all owners that refer to a blob are erased.

@@ -12,11 +12,13 @@ use jiff::Timestamp;
 
 use super::blobs::{BlobOrigin, Bodies};
 use super::encode::{Encoder, home_of, outermost};
-use super::item::{Item, count, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
+use super::item::{
+    Item, count, number, number_value, optional_text, optional_time, text, text_value, time, time_value, ttl_value,
+};
 use super::keys::{
-    ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE, CLAIM_UNTIL,
-    FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, RUNG, SK, TTL, WAKE, aside_lane_of,
-    claim_lane_of,
+    ANSWERED, ANSWERS, ATTEMPTS, BEGUN_FOR, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_SINCE,
+    CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, PK, RUNG, SK, TTL, WAKE,
+    aside_lane_of, claim_lane_of,
 };
 use super::requests::Table;
 use super::segments;
@@ -114,6 +116,7 @@ impl InvocationItems {
 
     async fn record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
         let mut paused: PausedInvocation = self.bodies.body(item, PAUSE).await?;
+        paused.begun_for = optional_text(item, BEGUN_FOR).map(str::to_owned);
         if let Some(state) = self.bodies.optional_body(item, PAUSE_STATE).await? {
             *outermost(&mut paused) = state;
         }
@@ -551,11 +554,13 @@ fn claimed(write: ItemWrite, owner: &Owner, generation: u64) -> ItemWrite {
 }
 
 fn base(paused: &PausedInvocation, phase: &str, commit_id: AttributeValue) -> Item {
-    Item::from([
+    let mut item = Item::from([
         (PHASE.to_owned(), text_value(phase)),
         (GENERATION.to_owned(), number_value(paused.generation)),
         (super::keys::COMMIT_ID.to_owned(), commit_id),
-    ])
+    ]);
+    item.extend(paused.begun_for.iter().map(|tenant| (BEGUN_FOR.to_owned(), text_value(tenant))));
+    item
 }
 
 fn without_state(paused: &PausedInvocation) -> PausedInvocation {

@@ -22,6 +22,9 @@ pub(super) const LEASE_OWNER: &str = "lease_owner";
 pub(super) const LEASE_UNTIL: &str = "lease_until";
 pub(super) const FENCE: &str = "fence";
 
+/// Of a session or an invocation: the tenant in whose name it was begun. Those of earlier versions have none.
+pub(super) const BEGUN_FOR: &str = "begun_for";
+
 pub(super) const PHASE: &str = "phase";
 pub(super) const GENERATION: &str = "generation";
 pub(super) const PAUSE: &str = "pause";
@@ -100,6 +103,8 @@ pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
 /// Prefix of the partition keys of all documents.
 pub(super) const DOCUMENTS: &str = "DOCUMENT#";
+/// Prefix of the partition keys of the indexes that sweeps read.
+pub(super) const PENDING: &str = "PENDING#";
 const SIGNAL: &str = "SIGNAL#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
@@ -186,17 +191,17 @@ impl Key {
 
     /// Holds the instant since which a session with pieces has no head.
     pub(super) fn headless(session: &SessionId) -> Self {
-        Self { pk: "PENDING#headless".to_owned(), sk: session.to_string() }
+        Self { pk: format!("{PENDING}headless"), sk: session.to_string() }
     }
 
     /// Holds the instant at which an invocation was seen last that refers to the pieces of a session without a head.
     pub(super) fn root(session: &SessionId) -> Self {
-        Self { pk: "PENDING#root".to_owned(), sk: session.to_string() }
+        Self { pk: format!("{PENDING}root"), sk: session.to_string() }
     }
 
     /// Holds the instant at which an invocation was seen last that refers to pieces of a session and cannot be read.
     pub(super) fn riddle() -> Self {
-        Self { pk: "PENDING#riddle".to_owned(), sk: "ROOT".to_owned() }
+        Self { pk: format!("{PENDING}riddle"), sk: "ROOT".to_owned() }
     }
 
     /// The entry of the rule of `shape`. All of them are in one partition: each is written every few minutes.
@@ -206,7 +211,7 @@ impl Key {
 
     /// The position of the sweep called `lane`.
     pub(super) fn position(lane: &str) -> Self {
-        Self { pk: "PENDING#position".to_owned(), sk: lane.to_owned() }
+        Self { pk: format!("{PENDING}position"), sk: lane.to_owned() }
     }
 }
 
@@ -358,12 +363,12 @@ pub(super) fn invocation_prefix() -> &'static str {
 
 /// The partition key of a shard of the index of suspended invocations.
 pub(super) fn pending_shard(shard: u8) -> String {
-    format!("PENDING#{shard:02}")
+    format!("{PENDING}{shard:02}")
 }
 
 /// The partition key of a shard of the index of parked signals.
 pub(super) fn parked_shard(shard: u8) -> String {
-    format!("PENDING#parked#{shard:02}")
+    format!("{PENDING}parked#{shard:02}")
 }
 
 /// The partition key of a shard of the index of claims.

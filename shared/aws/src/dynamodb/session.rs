@@ -112,7 +112,12 @@ impl SessionItems {
 
 fn grant(id: &SessionId, request: &LeaseRequest) -> ItemWrite {
     let change = "SET lease_owner = :owner, lease_until = :until, fence = if_not_exists(fence, :zero) + :one";
-    ItemWrite::update(&Key::session(id), change)
+    let update = match &request.begun_for {
+        Some(tenant) => ItemWrite::update(&Key::session(id), format!("{change}, begun_for = :tenant"))
+            .with(":tenant", text_value(tenant)),
+        None => ItemWrite::update(&Key::session(id), change),
+    };
+    update
         .when("attribute_not_exists(lease_owner) OR lease_until <= :now OR lease_until = :past")
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))

@@ -50,6 +50,8 @@ pub struct Invocation {
     pub request_digest: Option<String>,
     /// The tenant whose keys bring signals to it; kept with its record.
     pub tenant: Option<String>,
+    /// The tenant in whose name it begins; kept with its record and its session.
+    pub begun_for: Option<String>,
     /// True if others know the id already, so that they may cancel the invocation before it is ever suspended, or ask
     /// for it again. Its end is then conditional on that and kept, for one request more. Where its graph has durable steps
     /// it is claimed before the first node, for another one: nobody else who is given the same id runs any.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::{Category, Map, SessionId, StoredList};
+use dormouse_ports::{Category, Map, StoredList};
 
 use super::call::{Carry, Outcome};
 use super::checkpoint_start::CheckpointStart;
@@ -11,7 +11,7 @@ use super::durable::{AfterLast, AfterStep};
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
 use super::record::{Beginning, Run, RunContext};
-use super::session::{self, SessionRun};
+use super::session::{self, SessionRun, SessionTerms};
 use super::walk::{ResumePoint, StartAt, Walk, WalkEnd};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, RegisteredObserver, ResumedFrom};
@@ -57,8 +57,7 @@ pub(super) async fn enter(
         resumed: entry.resumed_from(),
     };
     let work = async {
-        let OpenedSession { session, refused } =
-            entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
+        let OpenedSession { session, refused } = entry.open_session(engine, graph, &identity).await?;
         let run = entry.take_up(Run::begin(Beginning { engine, graph, start, session, observers }));
         let input = entry.claims(graph);
         let Started { begun, tenure } = match refused {
@@ -152,13 +151,19 @@ impl Entry {
         &self,
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
-        session_id: Option<&SessionId>,
+        identity: &Identity,
     ) -> Result<OpenedSession, EngineError> {
+        let session_id = identity.session_id.as_ref();
+        let begun_for = identity.begun_for.as_deref();
         let opened = match self {
             Self::Paused { claimed, stored, .. } => Ok(SessionRun::of_pause(engine, graph, &claimed.paused, stored)),
-            Self::Accepted { claimed, .. } => SessionRun::open(engine, graph, session_id, Some(&claimed.lease())).await,
+            Self::Accepted { claimed, .. } => {
+                let terms = SessionTerms { lease: &claimed.lease(), begun_for };
+                SessionRun::open(engine, graph, session_id, Some(terms)).await
+            }
             Self::Fresh { own, .. } | Self::Checkpoint { own, .. } => {
-                SessionRun::open(engine, graph, session_id, own.lease.as_ref()).await
+                let terms = own.lease.as_ref().map(|lease| SessionTerms { lease, begun_for });
+                SessionRun::open(engine, graph, session_id, terms).await
             }
         };
         match (opened, self) {

@@ -178,6 +178,7 @@ impl Own {
             carried: self.carried.clone(),
             request_digest: self.request_digest.clone(),
             tenant: self.tenant.clone(),
+            begun_for: identity.begun_for.clone(),
             ..PausedInvocation::before_first_pause(identity.invocation_id.clone(), graph.name(), now)
         }
     }
@@ -192,6 +193,7 @@ impl Claimed {
             correlation_id: paused.correlation_id.clone(),
             session_id: paused.session_id.clone(),
             metadata: paused.metadata.clone(),
+            begun_for: paused.begun_for.clone().or_else(|| paused.tenant.clone()),
             trace_context: None,
         }
     }

@@ -31,6 +31,7 @@ impl Engine {
             correlation_id: call.correlation_id.unwrap_or_else(|| ids.fresh()),
             session_id: call.session_id,
             metadata: call.metadata,
+            begun_for: call.begun_for,
             trace_context: None,
         };
         let entry = Entry::Fresh { own, given: call.state, carry: call.carry };
@@ -203,6 +204,7 @@ impl Engine {
             correlation_id: record.correlation_id.clone(),
             session_id: call.session_id,
             metadata: call.metadata,
+            begun_for: call.begun_for,
             trace_context: None,
         };
         let entry = Entry::Checkpoint { own, start: Box::new(CheckpointStart::of(graph, record)?), carry: call.carry };

@@ -127,6 +127,7 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
         carried: before.carried.clone(),
         request_digest: before.request_digest.clone(),
         tenant: before.tenant.clone(),
+        begun_for: run.identity.begun_for.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
         answered: None,

@@ -26,6 +26,14 @@ pub(crate) struct SessionRun {
     known: Mutex<KnownRecord>,
 }
 
+/// Terms on which a session is leased.
+#[derive(Clone, Copy)]
+pub(super) struct SessionTerms<'t> {
+    pub(super) lease: &'t LeaseTerms,
+    /// The tenant in whose name.
+    pub(super) begun_for: Option<&'t str>,
+}
+
 /// Save of a session as part of a commit.
 pub(super) struct PendingSave<'s> {
     /// The state that is saved, if one is.
@@ -55,7 +63,7 @@ impl SessionRun {
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         session_id: Option<&SessionId>,
-        terms: Option<&LeaseTerms>,
+        terms: Option<SessionTerms<'_>>,
     ) -> Result<Option<Arc<Self>>, EngineError> {
         let (Some(_), Some(session_id)) = (graph.sessions(), session_id) else { return Ok(None) };
         let LoadedSession { record, lease, stored, .. } = load(engine, session_id, terms).await.map_err(load_failed)?;
@@ -322,12 +330,15 @@ fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'
 
 /// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that
 /// is wrong, and is passed over; it is compared with the present once it was read.
-async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Result<LoadedSession, StoreError> {
+async fn load(engine: &Engine, id: &SessionId, terms: Option<SessionTerms<'_>>) -> Result<LoadedSession, StoreError> {
     let store = &engine.ports().store;
     let clock = &engine.ports().clock;
-    let Some(terms) = terms else { return store.sessions.load_session(id, None).await };
+    let Some(SessionTerms { lease: terms, begun_for }) = terms else {
+        return store.sessions.load_session(id, None).await;
+    };
+    let (owner, begun_for) = (terms.owner.clone(), begun_for.map(str::to_owned));
     let now = clock.now();
-    let request = LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration, past: None };
+    let request = LeaseRequest { owner, now, until: now + terms.duration, past: None, begun_for };
     match store.sessions.load_session(id, Some(&request)).await {
         Err(StoreError::LeaseHeld { until }) if limits::lasts_too_long(until, clock.now()) => {
             let now = clock.now();

@@ -72,7 +72,8 @@ pub(crate) async fn accept_in(
         schema_version: graph.schema().version().to_owned(),
         metadata,
         request_digest,
-        tenant: current.signalled_by(tenant).filter(|_| worker.config.signals_of_tenants),
+        tenant: worker.signalled_by(&current, tenant.clone()),
+        begun_for: tenant,
         ..PausedInvocation::before_first_pause(invocation_id.unwrap_or_else(|| ids.fresh().into()), graph.name(), now)
     })
 }

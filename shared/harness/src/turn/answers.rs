@@ -188,7 +188,7 @@ fn overruled(
 fn overruled_before(before: &PauseEnd, addressee: &SignalTarget, sent: &Map) -> Option<Overruled> {
     let part = before.parts.iter().find(|one| match addressee {
         SignalTarget::Part(part) => one.part == *part,
-        SignalTarget::Signal(id) => one.signal_id == *id,
+        SignalTarget::Signal(id) => one.signal_id.is_called(id),
         SignalTarget::Pause => false,
     });
     match part.map_or(&before.answer, |part| &part.answer) {

@@ -6,6 +6,7 @@
 //! [a signal of its own](SignalId::of_event). So is one that comes with a key of a tenant: it is for an invocation of that
 //! tenant ([`SignalId::of_tenant`]), and bears the name of the key's actor wherever the pause has a field for that.
 
+use dormouse_engine::{SignedAnswer, answering};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, PausedInvocation, ShapeId, SignalId, SignalState,
 };
@@ -26,6 +27,16 @@ use crate::worker::Worker;
 pub(super) struct Sender<'a> {
     pub(super) tenant: &'a str,
     pub(super) actor: &'a str,
+    /// Id of the key.
+    pub(super) credential: &'a str,
+}
+
+impl Sender<'_> {
+    /// The name of the actor, with what proved it.
+    fn name(self) -> String {
+        let Self { actor, credential, .. } = self;
+        if credential == actor { actor.to_owned() } else { format!("{actor} (key {credential})") }
+    }
 }
 
 /// State of a signal.
@@ -50,7 +61,7 @@ pub(super) async fn correlate(
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
     let stored = sender.map_or_else(|| signal_id.clone(), |sender| signal_id.of_tenant(sender.tenant));
-    let said = Said { payload: &payload, actor: sender.map(|sender| sender.actor) };
+    let said = Said { payload: &payload, sender };
     loop {
         match deliver_known(worker, &stored, said, budget).await? {
             SignalStanding::Told(outcome) => return Ok(outcome),
@@ -74,7 +85,7 @@ pub(super) async fn correlate_event(
         return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
     };
     let stored = signal_id.of_event(&shape);
-    let said = Said { payload: &payload, actor: None };
+    let said = Said { payload: &payload, sender: None };
     loop {
         if let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, &stored).await? {
             let record = worker.records.load(&invocation_id).await?;
@@ -114,11 +125,11 @@ pub(super) async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option
     Ok(known.map(|record| record.state))
 }
 
-/// What a signal carries, and the actor who says it where that is known.
+/// What a signal carries, and who says it where that is known.
 #[derive(Clone, Copy)]
 pub(super) struct Said<'a> {
     pub(super) payload: &'a Map,
-    pub(super) actor: Option<&'a str>,
+    pub(super) sender: Option<Sender<'a>>,
 }
 
 impl Said<'_> {
@@ -129,8 +140,8 @@ impl Said<'_> {
             Some(before) if before.generation == generation => before.answered_by.as_deref(),
             Some(_) | None => paused.descriptor.answered_by(),
         };
-        if let Some((actor, by)) = self.actor.zip(by) {
-            answer.insert(by.to_owned(), actor.into());
+        if let Some((sender, by)) = self.sender.zip(by) {
+            answer.insert(by.to_owned(), sender.actor.into());
         }
         answer
     }
@@ -147,7 +158,7 @@ async fn deliver_known(
             let trigger = Trigger::Signal;
             let part = SignalTarget::Signal(stored.origin().1);
             // Who does not say their name needs no look at what is asked.
-            let record = match said.actor {
+            let record = match said.sender {
                 Some(_) => worker.records.load(&invocation_id).await?,
                 None => None,
             };
@@ -156,8 +167,13 @@ async fn deliver_known(
                 None => said.payload.clone(),
             };
             let generation = Some(generation);
+            let signed = said.sender.map(|sender| SignedAnswer { by: sender.name(), payload: payload.clone() });
             let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
-            deliver(worker, delivery).await.map(SignalStanding::Told)
+            let told = match signed {
+                Some(signed) => answering(signed, Box::pin(deliver(worker, delivery))).await,
+                None => deliver(worker, delivery).await,
+            };
+            told.map(SignalStanding::Told)
         }
         Some(SignalState::Delivered { invocation_id, generation }) => {
             let record = worker.records.load(&invocation_id).await?;
@@ -186,7 +202,7 @@ pub(super) async fn keep(
     };
     let received_at = worker.now();
     let expires_at = worker.now() + kept_for;
-    let sender = said.actor.map(str::to_owned);
+    let sender = said.sender.map(|sender| sender.actor.to_owned());
     let signal = BufferedSignal { payload: said.payload.clone(), sender, received_at, expires_at };
     let store = worker.store();
     match store.signals.buffer_signal(stored, &signal).await.map_err(store_failed)? {
@@ -227,7 +243,7 @@ async fn deliver_unshaped(
         let record = worker.records.load(&invocation_id).await?;
         check_event(record.as_deref(), &signal_id, event, payload)?;
     }
-    match deliver_known(worker, &signal_id, Said { payload, actor: None }, budget).await? {
+    match deliver_known(worker, &signal_id, Said { payload, sender: None }, budget).await? {
         SignalStanding::Told(outcome) => Ok(outcome),
         SignalStanding::Unclaimed => {
             let message = format!("no paused invocation waits for an event that carries signal `{signal_id}`");

@@ -39,8 +39,8 @@ async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Resul
     let Signal { signal_id, origin, payload } = signal;
     match origin {
         SignalOrigin::Sent => correlate(worker, signal_id, None, checked(worker, payload)?, budget).await,
-        SignalOrigin::Tenant { tenant, actor } => {
-            let sender = Sender { tenant: &tenant, actor: &actor };
+        SignalOrigin::Tenant { tenant, actor, credential } => {
+            let sender = Sender { tenant: &tenant, actor: &actor, credential: &credential };
             correlate(worker, signal_id, Some(sender), checked(worker, payload)?, budget).await
         }
         SignalOrigin::Event(event) => {

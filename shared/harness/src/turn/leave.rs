@@ -25,7 +25,7 @@ pub(super) async fn leave(
             Some(SignalState::Waiting { invocation_id, generation }) => (invocation_id, generation),
             Some(SignalState::Delivered { .. }) => return Ok(()),
             Some(SignalState::Buffered(_)) | None => {
-                match keep(worker, signal_id, signal_id, Said { payload, actor: None }, budget).await? {
+                match keep(worker, signal_id, signal_id, Said { payload, sender: None }, budget).await? {
                     Some(_) => return Ok(()),
                     None => continue,
                 }

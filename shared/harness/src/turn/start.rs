@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
-use dormouse_ports::{Category, InvocationId, InvocationStage, InvocationStatus, SessionId};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStage, InvocationStatus, SessionId};
 
 use super::resume::finish;
 use crate::admission::AdmissionWait;
@@ -23,14 +23,14 @@ pub(crate) async fn start(
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
     let current = worker.graphs.begun(&turn.graph, turn.version.as_deref()).await?;
-    let tenant = current.signalled_by(turn.tenant).filter(|_| worker.config.signals_of_tenants);
-    let turn = FreshTurn { tenant, metadata: current.noted_in(turn.metadata), ..turn };
+    let turn = FreshTurn { metadata: current.noted_in(turn.metadata), ..turn };
+    let signalled_by = worker.signalled_by(&current, turn.tenant.clone());
     let graph = current.graph;
     graph.check_inputs(&turn.state)?;
     bounded("the state", &turn.state)?;
     let given = turn.invocation_id.clone();
     let sending = Sending::begin();
-    let outcome = sending.over(start_once(worker, graph, turn, worker.budget(time_left), carry)).await;
+    let outcome = sending.over(start_once(worker, graph, (turn, signalled_by), worker.budget(time_left), carry)).await;
     outcome.map_err(|error| TurnError {
         // A caller that names the invocation gets its outcome, however often it asks.
         in_doubt: given.is_none() && (error.in_doubt || sending.may_have_written()),
@@ -41,17 +41,21 @@ pub(crate) async fn start(
 async fn start_once(
     worker: &Worker,
     graph: Arc<CompiledGraph>,
-    turn: FreshTurn,
+    (turn, signalled_by): (FreshTurn, Option<String>),
     budget: Budget<'_>,
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
     let given = turn.invocation_id.clone();
     // Of those that name the same id one runs its nodes; the others get its outcome.
     let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
-    if let Some(id) = &given
-        && let Some(earlier) = earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?
-    {
-        return Ok(earlier);
+    if let Some(id) = &given {
+        let answer = match &turn.earlier_id {
+            Some(earlier) => either_answer(worker, (id, earlier), graph.name(), turn.request_digest.as_deref()).await?,
+            None => earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?,
+        };
+        if let Some(earlier) = answer {
+            return Ok(earlier);
+        }
     }
     worker.stand_rules_of(&graph).await?;
     let session_id = session_of(worker, &turn);
@@ -64,7 +68,8 @@ async fn start_once(
         metadata: turn.metadata,
         carry,
         request_digest: turn.request_digest.clone(),
-        tenant: turn.tenant,
+        tenant: signalled_by,
+        begun_for: turn.tenant,
         cancelable: given.is_some(),
         ..Invocation::default()
     };
@@ -126,7 +131,30 @@ async fn earlier_answer(
     graph: &str,
     request_digest: Option<&str>,
 ) -> Result<Option<TurnOutcome>, TurnError> {
-    let Some(record) = worker.records.load(id).await? else { return Ok(None) };
+    match worker.records.load(id).await? {
+        Some(record) => answer_of(*record, graph, request_digest).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The same of this id or of the one that it had in `earlier` versions, where others may have given it to another request.
+async fn either_answer(
+    worker: &Worker,
+    (id, earlier): (&InvocationId, &InvocationId),
+    graph: &str,
+    request_digest: Option<&str>,
+) -> Result<Option<TurnOutcome>, TurnError> {
+    let mut found = worker.records.load_both(id, earlier).await?;
+    let is_same = |record: &InvocationRecord| {
+        request_digest.is_some() && record.paused.request_digest.as_deref() == request_digest
+    };
+    let record = found[0].take().or_else(|| found[1].take().filter(is_same));
+    record.map(|record| answer_of(record, graph, request_digest)).transpose()
+}
+
+/// The answer that `record` gives to a turn of its id.
+fn answer_of(record: InvocationRecord, graph: &str, request_digest: Option<&str>) -> Result<TurnOutcome, TurnError> {
+    let id = &record.paused.invocation_id;
     let forestalled = record.paused.stage() == InvocationStage::CanceledAhead;
     if request_digest.is_some() && record.paused.request_digest.as_deref() != request_digest && !forestalled {
         let message = "this id belongs to another request; choose another one";
@@ -142,7 +170,7 @@ async fn earlier_answer(
         let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");
         return Err(TurnError::new(Category::ResumeInProgress, message));
     }
-    Ok(Some(TurnOutcome::stored(*record)))
+    Ok(TurnOutcome::stored(record))
 }
 
 /// True if a record may hold the outcome of a turn that failed: the same request, delivered twice, may have ended or

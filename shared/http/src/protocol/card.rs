@@ -21,6 +21,8 @@ const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, 
 const BINDING: &str = "https://harnlang.com/spec/agents-protocol/v1";
 const A2A_VERSION: &str = "0.3.0";
 const JSON_RPC: &str = "JSONRPC";
+/// The scheme of keys, which the card for clients of the protocol calls `bearer`.
+const BEARER_AUTH: &str = "bearerAuth";
 
 /// The card for clients of the protocol.
 pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
@@ -44,7 +46,7 @@ pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
         interfaces,
         persona_ids: about.personas.iter().map(PersonaSpec::persona_id).collect(),
         capabilities: about.abilities.described().map(|(id, _)| id.to_owned()).collect(),
-        auth_schemes: vec!["bearer".to_owned()],
+        auth_schemes: auth_schemes(about),
         receipt_policy: Some(if about.abilities.receipts { "optional" } else { "disabled" }.to_owned()),
         quotas: Vec::new(),
         provider: Map::from_iter([("organization".to_owned(), NAME.into())]),
@@ -105,6 +107,7 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
         capabilities: A2aAgentCapabilities {
             streaming: !about.abilities.a2a || about.a2a_streams,
             push_notifications: about.abilities.a2a && about.abilities.webhooks,
+            extended_agent_card: about.abilities.a2a,
             ..A2aAgentCapabilities::default()
         },
         // Any of them is enough: a key, or a token of one of the issuers.
@@ -122,7 +125,7 @@ pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
 /// How callers may prove who they are: by a key, or by a token of an issuer that is trusted. Both are sent as bearers.
 fn security_schemes(about: &ServerInfo) -> BTreeMap<String, Map> {
     let scheme = |fields: [(&str, &str); 2]| fields.map(|(name, value)| (name.to_owned(), value.into()));
-    let bearer = ("bearerAuth".to_owned(), Map::from_iter(scheme([("type", "http"), ("scheme", "bearer")])));
+    let bearer = (BEARER_AUTH.to_owned(), Map::from_iter(scheme([("type", "http"), ("scheme", "bearer")])));
     let of_issuer = |(place, issuer): (usize, &AcceptedIssuer)| match &issuer.discovery {
         Some(url) => {
             let fields = scheme([("type", "openIdConnect"), ("openIdConnectUrl", url)]);
@@ -136,6 +139,13 @@ fn security_schemes(about: &ServerInfo) -> BTreeMap<String, Map> {
         }
     };
     about.issuers.iter().enumerate().map(of_issuer).chain([bearer]).collect()
+}
+
+/// The same by the names that the card of A2A gives them, the key first.
+fn auth_schemes(about: &ServerInfo) -> Vec<String> {
+    let schemes = security_schemes(about);
+    let of_issuers = schemes.into_keys().filter(|name| name != BEARER_AUTH);
+    ["bearer".to_owned()].into_iter().chain(of_issuers).collect()
 }
 
 fn skill(spec: &PersonaSpec, about: &ServerInfo) -> Skill {
@@ -206,5 +216,8 @@ mod tests {
         assert_eq!(card["securitySchemes"], expected);
         let named: Vec<Value> = ["bearerAuth", "openId1", "token2"].map(|name| json!({ name: [] })).to_vec();
         assert_eq!(card["security"], json!(named), "any of them is enough");
+        let both = [("https://id.example.com/", Some(url)), ("https://keys.example.com", None)];
+        assert_eq!(auth_schemes(&about(&both)), ["bearer", "openId1", "token2"], "the other card names the same");
+        assert_eq!(card["capabilities"]["extendedAgentCard"], card["supportsAuthenticatedExtendedCard"]);
     }
 }

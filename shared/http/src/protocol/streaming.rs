@@ -58,7 +58,10 @@ impl Streaming {
     ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
         let resume = StreamOptions { last_event_id, request_id, time_left: request.time_left };
-        self.streams.open(&self.operations, call, resume).await
+        let (keys, clock, actor) = (self.admission.keys.clone(), self.admission.clock.clone(), call.actor.clone());
+        let items = self.streams.open(&self.operations, call, resume).await?;
+        let ended = async move { keys.ended(&actor, &*clock).await };
+        Ok(items.take_until(Box::pin(ended)).boxed())
     }
 }
 

@@ -5,7 +5,7 @@ use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOpti
 use dormouse_ports::InvocationId;
 use serde_json::{Value, json};
 
-use crate::encode::AnsweredCaller;
+use crate::encode::{AnsweredCaller, name};
 use crate::refusal::RequestRefusal;
 use crate::repeat::Repeatable;
 use crate::reply::TurnReply;
@@ -57,7 +57,7 @@ impl App {
                 let location = links.status.clone();
                 let told = ChatSuspended {
                     status: Suspended::Suspended,
-                    invocation_id: invocation_id.as_str(),
+                    invocation_id: name(&invocation_id),
                     session_id,
                     waiting_for: &signal_descriptor,
                     pending_messages: values(pending_messages),

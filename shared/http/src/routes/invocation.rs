@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::encode::{AnsweredCaller, CANCEL, STATUS, stale};
+use crate::encode::{AnsweredCaller, CANCEL, STATUS, name, stale};
 use crate::refusal::RequestRefusal;
 use crate::reply::TurnReply;
 use crate::said::{Canceled, TurnCanceled};
@@ -83,7 +83,7 @@ impl App {
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
         let told = TurnCanceled {
             status: Canceled::Canceled,
-            invocation_id: canceled.invocation_id.as_str(),
+            invocation_id: name(&canceled.invocation_id),
             canceled_at: canceled.cancellation.at.to_string(),
             reason: canceled.cancellation.reason.as_deref(),
             repeated: canceled.repeated,

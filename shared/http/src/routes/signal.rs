@@ -38,8 +38,8 @@ impl App {
             SignalSender::Operator => (SignalOrigin::Sent, true),
             SignalSender::AddressHolder => (SignalOrigin::Sent, false),
             SignalSender::Tenant(holder) => {
-                let Actor { tenant, name, .. } = *holder;
-                (SignalOrigin::Tenant { tenant, actor: name }, false)
+                let Actor { tenant, name, credential, .. } = *holder;
+                (SignalOrigin::Tenant { tenant, actor: name, credential }, false)
             }
         };
         let signal = Signal { origin, ..Signal::new(signal_id, payload) };

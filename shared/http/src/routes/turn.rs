@@ -102,6 +102,7 @@ fn fresh_turn(graph: &str, turn: TurnRequest, repeatable: &Repeatable) -> Result
             TurnIntent::ExistingSession => Intent::ExistingSession,
         }),
         invocation_id: repeatable.invocation_id.clone(),
+        earlier_id: repeatable.earlier_id.clone(),
         request_digest: repeatable.request_digest.clone(),
         correlation_id: checked("correlation_id", turn.correlation_id)?,
         metadata: turn.metadata,

@@ -105,6 +105,7 @@ async fn a_caller_needs_a_key_with_the_scopes_of_the_protocol() {
     );
     assert_eq!(card["supportedInterfaces"][0]["protocolBinding"], "JSONRPC");
     assert_eq!(card["supportsAuthenticatedExtendedCard"], true);
+    assert_eq!(card["capabilities"]["extendedAgentCard"], true);
     assert_eq!(asked(&world, "agent/getAuthenticatedExtendedCard", json!({})).await["result"], card);
 }
 

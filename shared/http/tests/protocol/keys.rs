@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
 use dormouse_api::Keys;
-use dormouse_api::keys::{CHANCE, Grant, KeyToken};
+use dormouse_api::keys::{CHANCE, Grant, KeyToken, Rotation};
 use dormouse_ports::{Clock, DocumentKey, Records};
 use dormouse_protocol::Scope;
 use jiff::SignedDuration;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::{World, grant, header, json_of};
 
@@ -97,4 +97,39 @@ async fn a_store_that_is_down_is_no_reason_to_doubt_a_key() {
     *world.shelf.is_down.lock().unwrap() = true;
     let (status, body) = asks(&world, &format!("Bearer {}", world.key.reveal())).await;
     assert_eq!((status, body["error"]["code"].as_str()), (503, Some("service_unavailable")));
+}
+
+#[tokio::test]
+async fn a_key_is_replaced_once() {
+    let world = World::new();
+    let now = world.clock.now();
+    let keys = Keys::new(world.shelf.clone());
+    let [first, second] = [1, 2].map(|digit| KeyToken::generate([digit; CHANCE]));
+    let later = now + SignedDuration::from_secs(60);
+    let rotated = keys.rotation(world.key.id(), &first, None, (later, now)).await.unwrap();
+    let Rotation::Made(journal, info) = rotated else { panic!("{rotated:?}") };
+    world.shelf.apply(*journal);
+    assert_eq!(info.id, first.id());
+    match keys.rotation(world.key.id(), &second, None, (later, now)).await.unwrap() {
+        Rotation::Replaced(by) => assert_eq!(by, first.id()),
+        other => panic!("{other:?}"),
+    }
+    let next = keys.rotation(first.id(), &second, None, (later, now)).await.unwrap();
+    assert!(matches!(next, Rotation::Made(..)), "the one that took its place is replaced in turn");
+    assert!(matches!(keys.rotation("0000000000000000", &second, None, (later, now)).await.unwrap(), Rotation::NoKey));
+}
+
+#[tokio::test]
+async fn who_asks_and_by_which_key_it_is_repeated_is_said_once() {
+    let world = World::new();
+    for (name, path) in
+        [("authorization", "/v1/sessions"), ("idempotency-key", "/v1/sessions"), ("authorization", "/a2a")]
+    {
+        let mut request = world.request("POST", path, r#"{"workspace_id": "workspace_1"}"#);
+        let value = request.header(name).unwrap_or("once").to_owned();
+        request.headers.retain(|(given, _)| given != name);
+        request.headers.extend(["", "2"].map(|more| (name.to_owned(), format!("{value}{more}"))));
+        let (status, body) = json_of(&world.server.http(request).await);
+        assert_eq!((status, &body["error"]["param"]), (400, &json!(name)), "{path}: {body}");
+    }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use dormouse_api::StreamLimits;
 use dormouse_api::keys::Grant;
+use dormouse_api::{Keys, StreamLimits};
 use dormouse_http::{Content, Response};
 use dormouse_protocol::EventKind;
 use dormouse_protocol::id::EventId;
@@ -134,10 +134,10 @@ async fn without_a_bell_the_store_is_asked_less_and_less_often() {
     let mut next = pieces.next();
     assert!(futures::poll!(&mut next).is_pending());
     for pause in [100, 200, 400, 800, 1600, 2000, 2000] {
-        assert_eq!(world.clock.sleepers(), 1, "it sleeps, and asks nobody");
+        assert_eq!(world.clock.sleepers(), 2, "it sleeps until it asks, and until it looks at its key");
         world.clock.advance(Duration::from_millis(pause - 1));
         assert!(futures::poll!(&mut next).is_pending());
-        assert_eq!(world.clock.sleepers(), 1, "not before {pause} ms");
+        assert_eq!(world.clock.sleepers(), 2, "not before {pause} ms");
         world.clock.advance(Duration::from_millis(1));
         assert!(futures::poll!(&mut next).is_pending());
     }
@@ -217,6 +217,34 @@ async fn a_stream_ends_when_its_key_does() {
     world.clock.advance(Duration::from_secs(1));
     world.append(TASK, EventKind::AgentMessage);
     assert_eq!(pieces.next().await, None);
+    assert_eq!(world.server.http(request).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_stream_ends_within_two_minutes_after_its_key_was_revoked() {
+    let world = World::new();
+    world.append(TASK, EventKind::AgentMessage);
+    let request = world.request_by(grant("ada"), ("GET", SESSION_STREAM, ""));
+    let id = request.header("authorization").and_then(|key| key.split('_').nth(1)).expect("its id").to_owned();
+    let mut pieces = pieces(world.server.http(request.clone()).await);
+    assert_eq!(positions(&pieces.next().await.unwrap()), [1]);
+    for position in 2..5 {
+        world.clock.advance(Duration::from_secs(61));
+        world.append(TASK, EventKind::AgentMessage);
+        assert_eq!(positions(&pieces.next().await.unwrap()), [position], "a good key is asked for, and goes on");
+    }
+    let revoked = Keys::new(world.shelf.clone()).revocation(&id, world.now()).await.unwrap().expect("the key");
+    world.shelf.apply(revoked);
+    let mut told = 0;
+    for _ in 0..2 {
+        world.clock.advance(Duration::from_secs(60));
+        world.append(TASK, EventKind::AgentMessage);
+        match pieces.next().await {
+            Some(_) => told += 1,
+            None => break,
+        }
+    }
+    assert!(told < 2 && pieces.next().await.is_none(), "{told}");
     assert_eq!(world.server.http(request).await.status, 401);
 }
 

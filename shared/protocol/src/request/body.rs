@@ -19,7 +19,7 @@ pub const MAX_FILE_BYTES: usize = 256 * 1024;
 pub(super) const BESIDE: usize = 16 * 1024;
 
 /// The longest body with such a content: JSON may write each byte of it as six.
-const MAX_FILE_BODY_BYTES: usize = 6 * MAX_FILE_BYTES + BESIDE;
+pub const MAX_FILE_BODY_BYTES: usize = 6 * MAX_FILE_BYTES + BESIDE;
 
 /// How alike two names are of which one may be meant by the other, from 0 to 1.
 const ALIKE: f64 = 0.6;

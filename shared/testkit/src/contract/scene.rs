@@ -66,6 +66,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         carried: map(json!({"baseline": 3})),
         request_digest: Some("5e1f".to_owned()),
         tenant: Some("acme".to_owned()),
+        begun_for: Some("acme".to_owned()),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         suspended_at: at(0),
         answered: None,
@@ -191,7 +192,7 @@ pub(super) async fn session(store: &Store, id: &str) -> Option<SessionRecord> {
 
 /// A request for a lease at `now` seconds, for a minute.
 pub(super) fn lease_for(owner: &str, now: i64) -> LeaseRequest {
-    LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60), past: None }
+    LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60), past: None, begun_for: None }
 }
 
 /// Writes `write` alone.
