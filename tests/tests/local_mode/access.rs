@@ -332,7 +332,8 @@ async fn a_receipt_names_the_key_by_which_a_signal_approved() {
     status("COMPLETED").await;
     let receipts: Value = get(&dormouse, &format!("{path}/receipts"), &owner).await.json().await.expect("JSON");
     let receipts = receipts["data"].as_array().expect("receipts");
-    let approvals = receipts.iter().flat_map(|one| one["approvals"].as_array().into_iter().flatten());
+    let approvals =
+        receipts.iter().flat_map(|one| one["wire"]["payload"]["approvals"].as_array().into_iter().flatten());
     let names: Vec<&str> = approvals.map(|approval| text(approval, "actor")).collect();
     let expected = format!("payments (key {})", text(&payments, "id"));
     assert!(!names.is_empty() && names.iter().all(|name| *name == expected), "{names:?}");
