@@ -181,8 +181,11 @@ async fn requests(scene: &Scene) {
     let pause = format!("/v1/x-pauses/{}", text(&job.body, "invocation_id"));
     let (status, pause) = scene.inbound.speak(&scene.key, "GET", &pause, &Value::Null).await;
     assert_eq!((status, &pause["kind"]), (200, &json!("job")), "{pause}");
-    // A signal that comes before its wait: the turn goes on at once, to its next wait.
-    let early = scene.signal.post("/signals/ask-early", &json!({})).await;
+    // A signal that comes before its wait: the turn goes on at once, to its next wait. Its id is made of that of the turn, which
+    // is one of the tenant.
+    let named = scene.errand("s2", Some("named"), "PT1H").await;
+    let before = text(&named["waiting_for"], "signal_id").replace("named", "early");
+    let early = scene.signal.post(&format!("/signals/{before}"), &json!({})).await;
     assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
     let state = json!({ "note": noise(), "within": "PT1H" });
     let turn = json!({ "state": state, "session_id": "s2", "invocation_id": "early" });
