@@ -43,6 +43,17 @@ const FOR_SERVICES: &[(&str, &str)] = &[
     ("xray:PutTelemetryRecords", "the same"),
 ];
 
+/// What is granted for moments that no scene can bring about: function, action, key and reason.
+const FOR_RACES: &[(&str, &str, &str, &str)] = &[
+    (
+        "signal",
+        "dynamodb:GetItem",
+        "SESSION#*",
+        "another turn wrote the session before this one, which is carried over",
+    ),
+    ("wakeup", "dynamodb:GetItem", "SESSION#*", "the same"),
+];
+
 struct Scene {
     store: EmbeddedDynamoDb,
     inbound: Function,
@@ -162,6 +173,12 @@ async fn everything_is_granted_and_used() {
         assert_eq!(gate.denied(), [], "{name} asks for what its role does not grant");
         let grants = gate.unused();
         let grants = grants.iter().filter(|grant| !FOR_SERVICES.iter().any(|(action, _)| *action == grant.action()));
+        let is_for_races = |grant: &policy::Grant| {
+            FOR_RACES.iter().any(|(function, action, key, _)| {
+                (*function, *action) == (name, grant.action()) && grant.to_string().ends_with(&format!(" is {key}"))
+            })
+        };
+        let grants = grants.filter(|grant| !is_for_races(grant));
         unused.extend(grants.map(|grant| format!("{name}: {grant}")));
     }
     assert!(unused.is_empty(), "granted and never used:\n  {}", unused.join("\n  "));
@@ -324,7 +341,12 @@ async fn times(scene: &Scene) {
     let growing = GrowingLists::default();
     let commit = Commit { id: "accept".to_owned(), now, session: None, invocation, journal, growing };
     store.commit(&commit).await.unwrap();
-    assert_eq!(scene.wakeup.app.wakeup(work("accepted"), None).await.unwrap()["status"], "suspended");
+    // A signal that comes before its wait: the turn goes on at once, to its next wait.
+    let early = scene.signal.post("/signals/ask-accepted", &json!({})).await;
+    assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
+    let went_on = scene.wakeup.app.wakeup(work("accepted"), None).await.unwrap();
+    assert_eq!(went_on["status"], "suspended", "{went_on}");
+    assert_eq!(store.load_invocation(&"accepted".into()).await.unwrap().unwrap().paused.generation, 2);
     let asleep = scene.errand("s8", None, "PT0S").await;
     let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });
     scene.wakeup.gate.fail(true);
