@@ -12,7 +12,8 @@ use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, FinishReason, ModelError,
+    ModelErrorCategory, Response,
 };
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
@@ -510,14 +511,30 @@ fn a_tool_may_ask_a_person() {
 
 #[test]
 fn a_model_that_cannot_be_asked_is_asked_later() {
-    let busy = || Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down"));
-    let model = ScriptedModel::playing(vec![busy(), busy(), Ok(says("hello"))]);
+    let busy = || ModelError::new(ModelErrorCategory::RateLimit, "slow down");
+    let model = ScriptedModel::playing(vec![Err(busy()), Err(busy()), Ok(says("hello"))]);
     let mut bed = bed(MATTER, &model, &mailer());
     let run = bed.start("helper", message("hi"));
     assert!(bed.status(&run).is_asleep());
     bed.pass(Duration::from_secs(30));
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!(model.calls(), 3);
+    let told = |seconds| {
+        let mut error = busy();
+        error.retry_after = Some(Duration::from_secs(seconds));
+        Err(error)
+    };
+    let model = ScriptedModel::playing(vec![told(5_000), Ok(says("hello"))]);
+    let mut patient = bed_with(MATTER, &model, &mailer(), |_| {});
+    let run = patient.start("helper", message("hi"));
+    patient.pass(Duration::from_secs(4_999));
+    assert_eq!((patient.status(&run).is_asleep(), model.calls()), (true, 1), "it is not asked before");
+    patient.pass(Duration::from_secs(1));
+    assert_eq!((&patient.status(&run).completed()["reason"], model.calls()), (&json!("completed"), 2));
+    let model = ScriptedModel::playing(vec![told(90_000)]);
+    let mut hasty = bed_with(MATTER, &model, &mailer(), |_| {});
+    let refused = hasty.try_start("helper", message("hi")).expect_err("nobody waits as long");
+    assert!(refused.message.contains("in 90000 seconds"), "{refused:?}");
     let wrong_key = ModelError::new(ModelErrorCategory::Authentication, "the key was refused");
     let model = ScriptedModel::playing(vec![Err(wrong_key)]);
     let mut bed = bed_with(MATTER, &model, &mailer(), |_| {});
@@ -620,6 +637,36 @@ fn calls_that_are_made_one_after_the_other_are_made_in_their_order_and_none_is_i
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     let made: Vec<String> = tools.made().into_iter().map(|(name, to)| format!("{name} {}", to["to"])).collect();
     assert_eq!(made, ["look \"a\"", "send \"b\"", "look \"c\""]);
+}
+
+/// An answer that stopped for a reason that only its provider knows.
+fn stopped_for(word: &str, mut answer: Response) -> Response {
+    answer.finish_reason = FinishReason::Error;
+    answer.raw = json!({ "stop_reason": word });
+    answer
+}
+
+#[test]
+fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).last() {
+            None => stopped_for("eos", calls(&[("c1", "look", json!({ "to": "ada" }))])),
+            Some(result) => stopped_for("weird", says(&format!("done: {result}"))),
+        })
+    });
+    let mut first = bed(MATTER, &model, &mailer());
+    let run = first.start("helper", message("look it up"));
+    let state = first.status(&run).completed();
+    assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: look to ada"));
+    assert_eq!((model.calls(), &state["reason"]), (2, &json!("completed")));
+    assert_eq!(state["usage"]["completion_tokens"], json!(20), "both answers are counted");
+
+    let model = ScriptedModel::new(|_| Ok(stopped_for("MALFORMED_FUNCTION_CALL", says(""))));
+    let mut second = bed(MATTER, &model, &mailer());
+    let run = second.start("helper", message("look it up"));
+    let state = second.status(&run).completed();
+    assert_eq!((model.calls(), &state["reason"]), (1, &json!("no_answer")));
+    assert_eq!((&state["usage"]["prompt_tokens"], &state["dormouse_shortfall"]["code"]), (&json!(100), &json!("no_answer")));
 }
 
 /// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.

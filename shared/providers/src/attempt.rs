@@ -98,7 +98,7 @@ impl Answering<'_> {
             StreamFault::Reported(body) => {
                 let status = status_in(&body);
                 let answer = ErrorAnswer { status, body: &body, kind: "", has_images: has_images(self.sent) };
-                Err(of_answer(self.wire, answer, "", None))
+                Err(of_answer(self.wire, answer, "", told_wait(&body)))
             }
         }
     }
@@ -140,6 +140,7 @@ pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool
     let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
     // Gemini wraps an error in a list where a stream was asked for.
     let body = body.get(0).cloned().unwrap_or(body);
+    let wait = wait.or_else(|| told_wait(&body));
     of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
 }
 
@@ -148,6 +149,13 @@ fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {
     in_millis
         .map(Duration::from_millis)
         .or_else(|| answer.header("retry-after").and_then(|value| retry_after(value, clock.now())))
+}
+
+/// The time to wait that Google tells in the body.
+fn told_wait(body: &Value) -> Option<Duration> {
+    let details = body.pointer("/error/details").and_then(Value::as_array)?;
+    let told = details.iter().find_map(|detail| detail.get("retryDelay")).and_then(Value::as_str)?;
+    Duration::try_from_secs_f64(told.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 /// The body of an answer of one piece.

@@ -20,6 +20,29 @@ pub struct Response {
     pub parsed: Option<Value>,
 }
 
+impl Response {
+    /// The provider's own name of the reason why the model stopped, as `raw` has it; `None` where it gives none.
+    pub fn stop_word(&self) -> Option<&str> {
+        const PLACES: [&str; 5] = [
+            "/choices/0/finish_reason",
+            "/stop_reason",
+            "/stopReason",
+            "/candidates/0/finishReason",
+            "/incomplete_details/reason",
+        ];
+        PLACES.iter().find_map(|place| self.raw.pointer(place)).and_then(Value::as_str)
+    }
+
+    /// True if the provider says that it failed on the way. Else [`FinishReason::Error`] only means that its reason to stop
+    /// is none that the specification knows.
+    pub fn has_failed(&self) -> bool {
+        self.finish_reason == FinishReason::Error
+            && (self.raw.get("error").is_some_and(|error| !error.is_null())
+                || self.raw.get("status").and_then(Value::as_str) == Some("failed")
+                || self.stop_word() == Some("error"))
+    }
+}
+
 fn with_role<S: Serializer>(message: &AssistantMessage, serializer: S) -> Result<S::Ok, S::Error> {
     Message::Assistant(message.clone()).serialize(serializer)
 }
@@ -45,7 +68,7 @@ pub enum FinishReason {
     ToolCalls,
     /// The provider's filter stepped in.
     ContentFilter,
-    /// The provider failed on the way; what there is, is there.
+    /// The provider failed on the way, or stopped for a reason that is none of the others; what there is, is there.
     Error,
 }
 
