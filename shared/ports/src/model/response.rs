@@ -21,6 +21,29 @@ pub struct Response {
 }
 
 impl Response {
+    /// Tokens as a provider counts them when it sends its bill, where `usage` has them as the specification wants them: those of
+    /// the request with those that its caches had or took in (Anthropic counts them apart), those of the answer with what the
+    /// model thought (Gemini has it in the total alone).
+    pub fn billed(&self) -> Usage {
+        let apart = |name: &str| {
+            self.raw.pointer("/usage/input_tokens")?;
+            self.raw.get("usage")?.get(name)?.as_u64()
+        };
+        let (read, written) = (apart("cache_read_input_tokens"), apart("cache_creation_input_tokens"));
+        let cached = read.unwrap_or_default().saturating_add(written.unwrap_or_default());
+        let usage = self.usage;
+        let prompt_tokens = usage.prompt_tokens.map(|prompt| prompt.saturating_add(cached));
+        let total_tokens = usage.total_tokens.map(|total| total.saturating_add(cached));
+        let thought = prompt_tokens.zip(total_tokens).map(|(prompt, total)| total.saturating_sub(prompt));
+        Usage {
+            prompt_tokens,
+            completion_tokens: usage.completion_tokens.max(thought),
+            total_tokens,
+            cached_tokens: usage.cached_tokens.or(read),
+            cache_creation_tokens: usage.cache_creation_tokens.or(written),
+        }
+    }
+
     /// The provider's own name of the reason why the model stopped, as `raw` has it; `None` where it gives none.
     pub fn stop_word(&self) -> Option<&str> {
         const PLACES: [&str; 5] = [

@@ -41,7 +41,7 @@ fn tool_use(entry: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         text => text,
     };
     Ok(Called {
-        id: text("id")?,
+        id: string(entry, "id").unwrap_or_default(),
         name: text("name")?,
         arguments: match entry.get("input") {
             Some(Value::Object(input)) => Ok(input.clone()),
