@@ -119,6 +119,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
     told_apart(&mut response.message.tool_calls);
+    response.usage = response.billed();
+    uncounted(parts, &run, &response);
     let cost = cost(parts.model.prices, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
@@ -154,6 +156,20 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::rest, None)
         .then(awake())
         .then(identity(parts)))
+}
+
+/// Says once in a run that its provider tells no tokens: limits on tokens and money then have nothing to count.
+fn uncounted(parts: &AgentParts, run: &AgentRun, response: &Response) {
+    let policy = &parts.agent.policy;
+    let is_limited = policy.max_total_tokens.is_some() || policy.max_cost.is_some();
+    if is_limited && run.steps == 0 && response.usage.prompt_tokens.or(response.usage.completion_tokens).is_none() {
+        let (model, agent) = (&parts.model.reference, &parts.agent.name);
+        tracing::warn!(
+            model,
+            agent,
+            "the provider does not tell how many tokens a call took: `max_total_tokens` and `max_cost` limit nothing in this run"
+        );
+    }
 }
 
 /// Asks, and waits for the answer as long as the run and the turn have time.
@@ -404,9 +420,7 @@ async fn rest(
 }
 
 pub(crate) fn cost(prices: Option<Prices>, response: &Response) -> f64 {
-    let prompt = response.usage.prompt_tokens;
-    let completion = response.usage.completion_tokens;
-    prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
+    prices.map_or(0.0, |prices| prices.cost(&response.usage))
 }
 
 fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOptions {
