@@ -789,6 +789,7 @@ fn what_caches_had_and_what_the_model_thought_is_paid() {
     // Gemini has thoughts in the total alone; Anthropic counts caches apart.
     let mut thought = calls(&[("c1", "look", json!({ "to": "ada" }))]);
     thought.usage.total_tokens = Some(5_110);
+    thought.raw = json!({ "usageMetadata": { "thoughtsTokenCount": 5_000 } });
     let mut cached = says("done");
     cached.usage.total_tokens = Some(110);
     let counters = json!({ "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 2_000,

@@ -54,9 +54,9 @@ impl Prices {
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 tokens")]
     pub fn cost(&self, usage: &Usage) -> f64 {
         let prompt = usage.prompt_tokens.unwrap_or_default();
-        let cached = usage.cached_tokens.unwrap_or_default().min(prompt);
+        let cached = self.cached.map_or(0, |_| usage.cached_tokens.unwrap_or_default().min(prompt));
         let completion = usage.completion_tokens.unwrap_or_default() as f64 * self.completion;
-        let cached_price = self.cached.unwrap_or(self.prompt);
+        let cached_price = self.cached.unwrap_or_default();
         ((prompt - cached) as f64 * self.prompt + cached as f64 * cached_price + completion) / 1_000_000.0
     }
 }

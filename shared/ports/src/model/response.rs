@@ -22,26 +22,37 @@ pub struct Response {
 
 impl Response {
     /// Tokens as a provider counts them when it sends its bill, where `usage` has them as the specification wants them: those of
-    /// the request with those that its caches had or took in (Anthropic counts them apart), those of the answer with what the
-    /// model thought (Gemini has it in the total alone).
+    /// the request with those that its caches had or took in (Anthropic and Bedrock count them apart), those of the answer with
+    /// what the model thought (Gemini has it in the total alone). An answer out of a record, which has no `raw`, has its bill in
+    /// `usage`.
     pub fn billed(&self) -> Usage {
-        let apart = |name: &str| {
-            self.raw.pointer("/usage/input_tokens")?;
-            self.raw.get("usage")?.get(name)?.as_u64()
-        };
-        let (read, written) = (apart("cache_read_input_tokens"), apart("cache_creation_input_tokens"));
-        let cached = read.unwrap_or_default().saturating_add(written.unwrap_or_default());
         let usage = self.usage;
-        let prompt_tokens = usage.prompt_tokens.map(|prompt| prompt.saturating_add(cached));
-        let total_tokens = usage.total_tokens.map(|total| total.saturating_add(cached));
-        let thought = prompt_tokens.zip(total_tokens).map(|(prompt, total)| total.saturating_sub(prompt));
-        Usage {
-            prompt_tokens,
-            completion_tokens: usage.completion_tokens.max(thought),
-            total_tokens,
-            cached_tokens: usage.cached_tokens.or(read),
-            cache_creation_tokens: usage.cache_creation_tokens.or(written),
+        if self.raw.is_null() {
+            return usage;
         }
+        let Some((read, written)) = self.counted_apart() else {
+            let thought =
+                usage.prompt_tokens.zip(usage.total_tokens).map(|(prompt, total)| total.saturating_sub(prompt));
+            return Usage { completion_tokens: usage.completion_tokens.max(thought), ..usage };
+        };
+        let cached = read.unwrap_or_default().saturating_add(written.unwrap_or_default());
+        let prompt_tokens = usage.prompt_tokens.map(|prompt| prompt.saturating_add(cached));
+        let total_tokens =
+            prompt_tokens.zip(usage.completion_tokens).map(|(prompt, answer)| prompt.saturating_add(answer));
+        Usage { prompt_tokens, total_tokens, cached_tokens: read, cache_creation_tokens: written, ..usage }
+    }
+
+    /// What caches had and took in, where the provider does not count it among the tokens of the request.
+    fn counted_apart(&self) -> Option<(Option<u64>, Option<u64>)> {
+        const NAMES: [[&str; 3]; 2] = [
+            ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"],
+            ["inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"],
+        ];
+        let counters = self.raw.get("usage")?;
+        let count = |name: &str| counters.get(name).and_then(Value::as_u64);
+        let [_, read, written] = NAMES.iter().find(|[input, ..]| counters.get(*input).is_some())?;
+        let (read, written) = (count(read), count(written));
+        read.or(written).map(|_| (read, written))
     }
 
     /// The provider's own name of the reason why the model stopped, as `raw` has it; `None` where it gives none.

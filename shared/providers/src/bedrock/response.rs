@@ -59,18 +59,13 @@ fn finish_reason(name: Option<&str>) -> FinishReason {
     }
 }
 
-/// What caches of the request had or took in is counted apart here, and is a part of the request all the same.
 fn usage(usage: Option<&Value>) -> Usage {
     let count = |name: &str| counter(usage.and_then(|usage| usage.get(name)));
-    let (cached_tokens, cache_creation_tokens) = (count("cacheReadInputTokens"), count("cacheWriteInputTokens"));
-    let cached = cached_tokens.unwrap_or_default().saturating_add(cache_creation_tokens.unwrap_or_default());
-    let prompt_tokens = count("inputTokens").map(|input| input.saturating_add(cached));
-    let completion_tokens = count("outputTokens");
     Usage {
-        prompt_tokens,
-        completion_tokens,
-        total_tokens: prompt_tokens.zip(completion_tokens).map(|(prompt, answer)| prompt.saturating_add(answer)),
-        cached_tokens,
-        cache_creation_tokens,
+        prompt_tokens: count("inputTokens"),
+        completion_tokens: count("outputTokens"),
+        total_tokens: count("totalTokens"),
+        cached_tokens: count("cacheReadInputTokens"),
+        cache_creation_tokens: count("cacheWriteInputTokens"),
     }
 }

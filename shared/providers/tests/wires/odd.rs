@@ -8,7 +8,7 @@ use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelErrorCategory as Category,
     ModelProvider, Response, RetryPolicy, ToolCall,
 };
-use dormouse_providers::{anthropic, bedrock, gemini, openai, responses};
+use dormouse_providers::{ProviderSetup, anthropic, bedrock, gemini, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ async fn ids_that_a_wire_does_not_take_have_another_name_for_the_call_and_its_re
 
     for (url, is_kept) in [(None, false), (Some("http://localhost:8000/v1"), true)] {
         let stage = Stage::json(completion(json!({ "content": "ok" }), "stop"));
-        let setup = url.into_iter().fold(stage.setup(), |setup, url| setup.base_url(url));
+        let setup = url.into_iter().fold(stage.setup(), ProviderSetup::base_url);
         stage.ask(&openai(setup), &request).await.expect("an answer");
         let sent = stage.sent();
         let calls = &sent["messages"][2]["tool_calls"];
@@ -327,7 +327,7 @@ async fn the_query_of_an_address_comes_last() {
 async fn the_most_tokens_of_an_answer_have_another_name_at_openai_itself() {
     for (url, name) in [(None, "max_completion_tokens"), (Some("http://localhost:8000"), "max_tokens")] {
         let stage = Stage::json(completion(json!({ "content": "ok" }), "stop"));
-        let setup = url.into_iter().fold(stage.setup(), |setup, url| setup.base_url(url));
+        let setup = url.into_iter().fold(stage.setup(), ProviderSetup::base_url);
         stage.ask(&openai(setup), &with_most(hello())).await.expect("an answer");
         let names = ["max_tokens", "max_completion_tokens"].map(|name| stage.sent().get(name).cloned());
         let expected = ["max_tokens", "max_completion_tokens"].map(|known| (known == name).then(|| json!(100)));
