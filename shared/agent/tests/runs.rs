@@ -12,7 +12,8 @@ use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, FinishReason, ModelError,
+    ModelErrorCategory, Response,
 };
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
@@ -510,14 +511,30 @@ fn a_tool_may_ask_a_person() {
 
 #[test]
 fn a_model_that_cannot_be_asked_is_asked_later() {
-    let busy = || Err(ModelError::new(ModelErrorCategory::RateLimit, "slow down"));
-    let model = ScriptedModel::playing(vec![busy(), busy(), Ok(says("hello"))]);
+    let busy = || ModelError::new(ModelErrorCategory::RateLimit, "slow down");
+    let model = ScriptedModel::playing(vec![Err(busy()), Err(busy()), Ok(says("hello"))]);
     let mut bed = bed(MATTER, &model, &mailer());
     let run = bed.start("helper", message("hi"));
     assert!(bed.status(&run).is_asleep());
     bed.pass(Duration::from_secs(30));
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!(model.calls(), 3);
+    let told = |seconds| {
+        let mut error = busy();
+        error.retry_after = Some(Duration::from_secs(seconds));
+        Err(error)
+    };
+    let model = ScriptedModel::playing(vec![told(5_000), Ok(says("hello"))]);
+    let mut patient = bed_with(MATTER, &model, &mailer(), |_| {});
+    let run = patient.start("helper", message("hi"));
+    patient.pass(Duration::from_secs(4_999));
+    assert_eq!((patient.status(&run).is_asleep(), model.calls()), (true, 1), "it is not asked before");
+    patient.pass(Duration::from_secs(1));
+    assert_eq!((&patient.status(&run).completed()["reason"], model.calls()), (&json!("completed"), 2));
+    let model = ScriptedModel::playing(vec![told(90_000)]);
+    let mut hasty = bed_with(MATTER, &model, &mailer(), |_| {});
+    let refused = hasty.try_start("helper", message("hi")).expect_err("nobody waits as long");
+    assert!(refused.message.contains("in 90000 seconds"), "{refused:?}");
     let wrong_key = ModelError::new(ModelErrorCategory::Authentication, "the key was refused");
     let model = ScriptedModel::playing(vec![Err(wrong_key)]);
     let mut bed = bed_with(MATTER, &model, &mailer(), |_| {});
@@ -622,6 +639,39 @@ fn calls_that_are_made_one_after_the_other_are_made_in_their_order_and_none_is_i
     assert_eq!(made, ["look \"a\"", "send \"b\"", "look \"c\""]);
 }
 
+/// An answer that stopped for a reason that only its provider knows.
+fn stopped_for(word: &str, mut answer: Response) -> Response {
+    answer.finish_reason = FinishReason::Error;
+    answer.raw = json!({ "stop_reason": word });
+    answer
+}
+
+#[test]
+fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
+    let model = ScriptedModel::new(|request| {
+        Ok(match results(request).last() {
+            None => stopped_for("eos", calls(&[("c1", "look", json!({ "to": "ada" }))])),
+            Some(result) => stopped_for("weird", says(&format!("done: {result}"))),
+        })
+    });
+    let mut first = bed(MATTER, &model, &mailer());
+    let run = first.start("helper", message("look it up"));
+    let state = first.status(&run).completed();
+    assert_eq!(contents(&state, "assistant").last().map(String::as_str), Some("done: look to \"ada\""));
+    assert_eq!((model.calls(), &state["reason"]), (2, &json!("completed")));
+    assert_eq!(state["usage"]["completion_tokens"], json!(20), "both answers are counted");
+
+    let model = ScriptedModel::new(|_| Ok(stopped_for("MALFORMED_FUNCTION_CALL", says(""))));
+    let mut second = bed(MATTER, &model, &mailer());
+    let run = second.start("helper", message("look it up"));
+    let state = second.status(&run).completed();
+    assert_eq!((model.calls(), &state["reason"]), (1, &json!("no_answer")));
+    assert_eq!(
+        (&state["usage"]["prompt_tokens"], &state["dormouse_shortfall"]["code"]),
+        (&json!(100), &json!("no_answer"))
+    );
+}
+
 /// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.
 #[derive(Default)]
 struct Slow {
@@ -669,6 +719,91 @@ fn a_run_whose_model_thinks_in_the_background_ends_when_its_own_time_is_over() {
     assert_eq!((&state["reason"], &state["dormouse_shortfall"]["code"]), (&json!("time"), &json!("time")));
     assert_eq!((&state["usage"]["active_ms"], &state["thinking"]), (&json!(100_000), &json!(null)));
     assert_eq!(*slow.canceled.lock().unwrap(), ["job-2"], "its provider need not go on");
+}
+
+/// A model in the background whose provider has other things to say for a while, and then the answer.
+struct Confused {
+    failures: usize,
+    status: Option<u16>,
+    looks: AtomicUsize,
+    canceled: AtomicUsize,
+}
+
+#[async_trait]
+impl BackgroundProvider for Confused {
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
+        Ok(BackgroundJob { id: "job-1".to_owned() })
+    }
+
+    async fn poll(&self, _: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        if self.looks.fetch_add(1, Ordering::Relaxed) >= self.failures {
+            return Ok(BackgroundStatus::Completed(Box::new(says("thought through"))));
+        }
+        let category = match self.status {
+            Some(401) => ModelErrorCategory::Authentication,
+            Some(404) => ModelErrorCategory::InvalidRequest,
+            _ => ModelErrorCategory::InvalidResponse,
+        };
+        let mut error = ModelError::new(category, "a page of somebody else's");
+        error.status = self.status;
+        Err(error)
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        self.canceled.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_nobody_waits_any_more() {
+    for (status, failures, words, looks, canceled) in [
+        (None, 3, None, 4, 0),
+        (Some(401), 12, None, 13, 0),
+        (None, 1000, Some("a page of somebody else's"), 13, 1),
+        (Some(404), 1000, Some("does not know the model call `job-1` any more"), 1, 0),
+    ] {
+        let confused =
+            Arc::new(Confused { failures, status, looks: AtomicUsize::new(0), canceled: AtomicUsize::new(0) });
+        let provider = confused.clone();
+        let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+        let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
+            parts.model.background = Some(provider.clone());
+        });
+        let run = bed.start("helper", message("think"));
+        bed.pass(Duration::from_secs(3_600));
+        match words {
+            None => assert_eq!(contents(&bed.status(&run).completed(), "assistant"), ["thought through"]),
+            Some(words) => {
+                let told = format!("{:?}", bed.status(&run));
+                assert!(told.contains(words), "{told}");
+            }
+        }
+        let seen = (confused.looks.load(Ordering::Relaxed), confused.canceled.load(Ordering::Relaxed));
+        assert_eq!(seen, (looks, canceled), "{status:?} {failures}");
+    }
+}
+
+#[test]
+fn what_caches_had_and_what_the_model_thought_is_paid() {
+    // Gemini has thoughts in the total alone; Anthropic counts caches apart.
+    let mut thought = calls(&[("c1", "look", json!({ "to": "ada" }))]);
+    thought.usage.total_tokens = Some(5_110);
+    thought.raw = json!({ "usageMetadata": { "thoughtsTokenCount": 5_000 } });
+    let mut cached = says("done");
+    cached.usage.total_tokens = Some(110);
+    let counters = json!({ "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 2_000,
+        "cache_creation_input_tokens": 300 });
+    cached.raw = json!({ "usage": counters });
+    let model = ScriptedModel::playing(vec![Ok(thought), Ok(cached)]);
+    let mut bed = bed(MATTER, &model, &mailer());
+    let run = bed.start("helper", message("look it up"));
+    let state = bed.status(&run).completed();
+    let usage = &state["usage"];
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(2_500), &json!(5_020)));
+    // Prices are 1, 2 and, for what a cache had, 0.5 per million.
+    let cost = usage["cost"].as_f64().unwrap();
+    assert!((cost - (500.0 + 2_000.0 * 0.5 + 5_020.0 * 2.0) / 1e6).abs() < 1e-9, "{cost}");
 }
 
 #[test]

@@ -687,6 +687,8 @@ fn an_address_of_a_model_that_is_none_is_an_error() {
         ("not a url", false),
         ("api.example.com/v1", false),
         ("https://", false),
+        ("https://api.example.com/v1#x", false),
+        ("HTTPS://api.example.com/v1?version=x", true),
         ("https://api.example.com/v1", true),
         ("${env.URL}", true),
     ] {

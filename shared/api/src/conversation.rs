@@ -271,11 +271,10 @@ fn text_of(part: &Part) -> String {
     match part {
         Part::Text { text, .. } => text.clone(),
         Part::Json { value, .. } => value.to_string(),
-        Part::ToolCall { .. }
-        | Part::ToolResult { .. }
-        | Part::ArtifactRef { .. }
-        | Part::FileRef { .. }
-        | Part::ImageRef { .. } => json!(part).to_string(),
+        Part::ImageRef { .. } => format!("[an image, which cannot be shown to you: {}]", json!(part)),
+        Part::ToolCall { .. } | Part::ToolResult { .. } | Part::ArtifactRef { .. } | Part::FileRef { .. } => {
+            json!(part).to_string()
+        }
     }
 }
 

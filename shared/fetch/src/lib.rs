@@ -1,7 +1,8 @@
 //! The `Fetch` port over the network: HTTP/1.1, TLS by rustls, certificates that the system trusts.
 //!
 //! It takes a proxy from the environment as other tools do: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in
-//! upper or lower case. It follows no redirect, repeats nothing, and keeps connections for as long as they are busy.
+//! upper or lower case; `NO_PROXY=*` is for addresses of numbers, too. With a proxy that is no address nothing is asked at all,
+//! rather than past the proxy. It follows no redirect, repeats nothing, and keeps connections for as long as they are busy.
 //!
 //! # Invariants
 //! - What is dropped is closed: a request does not go on when its future or body is dropped.
@@ -53,7 +54,7 @@ impl NetworkFetch {
     }
 
     fn client(&self) -> Result<&Client, FetchError> {
-        (**self.client).as_ref().map_err(|reason| FetchError::Tls(reason.clone()))
+        (**self.client).as_ref().map_err(|reason| FetchError::Connect(reason.clone()))
     }
 }
 
@@ -77,7 +78,25 @@ fn client(public: bool) -> Result<Client, String> {
         .user_agent("dormouse")
         .dns_resolver(Arc::new(resolve::Resolver { public }))
         .retry(reqwest::retry::never());
+    let client = if without_proxy()? { client.no_proxy() } else { client };
     client.build().map_err(|error| failure::in_words(&error))
+}
+
+/// True if the environment says that nothing goes through a proxy. The client reads the rest of it, and passes over what it
+/// cannot read.
+fn without_proxy() -> Result<bool, String> {
+    let told = |name: &str| {
+        let names = [name.to_owned(), name.to_ascii_lowercase()];
+        names.into_iter().find_map(|name| std::env::var(name).ok()).filter(|value| !value.trim().is_empty())
+    };
+    if told("NO_PROXY").is_some_and(|hosts| hosts.split(',').any(|host| host.trim() == "*")) {
+        return Ok(true);
+    }
+    let unusable = |name: &&&str| told(name).is_some_and(|address| reqwest::Proxy::all(address).is_err());
+    match ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].iter().find(unusable) {
+        Some(name) => Err(format!("the proxy in `{name}` is none that can be used")),
+        None => Ok(false),
+    }
 }
 
 #[async_trait]

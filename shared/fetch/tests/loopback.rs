@@ -180,23 +180,40 @@ const CHILD: &str = "DORMOUSE_TEST_ASKS_THROUGH";
 #[tokio::test]
 async fn a_proxy_of_the_environment_is_used_but_where_it_must_not() {
     if let Ok(url) = std::env::var(CHILD) {
-        let answer = NetworkFetch::new().fetch(FetchRequest::new(Method::Get, url)).await.expect("an answer");
+        let answer = NetworkFetch::new().fetch(FetchRequest::new(Method::Get, url)).await;
+        if std::env::var("HTTP_PROXY").as_deref() == Ok("::::") {
+            let error = answer.expect_err("it is not asked past the proxy");
+            assert!(error.to_string().contains("the proxy in `HTTP_PROXY` is none that can be used"), "{error}");
+            return;
+        }
+        let answer = answer.expect("an answer");
         assert_eq!(text(answer).await.as_deref(), Ok("answered"));
         return;
     }
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\n\r\nanswered";
     let name = "a_proxy_of_the_environment_is_used_but_where_it_must_not";
-    for (through_proxy, asked) in [(true, "GET http://model.invalid/ask "), (false, "GET /ask ")] {
+    for (through_proxy, except, asked) in [
+        (true, "127.0.0.1", "GET http://model.invalid/ask "),
+        (false, "127.0.0.1", "GET /ask "),
+        (false, "localhost, *", "GET /ask "),
+    ] {
         let (address, told, _closed) = serve(answer, 0).await;
         let url = if through_proxy { "http://model.invalid/ask".to_owned() } else { format!("http://{address}/ask") };
         let proxy = if through_proxy { format!("http://{address}") } else { "http://127.0.0.1:9".to_owned() };
         let child = tokio::process::Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", name])
             .env_clear()
-            .envs([(CHILD, url), ("HTTP_PROXY", proxy), ("NO_PROXY", "127.0.0.1".to_owned())])
+            .envs([(CHILD, url), ("HTTP_PROXY", proxy), ("NO_PROXY", except.to_owned())])
             .output();
         let output = child.await.expect("the child");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         assert!(told.await.expect("a request").starts_with(asked));
     }
+    let child = tokio::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", name])
+        .env_clear()
+        .envs([(CHILD, "http://127.0.0.1:9/ask"), ("HTTP_PROXY", "::::")])
+        .output();
+    let output = child.await.expect("the child");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::Provider;
 use crate::failure::of_malformed;
+use crate::ids::IdRule;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire};
 
@@ -50,6 +51,10 @@ impl Wire for Anthropic {
         true
     }
 
+    fn ids(&self) -> IdRule {
+        IdRule { is_plain: true, ..IdRule::ANY }
+    }
+
     fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
         let request = request.header("anthropic-version", "2023-06-01");
         match key {
@@ -62,7 +67,7 @@ impl Wire for Anthropic {
         Ok(Encoded { path: "/v1/messages".to_owned(), body: request::encode(model, request)? })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
+    fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {
         response::decode(body)
     }
 

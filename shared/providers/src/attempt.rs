@@ -1,8 +1,11 @@
 //! One attempt: one request, one answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dormouse_ports::model::{CallEvent, CallObserver, CompletionRequest, DeltaKind, ModelError, Response};
+use dormouse_ports::model::{
+    CallEvent, CallObserver, CompletionRequest, DeltaKind, ModelError, ModelErrorCategory, Response,
+};
 use dormouse_ports::{Clock, FetchError, FetchRequest, FetchResponse};
 use futures::StreamExt;
 use serde_json::Value;
@@ -33,7 +36,7 @@ impl Answering<'_> {
             return Err(refused(self.wire, self.clock, has_images(self.sent), answer).await);
         }
         let raw = if self.sent.stream { self.pieces(answer, most).await? } else { whole_body(answer, most).await? };
-        match self.wire.decode(self.sent, &raw) {
+        match self.wire.decode(&raw) {
             Ok(read) => self.judge.judge(read, raw),
             Err(malformed) => Err(of_malformed(malformed, Some(raw))),
         }
@@ -41,6 +44,8 @@ impl Answering<'_> {
 
     async fn pieces(&self, mut answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
         let mut assembler = self.wire.assembler();
+        let shown = AtomicBool::new(false);
+        let garbled = |malformed: Malformed| may_pass_unless(&shown, of_malformed(malformed, None));
         let mut frames = StreamFrames::new(self.wire.framing());
         let mut bytes = 0;
         // What came before the first event; all of it, where the answer is no stream.
@@ -53,21 +58,23 @@ impl Answering<'_> {
             }
             frames.feed(&portion);
             unframed.iter_mut().for_each(|begun| begun.extend_from_slice(&portion));
-            while let Some(frame) = frames.next().map_err(|malformed| of_malformed(malformed, None))? {
+            while let Some(frame) = frames.next().map_err(garbled)? {
                 unframed = None;
-                match self.take(&mut *assembler, frame) {
+                match self.take(&mut *assembler, frame, &shown) {
                     Ok(StreamProgress::More) => {}
                     Ok(StreamProgress::Done) => return Ok(assembler.whole(None)),
-                    Err(fault) => return self.broken_off(assembler, fault),
+                    Err(fault) => {
+                        return self.broken_off(assembler, fault).map_err(|error| may_pass_unless(&shown, error));
+                    }
                 }
             }
         }
-        let last = frames.last().map_err(|malformed| of_malformed(malformed, None))?;
+        let last = frames.last().map_err(garbled)?;
         if let (None, Some(answer)) = (&last, unframed.as_deref().and_then(unstreamed)) {
             return answer.map_err(|malformed| of_malformed(malformed, None));
         }
-        if let Some(Err(fault)) = last.map(|frame| self.take(&mut *assembler, frame)) {
-            return self.broken_off(assembler, fault);
+        if let Some(Err(fault)) = last.map(|frame| self.take(&mut *assembler, frame, &shown)) {
+            return self.broken_off(assembler, fault).map_err(|error| may_pass_unless(&shown, error));
         }
         if assembler.is_complete() {
             return Ok(assembler.whole(None));
@@ -75,7 +82,12 @@ impl Answering<'_> {
         Err(of_fetch(&FetchError::Closed("the stream ended in the middle".to_owned())))
     }
 
-    fn take(&self, assembler: &mut dyn Assembler, frame: StreamFrame) -> Result<StreamProgress, StreamFault> {
+    fn take(
+        &self,
+        assembler: &mut dyn Assembler,
+        frame: StreamFrame,
+        shown: &AtomicBool,
+    ) -> Result<StreamProgress, StreamFault> {
         let data = match frame.data.trim() {
             "[DONE]" => return Ok(StreamProgress::Done),
             "" => return Ok(StreamProgress::More),
@@ -84,6 +96,7 @@ impl Answering<'_> {
         };
         let mut emit = |kind: DeltaKind, text: &str| {
             if !text.is_empty() {
+                shown.store(true, Ordering::Relaxed);
                 self.observer.observe(CallEvent::Token { kind, text });
             }
         };
@@ -98,10 +111,18 @@ impl Answering<'_> {
             StreamFault::Reported(body) => {
                 let status = status_in(&body);
                 let answer = ErrorAnswer { status, body: &body, kind: "", has_images: has_images(self.sent) };
-                Err(of_answer(self.wire, answer, "", None))
+                Err(of_answer(self.wire, answer, "", told_wait(&body)))
             }
         }
     }
+}
+
+/// An answer that was garbled on its way may be whole the next time; what people have seen is not written over for it.
+fn may_pass_unless(shown: &AtomicBool, mut error: ModelError) -> ModelError {
+    if error.category == ModelErrorCategory::InvalidResponse && !shown.load(Ordering::Relaxed) {
+        error.may_pass = Some(true);
+    }
+    error
 }
 
 /// What a server answers that streams nothing: the answer whole. `None` for what is no answer at all.
@@ -140,6 +161,7 @@ pub(crate) async fn refused(wire: &dyn Wire, clock: &dyn Clock, has_images: bool
     let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
     // Gemini wraps an error in a list where a stream was asked for.
     let body = body.get(0).cloned().unwrap_or(body);
+    let wait = wait.or_else(|| told_wait(&body));
     of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
 }
 
@@ -148,6 +170,13 @@ fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {
     in_millis
         .map(Duration::from_millis)
         .or_else(|| answer.header("retry-after").and_then(|value| retry_after(value, clock.now())))
+}
+
+/// The time to wait that Google tells in the body.
+fn told_wait(body: &Value) -> Option<Duration> {
+    let details = body.pointer("/error/details").and_then(Value::as_array)?;
+    let told = details.iter().find_map(|detail| detail.get("retryDelay")).and_then(Value::as_str)?;
+    Duration::try_from_secs_f64(told.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 /// The body of an answer of one piece.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::Provider;
 use crate::frames::Framing;
+use crate::ids::IdRule;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire, segment};
 
@@ -63,6 +64,10 @@ impl Wire for Bedrock {
         true
     }
 
+    fn ids(&self) -> IdRule {
+        IdRule { longest: 64, is_plain: true }
+    }
+
     fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
         crate::openai::bearer(request, key)
     }
@@ -72,7 +77,7 @@ impl Wire for Bedrock {
         Ok(Encoded { path: format!("/model/{}/{operation}", segment(model)), body: request::encode(request)? })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
+    fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {
         response::decode(body)
     }
 

@@ -12,6 +12,7 @@ use crate::wire::{ErrorAnswer, Malformed, Wire};
 
 /// The longest excerpt of a provider's words in an error.
 const EXCERPT: usize = 500;
+const USED_UP: &str = "; the account at the provider needs money before the next call";
 
 /// The error for a request that got no answer, or not all of it.
 pub(crate) fn of_fetch(error: &FetchError) -> ModelError {
@@ -56,14 +57,22 @@ pub(crate) fn of_answer(
     let words = refusal.message.unwrap_or_else(|| text.trim().to_owned());
     let words = if words.is_empty() { "it gave no reason".to_owned() } else { excerpt(&words) };
     let status = answer.status;
-    let mut error = ModelError::new(
-        refusal.category,
-        format!("the provider answered with status {status}: {words}{}", advice(refusal.category, status)),
-    );
+    let advice = if is_used_up(answer.body) { USED_UP } else { advice(refusal.category, status) };
+    let mut error =
+        ModelError::new(refusal.category, format!("the provider answered with status {status}: {words}{advice}"));
     error.status = Some(status);
     error.raw = (!answer.body.is_null()).then(|| Box::new(answer.body.clone()));
     error.retry_after = retry_after;
+    if is_used_up(answer.body) {
+        error.may_pass = Some(false);
+    }
     error
+}
+
+/// True for OpenAI's word for money that is used up, which has the status of a rate.
+fn is_used_up(body: &Value) -> bool {
+    let error = body.get("error").unwrap_or(body);
+    ["code", "type"].iter().any(|name| error.get(*name).and_then(Value::as_str) == Some("insufficient_quota"))
 }
 
 fn excerpt(words: &str) -> String {
@@ -96,7 +105,7 @@ pub(crate) fn by_status(status: u16) -> ModelErrorCategory {
     match status {
         401..=403 => ModelErrorCategory::Authentication,
         429 => ModelErrorCategory::RateLimit,
-        408 | 500.. => ModelErrorCategory::Unavailable,
+        408 | 409 | 500.. => ModelErrorCategory::Unavailable,
         _ => ModelErrorCategory::InvalidRequest,
     }
 }

@@ -17,9 +17,10 @@ use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusa
 /// A model that speaks Google's Gemini API.
 ///
 /// The key goes into `x-goog-api-key`. A schema is sent as `responseJsonSchema`; where
-/// [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.3.5.1). Calls of tools that
-/// come without an id get one that no earlier call of the conversation has. The specification leaves streaming to a
-/// later version: a call that streams is refused unless [`Capabilities::streaming`] is set.
+/// [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.3.5.1). Tools whose
+/// schema has words that Gemini's own kind of schema does not know (`$ref`, `const`, `oneOf`, `additionalProperties`) are
+/// declared with `parametersJsonSchema`, since the API refuses them as `parameters`, which §8.3.1 demands for all; others are
+/// declared as it says. The specification leaves streaming to a later version: a call that streams is refused unless [`Capabilities::streaming`] is set.
 pub fn gemini(setup: ProviderSetup) -> Provider {
     Provider::new(Gemini, setup)
 }
@@ -58,8 +59,8 @@ impl Wire for Gemini {
         Ok(Encoded { path: format!("{}:{operation}", path(model)), body: request::encode(request)? })
     }
 
-    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
-        response::decode(request, body)
+    fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {
+        response::decode(body)
     }
 
     fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use dormouse_ports::model::{
-    AssistantMessage, Block, CompletionRequest, Content, FinishReason, ModelError, ModelErrorCategory, Response,
-    StructuredFailure, ToolCall,
+    AssistantMessage, Block, CompletionRequest, Content, FinishReason, Message, ModelError, ModelErrorCategory,
+    Response, StructuredFailure, ToolCall,
 };
 use serde_json::Value;
 
@@ -30,6 +30,7 @@ impl Judge<'_> {
         if self.structured == Structured::Coerced {
             uncoerce(&mut answer);
         }
+        self.name(&mut answer.calls);
         let complaint = self.complaint(&answer);
         let mut response = self.response(answer, raw);
         if let Some(complaint) = complaint {
@@ -39,6 +40,22 @@ impl Judge<'_> {
             response.parsed = Some(self.parsed(&response)?);
         }
         Ok(response)
+    }
+
+    /// Gives each call without an id one that no other call of the conversation has.
+    fn name(self, calls: &mut [Called]) {
+        let earlier = self.request.messages.iter().flat_map(|message| match message {
+            Message::Assistant(message) => message.tool_calls.as_slice(),
+            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
+        });
+        let mut known: BTreeSet<String> = earlier.map(|call| call.id.clone()).collect();
+        let before = known.len();
+        known.extend(calls.iter().map(|call| call.id.clone()));
+        for (at, call) in calls.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
+            let ids = (before + at..).map(|position| format!("call-{position}"));
+            call.id = ids.into_iter().find(|id| !known.contains(id)).unwrap_or_default();
+            known.insert(call.id.clone());
+        }
     }
 
     /// Problem of the answer. An answer that ended in an error is as it is (§3).
@@ -60,10 +77,7 @@ impl Judge<'_> {
     }
 
     fn check_call(self, call: &Called) -> Result<(), String> {
-        let Called { id, name, .. } = call;
-        if id.is_empty() {
-            return Err(format!("a call of the tool `{name}` has no id"));
-        }
+        let name = &call.name;
         let Some(tool) = self.request.tools.iter().find(|tool| tool.name == *name) else {
             return Err(format!("the model called the tool `{name}`, which does not exist; {}", self.tools_in_words()));
         };

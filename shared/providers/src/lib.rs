@@ -15,6 +15,8 @@
 //! # Invariants
 //! - Nothing is sent that the specification calls malformed, and no answer is returned that is.
 //! - The same request makes the same bytes: every object that goes out has its keys sorted (§8).
+//! - Calls of tools that come without an id get one that no other call of the conversation has.
+//! - Ids of calls that a wire does not take are sent under another name, the same for a call and its result.
 //! - A call has at most one request under way; dropping its future closes the connection.
 //! - Bodies are bounded in bytes, depth and number of values before anything is made of them.
 //! - Keys are resolved when they are used, and appear in no error and no log.
@@ -32,6 +34,7 @@ mod check;
 mod failure;
 mod frames;
 mod gemini;
+mod ids;
 mod judge;
 mod openai;
 mod provider;

@@ -10,6 +10,7 @@ use dormouse_ports::model::{CompletionRequest, ModelError};
 use dormouse_ports::{FetchRequest, Method, Secret};
 use serde_json::Value;
 
+use crate::ids::IdRule;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::wire::{Assembler, Encoded, ErrorAnswer, Malformed, ReadAnswer, Refusal, Wire};
 use crate::{Provider, responses};
@@ -19,9 +20,11 @@ use crate::{Provider, responses};
 /// The key goes into `authorization` as a bearer. A schema is sent as `response_format`, strict where it allows that;
 /// where [`Capabilities::structured_output`] is unset it is put into the instructions instead (§8.1.5.1). Reasoning
 /// that a server shows as `reasoning_content` or `reasoning` becomes thinking blocks, streamed or not; reasoning in
-/// messages is not sent.
+/// messages is not sent. `max_tokens` goes to OpenAI's own address as `max_completion_tokens`, since its reasoning models take
+/// no other, and to all others under its own name (§8.1.1), which many know alone.
 pub fn openai(setup: ProviderSetup) -> Provider {
-    Provider::new(OpenAi::Chat, setup)
+    let is_own = setup.base_url.as_deref().is_none_or(|url| url.starts_with("https://api.openai.com"));
+    Provider::new(OpenAi::Chat { is_own }, setup)
 }
 
 /// Origin of reasoning of Responses, which chat completions do not understand.
@@ -31,7 +34,10 @@ pub(crate) const OF_RESPONSES: &str = "openai.responses";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenAi {
     /// Chat completions.
-    Chat,
+    Chat {
+        /// OpenAI's own address is asked.
+        is_own: bool,
+    },
     /// Responses.
     Responses,
 }
@@ -43,7 +49,7 @@ impl Wire for OpenAi {
 
     fn origin(&self) -> &'static str {
         match self {
-            Self::Chat => self.system(),
+            Self::Chat { .. } => self.system(),
             Self::Responses => OF_RESPONSES,
         }
     }
@@ -60,21 +66,30 @@ impl Wire for OpenAi {
         with_version(base)
     }
 
+    fn ids(&self) -> IdRule {
+        match self {
+            Self::Chat { is_own: true } => IdRule { longest: 40, ..IdRule::ANY },
+            // Other servers may have put more into an id than a name.
+            Self::Chat { is_own: false } => IdRule::ANY,
+            Self::Responses => IdRule { longest: 64, ..IdRule::ANY },
+        }
+    }
+
     fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest {
         bearer(request, key)
     }
 
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
         let (path, body) = match self {
-            Self::Chat => ("/chat/completions", request::encode(model, request)?),
+            Self::Chat { is_own } => ("/chat/completions", request::encode(model, request, *is_own)?),
             Self::Responses => ("/responses", responses::request::encode(model, request, false)?),
         };
         Ok(Encoded { path: path.to_owned(), body })
     }
 
-    fn decode(&self, _: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
+    fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {
         match self {
-            Self::Chat => response::decode(body),
+            Self::Chat { .. } => response::decode(body),
             Self::Responses => responses::response::decode(body),
         }
     }
@@ -85,7 +100,7 @@ impl Wire for OpenAi {
 
     fn assembler(&self) -> Box<dyn Assembler> {
         match self {
-            Self::Chat => Box::<stream::Chunks>::default(),
+            Self::Chat { .. } => Box::<stream::Chunks>::default(),
             Self::Responses => Box::<responses::stream::Events>::default(),
         }
     }

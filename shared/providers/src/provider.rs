@@ -7,11 +7,11 @@ use dormouse_ports::{FetchRequest, Method, Sign};
 use crate::attempt::{Answering, within};
 use crate::canonical::canonical;
 use crate::check::check_request;
-use crate::failure::{of_fetch, of_sign};
+use crate::failure::{of_fetch, of_malformed, of_sign};
 use crate::judge::Judge;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::structured::Structured;
-use crate::wire::{Encoded, Wire};
+use crate::wire::{Encoded, Malformed, Wire};
 use crate::{ready, retry};
 
 /// One model of one provider, over its wire.
@@ -35,7 +35,10 @@ impl std::fmt::Debug for Provider {
 impl Provider {
     pub(crate) fn new(wire: impl Wire, setup: ProviderSetup) -> Self {
         let base = match &setup.base_url {
-            Some(_) => wire.adjust_base(setup.base("")),
+            Some(url) => match url.split_once('?') {
+                Some((url, query)) => format!("{}?{query}", wire.adjust_base(url.trim_end_matches('/').to_owned())),
+                None => wire.adjust_base(url.trim_end_matches('/').to_owned()),
+            },
             None => wire.base(),
         };
         Self { wire: Arc::new(wire), setup, sign: None, base }
@@ -60,7 +63,7 @@ impl Provider {
         let capabilities = self.capabilities();
         check_request(request, capabilities)?;
         let structured = Structured::of(request, capabilities.structured_output, self.wire.coerces());
-        let sent = structured.prepare(request);
+        let sent = structured.prepare(request, self.wire.ids());
         let Encoded { path, body } = self.wire.encode(&self.setup.model, &sent)?;
         let outbound = self.request(Method::Post, &path).await?.json(canonical(body).to_string().into_bytes());
         let answer = self.send(within(outbound, options.timeout)).await?;
@@ -80,7 +83,7 @@ impl Provider {
             Some(key) => Some(key.resolve().await?),
             None => None,
         };
-        let url = if path.starts_with('/') { format!("{}{path}", self.base) } else { path.to_owned() };
+        let url = if path.starts_with('/') { joined(&self.base, path) } else { path.to_owned() };
         let mut request = FetchRequest::new(method, url);
         request.limits = self.setup.limits;
         request = self.wire.authenticate(request, key.as_ref());
@@ -92,8 +95,27 @@ impl Provider {
         if let Some(sign) = &self.sign {
             sign.sign(&mut request).await.map_err(|error| of_sign(&error))?;
         }
-        self.setup.ports.fetch.fetch(request).await.map_err(|error| of_fetch(&error))
+        // It is no part of what is signed, which proxies may change on the way.
+        request.headers.push(("accept-encoding".to_owned(), "identity".into()));
+        let answer = self.setup.ports.fetch.fetch(request).await.map_err(|error| of_fetch(&error))?;
+        match answer.header("content-encoding").map(str::trim) {
+            None | Some("" | "identity") => Ok(answer),
+            Some(coding) => Err(of_malformed(
+                Malformed(format!(
+                    "it is compressed (`content-encoding: {coding}`), though it was asked for as it is; have the server, or \
+                     the proxy before it, leave that"
+                )),
+                None,
+            )),
+        }
     }
+}
+
+/// `path` behind `base`, whose query comes last.
+fn joined(base: &str, path: &str) -> String {
+    let Some((base, query)) = base.split_once('?') else { return format!("{base}{path}") };
+    let sign = if path.contains('?') { '&' } else { '?' };
+    format!("{base}{path}{sign}{query}")
 }
 
 #[async_trait]

@@ -101,7 +101,8 @@ impl ProviderSetup {
         }
     }
 
-    /// Another server that speaks the wire, up to where the paths of the wire begin: `http://localhost:8000/v1`.
+    /// Another server that speaks the wire, up to where the paths of the wire begin: `http://localhost:8000/v1`. A query goes with every
+    /// request.
     #[must_use]
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
@@ -141,10 +142,5 @@ impl ProviderSetup {
     pub fn system(mut self, name: impl Into<String>) -> Self {
         self.system = Some(name.into());
         self
-    }
-
-    /// The address without a slash at its end; `standard` if none is set.
-    pub(crate) fn base(&self, standard: &str) -> String {
-        self.base_url.as_deref().unwrap_or(standard).trim_end_matches('/').to_owned()
     }
 }

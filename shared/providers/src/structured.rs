@@ -6,6 +6,7 @@ use dormouse_ports::model::{CompletionRequest, Message, Tool, ToolChoice};
 use serde_json::Value;
 
 use crate::canonical::canonical;
+use crate::ids::IdRule;
 
 /// Name of the tool with the output as its arguments, where a schema is coerced through one.
 pub(crate) const OUTPUT_TOOL: &str = "structured_output";
@@ -34,8 +35,16 @@ impl Structured {
         }
     }
 
-    /// The request as the wire is to encode it: with a schema only where the server knows schemas.
-    pub(crate) fn prepare(self, request: &CompletionRequest) -> Cow<'_, CompletionRequest> {
+    /// The request as the wire is to encode it: with a schema only where the server knows schemas, with ids that it takes.
+    pub(crate) fn prepare(self, request: &CompletionRequest, ids: IdRule) -> Cow<'_, CompletionRequest> {
+        let mut sent = self.constrained(request);
+        if ids.is_broken_by(&sent) {
+            ids.apply(sent.to_mut());
+        }
+        sent
+    }
+
+    fn constrained(self, request: &CompletionRequest) -> Cow<'_, CompletionRequest> {
         let Some(schema) = &request.response_schema else { return Cow::Borrowed(request) };
         let free = || CompletionRequest { response_schema: None, ..request.clone() };
         match self {

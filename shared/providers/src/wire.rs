@@ -5,6 +5,7 @@ use dormouse_ports::{FetchRequest, Map, Method, Secret};
 use serde_json::Value;
 
 use crate::frames::Framing;
+use crate::ids::IdRule;
 use crate::setup::Capabilities;
 
 /// A request in the words of a wire.
@@ -28,6 +29,7 @@ pub(crate) struct ReadAnswer {
 /// A call of a tool as the provider wrote it.
 #[derive(Debug)]
 pub(crate) struct Called {
+    /// Empty where it has none.
     pub(crate) id: String,
     pub(crate) name: String,
     /// Or why they cannot be read.
@@ -124,14 +126,19 @@ pub(crate) trait Wire: Send + Sync + 'static {
         false
     }
 
+    /// Ids of calls that it takes.
+    fn ids(&self) -> IdRule {
+        IdRule::ANY
+    }
+
     /// Adds the key, and what else each request needs.
     fn authenticate(&self, request: FetchRequest, key: Option<&Secret>) -> FetchRequest;
 
     /// Translates `request`, which has been checked, for `model`.
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError>;
 
-    /// Translates an answer in one piece. `request` is the one it answers.
-    fn decode(&self, request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed>;
+    /// Translates an answer in one piece.
+    fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed>;
 
     /// Names an error.
     fn refusal(&self, answer: ErrorAnswer<'_>) -> Refusal;

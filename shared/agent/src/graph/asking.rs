@@ -44,7 +44,8 @@ impl HookHandler for ModelHook {
         request.config = self.config.clone();
         let options = CallOptions { timeout: Some(Duration::from_secs(120)), ..CallOptions::default() };
         let response = self.provider.complete(&request, &options).await;
-        let response = response.map_err(|error| HookFailure(error.to_string()))?;
+        let mut response = response.map_err(|error| HookFailure(error.to_string()))?;
+        response.usage = response.billed();
         let cost = cost(self.prices, &response);
         let model_call = HookModelCall { identity: self.provider.identity(), usage: response.usage, cost };
         Ok(HookAnswer {

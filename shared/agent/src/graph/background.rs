@@ -21,7 +21,8 @@ use super::watch::unless_canceled;
 
 /// Seconds from one look to the next; the last ones hold from then on.
 const PAUSES: [u32; 9] = [2, 3, 5, 10, 20, 30, 60, 120, 300];
-/// Times in a row that the provider may not tell how the job stands.
+/// Times in a row that the provider may not tell how the job stands: it may be away, or behind a page of somebody else's, or
+/// keys may be about to change.
 const MOST_FAILURES: u32 = 12;
 /// The longest that a model may think.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -101,11 +102,18 @@ async fn look(
             let message = "somebody canceled the model call at the provider";
             (Err(ModelError::new(ModelErrorCategory::Unavailable, message)), thinking.jobs + 1)
         }
-        Err(error) if error.is_transient() && thinking.failures < MOST_FAILURES => {
+        Err(error) if error.status == Some(404) => {
+            let message = format!("the provider does not know the model call `{}` any more", thinking.job.id);
+            (Err(ModelError { message, ..error }), thinking.jobs + 1)
+        }
+        Err(error) if thinking.failures < MOST_FAILURES => {
             tracing::warn!(%error, job = thinking.job.id, "the provider does not tell how a model call stands; it is asked again");
             return Ok(still(thinking.failures + 1));
         }
-        Err(error) => (Err(error), thinking.jobs),
+        Err(error) => {
+            give_up(provider, thinking).await;
+            (Err(error), thinking.jobs + 1)
+        }
     };
     let request_digest = thinking.request_digest.clone();
     Ok(Asked::Answered { answer, request_digest, duration_ms: millis(waited), jobs })

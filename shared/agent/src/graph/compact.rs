@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
-    Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, RuntimeConfig, Usage,
+    Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, Response, RuntimeConfig, Usage,
 };
 use dormouse_ports::{EntryKind, JournalEntry};
 use serde::{Deserialize, Serialize};
@@ -278,6 +278,7 @@ async fn compact(
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
+    let answer = answer.map(|response| Response { usage: response.billed(), ..response });
     let response = match answer.map(|response| (text_of(&response.message.content), response)) {
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
         Ok((_, response)) => {

@@ -7,6 +7,7 @@ use dormouse_ports::model::ModelIdentity;
 use dormouse_ports::{EntryKind, JournalEntry, Map, limits};
 use serde_json::{Value, json};
 
+use super::model::conversational;
 use super::parts::AgentParts;
 use super::run::PlannedCall;
 
@@ -17,6 +18,8 @@ pub(crate) const TOOLS_MISSING: &str = "dormouse.tools_missing";
 /// Characters of all reasons in it, and of one.
 const REASONS: usize = 8 * 1024;
 const LONGEST_REASON: usize = 4 * 1024;
+/// Bytes of a provider's word for the reason why a model stopped.
+const LONGEST_STOP_WORD: usize = 100;
 /// Bytes of JSON of arguments that an entry shows.
 const SHOWN: usize = 8 * 1024;
 /// The same where the step is crowded.
@@ -65,6 +68,8 @@ pub(crate) struct ModelCall<'c> {
     pub(crate) request_digest: String,
     pub(crate) response_digest: String,
     pub(crate) finish_reason: &'c str,
+    /// The same in the words of the provider.
+    pub(crate) stop_word: Option<&'c str>,
     pub(crate) usage: Value,
     pub(crate) cost: f64,
     pub(crate) duration_ms: u64,
@@ -75,9 +80,13 @@ pub(crate) struct ModelCall<'c> {
 pub(crate) fn model_call(parts: &AgentParts, call: ModelCall<'_>) -> Result<(), NodeError> {
     let is_told = !call.listed.is_empty() && dormouse_json::length(&call.listed).is_ok_and(|size| size <= LISTED);
     let material = if is_told { Map::from_iter([("tools".to_owned(), call.listed.into())]) } else { Map::new() };
+    let entry = of_model(&parts.model.provider.identity(), &parts.agent.name);
     record_in_room(JournalEntry {
         material,
-        ..of_model(&parts.model.provider.identity(), &parts.agent.name)
+        ..call
+            .stop_word
+            .iter()
+            .fold(entry, |entry, word| entry.with("stop_word", conversational(word, LONGEST_STOP_WORD)))
             .with("step", call.step)
             .with("request_digest", call.request_digest)
             .with("response_digest", call.response_digest)

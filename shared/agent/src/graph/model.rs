@@ -36,6 +36,8 @@ use crate::workspace::{HookEvent, Prices};
 const RESTS: [u32; 6] = [5, 20, 60, 300, 900, 900];
 /// The longest wait that a provider asks for which the call itself waits out.
 const HEEDED: Duration = Duration::from_secs(10);
+/// The longest one through which a run sleeps.
+const LONGEST_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Asks the model for the next step.
 pub(crate) async fn think(
@@ -117,6 +119,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         Err(error) => return rest(parts, &run, &error, jobs).await.map(|update| update.then(identity(parts))),
     };
     told_apart(&mut response.message.tool_calls);
+    response.usage = response.billed();
+    uncounted(parts, &run, &response);
     let cost = cost(parts.model.prices, &response);
     run.steps += 1;
     run.usage = run.usage.and(response.usage, cost, duration_ms);
@@ -125,6 +129,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         request_digest,
         response_digest: of_value(&response.message),
         finish_reason: response.finish_reason.as_str(),
+        stop_word: response.stop_word(),
         usage: json!(response.usage),
         cost,
         duration_ms,
@@ -151,6 +156,20 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::rest, None)
         .then(awake())
         .then(identity(parts)))
+}
+
+/// Says once in a run that its provider tells no tokens: limits on tokens and money then have nothing to count.
+fn uncounted(parts: &AgentParts, run: &AgentRun, response: &Response) {
+    let policy = &parts.agent.policy;
+    let is_limited = policy.max_total_tokens.is_some() || policy.max_cost.is_some();
+    if is_limited && run.steps == 0 && response.usage.prompt_tokens.or(response.usage.completion_tokens).is_none() {
+        let (model, agent) = (&parts.model.reference, &parts.agent.name);
+        tracing::warn!(
+            model,
+            agent,
+            "the provider does not tell how many tokens a call took: `max_total_tokens` and `max_cost` limit nothing in this run"
+        );
+    }
 }
 
 /// Asks, and waits for the answer as long as the run and the turn have time.
@@ -269,7 +288,8 @@ async fn follow(
         let reason = match response.finish_reason {
             FinishReason::Length => TerminalReason::Length,
             FinishReason::ContentFilter => TerminalReason::ContentFilter,
-            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => TerminalReason::Completed,
+            FinishReason::Error => TerminalReason::NoAnswer,
+            FinishReason::Stop | FinishReason::ToolCalls => TerminalReason::Completed,
         };
         end(parts, run, reason).await?;
         return Ok(Vec::new());
@@ -353,12 +373,19 @@ fn mendable(mut error: ModelError) -> Result<Response, ModelError> {
 }
 
 /// An answer that can stand in a conversation.
-fn usable(response: Response) -> Result<Response, ModelError> {
+fn usable(mut response: Response) -> Result<Response, ModelError> {
     let broken = |message: &str| Err(ModelError::new(ModelErrorCategory::Unavailable, message));
-    if response.finish_reason == FinishReason::Error {
+    if response.has_failed() {
         return broken("the provider failed in the middle of its answer");
     }
     let is_empty = response.message.content.is_empty() && response.message.tool_calls.is_empty();
+    // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.
+    if response.finish_reason == FinishReason::Error && !is_empty {
+        response.finish_reason = match response.message.tool_calls.is_empty() {
+            true => FinishReason::Stop,
+            false => FinishReason::ToolCalls,
+        };
+    }
     // Models end with nothing more to say, behind calls of tools for example; asking again is paid and changes nothing.
     if is_empty && response.finish_reason == FinishReason::ToolCalls {
         return broken("the model stopped to call tools, and calls none");
@@ -376,21 +403,24 @@ async fn rest(
     let rested = run.rest.as_ref().map(|rest| rest.attempts);
     let attempts = rested.or_else(|| run.thinking.as_ref().map(|thinking| thinking.attempts)).unwrap_or_default();
     let next = usize::try_from(attempts).ok().and_then(|attempts| RESTS.get(attempts)).filter(|_| error.is_transient());
-    let Some(seconds) = next else {
+    let asked = error.retry_after.unwrap_or_default();
+    let Some(seconds) = next.filter(|_| asked <= LONGEST_REST) else {
         at_end(parts, HookEvent::RunFailed, error.category.category().as_str(), run).await?;
-        return Err(NodeError::new(error.message.clone()).with_category(error.category.category()));
+        let late = match next.is_some() {
+            true => format!("; it wants to be asked again in {} seconds, and no run sleeps as long", asked.as_secs()),
+            false => String::new(),
+        };
+        return Err(NodeError::new(format!("{}{late}", error.message)).with_category(error.category.category()));
     };
-    let asked = error.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
-    let seconds = asked.min(3600).max(*seconds);
+    let asked = asked.as_secs() + u64::from(asked.subsec_nanos() > 0);
+    let seconds = u32::try_from(asked).unwrap_or(u32::MAX).max(*seconds);
     tracing::warn!(%error, attempts, seconds, "the model could not be asked; the run sleeps before it tries again");
     let rest = ModelRest { attempts: attempts + 1, seconds, message: error.message.clone(), jobs };
     Ok(AgentRun::rest.set(Some(rest)).set(AgentRun::usage, run.usage).then(awake()))
 }
 
 pub(crate) fn cost(prices: Option<Prices>, response: &Response) -> f64 {
-    let prompt = response.usage.prompt_tokens;
-    let completion = response.usage.completion_tokens;
-    prices.map_or(0.0, |prices| prices.cost(prompt.unwrap_or_default(), completion.unwrap_or_default()))
+    prices.map_or(0.0, |prices| prices.cost(&response.usage))
 }
 
 fn options(parts: &AgentParts, invocation: &InvocationId, steps: u64) -> CallOptions {

@@ -134,6 +134,8 @@ pub enum TerminalReason {
     Length,
     /// The provider's filter stepped in.
     ContentFilter,
+    /// The model stopped without an answer, for a reason that only its provider knows.
+    NoAnswer,
     /// A hook ended it.
     Hook,
     /// It was to make the conversation shorter, and there is no summary.
@@ -153,6 +155,7 @@ impl TerminalReason {
             Self::Denied => "denied",
             Self::Length => "length",
             Self::ContentFilter => "content_filter",
+            Self::NoAnswer => "no_answer",
             Self::Hook => "hook",
             Self::NotCompacted => "not_compacted",
             Self::ActionFailed => "action_failed",
@@ -169,6 +172,9 @@ impl TerminalReason {
             Self::Denied => "a person denied a call and ended the run",
             Self::Length => "the answer was cut: it is as long as an answer of the model may be",
             Self::ContentFilter => "the provider's filter stopped the answer",
+            Self::NoAnswer => {
+                "the model stopped without an answer, for a reason of its provider's own (`stop_word` of the call)"
+            }
             Self::Hook => "a hook ended the run",
             Self::NotCompacted => "the conversation stays as it is: there is no summary of it",
             Self::ActionFailed => "the action failed",

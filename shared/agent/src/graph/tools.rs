@@ -318,7 +318,9 @@ pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> (CallStatus, 
 pub(crate) fn text_of(output: &ToolOutput) -> String {
     let block = |content: &ToolContent| match content {
         ToolContent::Text { text } => text.clone(),
-        ToolContent::Image { media_type, data } => format!("[image, {media_type}, {} bytes of Base64]", data.len()),
+        ToolContent::Image { media_type, data } => {
+            format!("[image, {media_type}, {} bytes of Base64, which cannot be shown to you]", data.len())
+        }
         ToolContent::ResourceLink { uri, name, .. } => match name {
             Some(name) => format!("[{name}]({uri})"),
             None => uri.clone(),

@@ -1,4 +1,5 @@
 use dormouse_ports::Template;
+use dormouse_ports::model::Usage;
 use serde::Serialize;
 
 use super::fields::Fields;
@@ -43,13 +44,20 @@ pub struct Prices {
     pub prompt: f64,
     /// Of an answer.
     pub completion: f64,
+    /// Of what of a request a cache had; that of a request without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<f64>,
 }
 
 impl Prices {
-    /// Cost of so many tokens.
+    /// Cost of those tokens, as they are [billed](dormouse_ports::model::Response::billed).
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 tokens")]
-    pub fn cost(&self, prompt: u64, completion: u64) -> f64 {
-        (prompt as f64 * self.prompt + completion as f64 * self.completion) / 1_000_000.0
+    pub fn cost(&self, usage: &Usage) -> f64 {
+        let prompt = usage.prompt_tokens.unwrap_or_default();
+        let cached = self.cached.map_or(0, |_| usage.cached_tokens.unwrap_or_default().min(prompt));
+        let completion = usage.completion_tokens.unwrap_or_default() as f64 * self.completion;
+        let cached_price = self.cached.unwrap_or_default();
+        ((prompt - cached) as f64 * self.prompt + cached as f64 * cached_price + completion) / 1_000_000.0
     }
 }
 
@@ -72,7 +80,7 @@ impl ModelDefinition {
         if let Some(url) = url.as_ref().filter(|url| !url.refers() && !is_address(url.written())) {
             let line = fields.get("url").map(|node| node.line);
             let message = format!(
-                "the `url` of model `{name}` is no address: `{}`; write `https://…`, or `http://…`",
+                "the `url` of model `{name}` is no address: `{}`; write `https://…`, or `http://…`, without `#`",
                 url.written()
             );
             problems.error(line, message);
@@ -100,7 +108,11 @@ impl ModelDefinition {
         let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64);
         let context_window = number("context_window").or_else(|| number("max_model_len"));
         let prices = metadata.get("prices").and_then(|prices| {
-            Some(Prices { prompt: prices.get("prompt")?.as_f64()?, completion: prices.get("completion")?.as_f64()? })
+            Some(Prices {
+                prompt: prices.get("prompt")?.as_f64()?,
+                completion: prices.get("completion")?.as_f64()?,
+                cached: prices.get("cached").and_then(serde_json::Value::as_f64),
+            })
         });
         if metadata.contains_key("prices") && prices.is_none() {
             let message = "must have the numbers `prompt` and `completion`, per million tokens";
@@ -124,7 +136,8 @@ impl ModelDefinition {
 
 /// True if `text` can be asked over HTTP.
 fn is_address(text: &str) -> bool {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
-    !host.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+    let (scheme, rest) = text.split_once("://").unwrap_or_default();
+    let is_http = ["https", "http"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    is_http && !host.is_empty() && !text.contains('#') && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }

@@ -82,6 +82,9 @@ pub struct ModelError {
     pub raw: Option<Box<Value>>,
     /// Time after which the provider wants to be asked again.
     pub retry_after: Option<Duration>,
+    /// Whether the same request may succeed later, where the category does not tell: money that is used up comes back no sooner
+    /// than somebody pays, and a stream that was garbled before anything of it was shown may be whole the next time.
+    pub may_pass: Option<bool>,
     /// Failure to fit the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
     pub structured: Option<Box<StructuredFailure>>,
     /// The answer as far as it could be read, where only its calls of tools are unusable: a name that no tool has,
@@ -98,6 +101,7 @@ impl ModelError {
             status: None,
             raw: None,
             retry_after: None,
+            may_pass: None,
             structured: None,
             rejected: None,
         }
@@ -105,7 +109,7 @@ impl ModelError {
 
     /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
-        self.category.is_transient()
+        self.may_pass.unwrap_or_else(|| self.category.is_transient())
     }
 }
 

@@ -20,6 +20,63 @@ pub struct Response {
     pub parsed: Option<Value>,
 }
 
+impl Response {
+    /// Tokens as a provider counts them when it sends its bill, where `usage` has them as the specification wants them: those of
+    /// the request with those that its caches had or took in (Anthropic and Bedrock count them apart), those of the answer with
+    /// what the model thought (Gemini has it in the total alone). An answer out of a record, which has no `raw`, has its bill in
+    /// `usage`.
+    pub fn billed(&self) -> Usage {
+        let usage = self.usage;
+        if self.raw.is_null() {
+            return usage;
+        }
+        let Some((read, written)) = self.counted_apart() else {
+            let thought =
+                usage.prompt_tokens.zip(usage.total_tokens).map(|(prompt, total)| total.saturating_sub(prompt));
+            return Usage { completion_tokens: usage.completion_tokens.max(thought), ..usage };
+        };
+        let cached = read.unwrap_or_default().saturating_add(written.unwrap_or_default());
+        let prompt_tokens = usage.prompt_tokens.map(|prompt| prompt.saturating_add(cached));
+        let total_tokens =
+            prompt_tokens.zip(usage.completion_tokens).map(|(prompt, answer)| prompt.saturating_add(answer));
+        Usage { prompt_tokens, total_tokens, cached_tokens: read, cache_creation_tokens: written, ..usage }
+    }
+
+    /// What caches had and took in, where the provider does not count it among the tokens of the request.
+    fn counted_apart(&self) -> Option<(Option<u64>, Option<u64>)> {
+        const NAMES: [[&str; 3]; 2] = [
+            ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"],
+            ["inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"],
+        ];
+        let counters = self.raw.get("usage")?;
+        let count = |name: &str| counters.get(name).and_then(Value::as_u64);
+        let [_, read, written] = NAMES.iter().find(|[input, ..]| counters.get(*input).is_some())?;
+        let (read, written) = (count(read), count(written));
+        read.or(written).map(|_| (read, written))
+    }
+
+    /// The provider's own name of the reason why the model stopped, as `raw` has it; `None` where it gives none.
+    pub fn stop_word(&self) -> Option<&str> {
+        const PLACES: [&str; 5] = [
+            "/choices/0/finish_reason",
+            "/stop_reason",
+            "/stopReason",
+            "/candidates/0/finishReason",
+            "/incomplete_details/reason",
+        ];
+        PLACES.iter().find_map(|place| self.raw.pointer(place)).and_then(Value::as_str)
+    }
+
+    /// True if the provider says that it failed on the way. Else [`FinishReason::Error`] only means that its reason to stop
+    /// is none that the specification knows.
+    pub fn has_failed(&self) -> bool {
+        self.finish_reason == FinishReason::Error
+            && (self.raw.get("error").is_some_and(|error| !error.is_null())
+                || self.raw.get("status").and_then(Value::as_str) == Some("failed")
+                || self.stop_word() == Some("error"))
+    }
+}
+
 fn with_role<S: Serializer>(message: &AssistantMessage, serializer: S) -> Result<S::Ok, S::Error> {
     Message::Assistant(message.clone()).serialize(serializer)
 }
@@ -45,7 +102,7 @@ pub enum FinishReason {
     ToolCalls,
     /// The provider's filter stepped in.
     ContentFilter,
-    /// The provider failed on the way; what there is, is there.
+    /// The provider failed on the way, or stopped for a reason that is none of the others; what there is, is there.
     Error,
 }
 

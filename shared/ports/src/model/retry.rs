@@ -42,14 +42,15 @@ impl RetryPolicy {
         }
     }
 
-    /// Waits at least as long as the provider asks for, up to `most`.
+    /// Waits at least as long as the provider asks for. Where that is longer than `most`, there is no other attempt: the
+    /// error comes back with the time in it.
     #[must_use]
     pub fn heeding_retry_after(mut self, most: Duration) -> Self {
-        let backoff = self.backoff;
-        self.backoff = Arc::new(move |attempt, error| {
-            let asked = error.retry_after.unwrap_or_default().min(most);
-            backoff(attempt, error).max(asked)
-        });
+        let (backoff, classifier) = (self.backoff, self.classifier);
+        self.backoff =
+            Arc::new(move |attempt, error| backoff(attempt, error).max(error.retry_after.unwrap_or_default()));
+        self.classifier =
+            Arc::new(move |error| classifier(error) && error.retry_after.is_none_or(|asked| asked <= most));
         self
     }
 }
@@ -79,7 +80,9 @@ mod tests {
         assert_eq!(waits, [1, 2, 16, 30, 30]);
         error.retry_after = Some(Duration::from_secs(40));
         assert_eq!((policy.backoff)(0, &error).as_secs(), 1);
-        let heeding = policy.heeding_retry_after(Duration::from_secs(20));
-        assert_eq!((heeding.backoff)(0, &error).as_secs(), 20);
+        let heeding = policy.heeding_retry_after(Duration::from_secs(40));
+        assert_eq!(((heeding.backoff)(0, &error).as_secs(), (heeding.classifier)(&error)), (40, true));
+        error.retry_after = Some(Duration::from_secs(41));
+        assert!(!(heeding.classifier)(&error), "it is not asked before the time");
     }
 }

@@ -41,7 +41,7 @@ fn tool_use(entry: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         text => text,
     };
     Ok(Called {
-        id: text("id")?,
+        id: string(entry, "id").unwrap_or_default(),
         name: text("name")?,
         arguments: match entry.get("input") {
             Some(Value::Object(input)) => Ok(input.clone()),
@@ -59,7 +59,7 @@ fn string(entry: &Value, name: &str) -> Result<String, Malformed> {
 fn finish_reason(name: Option<&str>) -> FinishReason {
     match name {
         Some("end_turn" | "stop_sequence" | "pause_turn") => FinishReason::Stop,
-        Some("max_tokens") => FinishReason::Length,
+        Some("max_tokens" | "model_context_window_exceeded") => FinishReason::Length,
         Some("tool_use") => FinishReason::ToolCalls,
         Some("refusal") => FinishReason::ContentFilter,
         Some(_) | None => FinishReason::Error,

@@ -10,7 +10,8 @@ use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 #[derive(Debug, Default)]
 pub(super) struct AnthropicEvents {
     message: Map,
-    entries: BTreeMap<u64, GrowingContent>,
+    /// By index, and by how often that began before.
+    entries: BTreeMap<(u64, u64), GrowingContent>,
     is_complete: bool,
 }
 
@@ -36,10 +37,12 @@ impl Assembler for AnthropicEvents {
                 let Value::Object(fields) = data["content_block"].take() else {
                     return Err(malformed("an entry of content begins without one"));
                 };
-                self.entries.entry(index).or_default().fields = fields;
+                let again = self.last(index).map_or(0, |(_, again)| again + 1);
+                self.entries.insert((index, again), GrowingContent { fields, input: String::new() });
             }
             "content_block_delta" => {
-                let entry = self.entries.get_mut(&index).ok_or_else(|| malformed("a piece of no entry of content"))?;
+                let entry = self.last(index).and_then(|place| self.entries.get_mut(&place));
+                let entry = entry.ok_or_else(|| malformed("a piece of no entry of content"))?;
                 entry.add(&data["delta"], emit);
             }
             "message_delta" => self.message_delta(&data),
@@ -71,6 +74,11 @@ impl Assembler for AnthropicEvents {
 }
 
 impl AnthropicEvents {
+    /// Place of the entry that began last under `index`.
+    fn last(&self, index: u64) -> Option<(u64, u64)> {
+        self.entries.range((index, 0)..=(index, u64::MAX)).next_back().map(|(place, _)| *place)
+    }
+
     /// Why it ended, and counters that replace those of the start.
     fn message_delta(&mut self, data: &Value) {
         for (name, value) in data["delta"].as_object().into_iter().flatten() {

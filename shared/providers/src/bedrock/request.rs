@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory, Tool,
     ToolCall, ToolChoice,
@@ -110,7 +112,9 @@ fn tool_use(call: &ToolCall) -> Value {
 
 fn tool_config(request: &CompletionRequest) -> Result<Option<Value>, ModelError> {
     if request.tools.is_empty() {
-        return Ok(None);
+        // Converse refuses calls in the conversation where it is told of no tool.
+        let known = past_tools(&request.messages);
+        return Ok((!known.is_empty()).then(|| json!({ "tools": known })));
     }
     let tools: Vec<_> = request.tools.iter().map(tool).collect();
     Ok(match &request.tool_choice {
@@ -127,6 +131,21 @@ fn tool_config(request: &CompletionRequest) -> Result<Option<Value>, ModelError>
             ));
         }
     })
+}
+
+/// The tools that were called before, of which nothing is known but their names.
+fn past_tools(messages: &[Message]) -> Vec<Value> {
+    let calls = messages.iter().flat_map(|message| match message {
+        Message::Assistant(message) => message.tool_calls.as_slice(),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
+    });
+    let names: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
+    let past = |name: &str| Tool {
+        name: name.to_owned(),
+        description: "It is not there any more; do not call it.".to_owned(),
+        parameters: json!({ "type": "object" }),
+    };
+    names.into_iter().map(|name| tool(&past(name))).collect()
 }
 
 fn has_calls(messages: &[Message]) -> bool {

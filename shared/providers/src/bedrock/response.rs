@@ -39,7 +39,7 @@ fn called(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         None => Err(Malformed(format!("a call of a tool has no `{name}`"))),
     };
     Ok(Called {
-        id: text("toolUseId")?,
+        id: call.get("toolUseId").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: text("name")?,
         arguments: match call.get("input") {
             Some(Value::Object(input)) => Ok(input.clone()),

@@ -10,7 +10,8 @@ use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 #[derive(Debug, Default)]
 pub(super) struct BedrockEvents {
     root: Map,
-    entries: BTreeMap<u64, GrowingBlock>,
+    /// By index, and by how often that began before.
+    entries: BTreeMap<(u64, u64), GrowingBlock>,
 }
 
 /// An entry of content as it grows.
@@ -28,10 +29,13 @@ impl Assembler for BedrockEvents {
         match name {
             "contentBlockStart" => {
                 if let Some(Value::Object(fields)) = data.pointer_mut("/start/toolUse").map(Value::take) {
-                    self.entries.insert(index, GrowingBlock::ToolUse { fields, input: String::new() });
+                    let (index, again) = self.last(index).map_or((index, 0), |(index, again)| (index, again + 1));
+                    self.entries.insert((index, again), GrowingBlock::ToolUse { fields, input: String::new() });
                 }
             }
-            "contentBlockDelta" => self.delta(index, &data["delta"], emit)?,
+            "contentBlockDelta" => {
+                self.delta(self.last(index).unwrap_or((index, 0)), &data["delta"], emit)?;
+            }
             "messageStop" | "metadata" => {
                 let Value::Object(fields) = data else { return Err(malformed("an event is no object")) };
                 self.root.extend(fields);
@@ -65,7 +69,12 @@ impl Assembler for BedrockEvents {
 }
 
 impl BedrockEvents {
-    fn delta(&mut self, index: u64, delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
+    /// Place of the block that began last under `index`.
+    fn last(&self, index: u64) -> Option<(u64, u64)> {
+        self.entries.range((index, 0)..=(index, u64::MAX)).next_back().map(|(place, _)| *place)
+    }
+
+    fn delta(&mut self, index: (u64, u64), delta: &Value, emit: &mut Emit<'_>) -> Result<(), StreamFault> {
         let text = |place: &str| delta.pointer(place).and_then(Value::as_str);
         if let Some(piece) = text("/text") {
             emit(DeltaKind::Content, piece);
@@ -87,7 +96,7 @@ impl BedrockEvents {
         Ok(())
     }
 
-    fn reasoning(&mut self, index: u64, piece: Option<&str>, sign: Option<&str>, emit: &mut Emit<'_>) {
+    fn reasoning(&mut self, index: (u64, u64), piece: Option<&str>, sign: Option<&str>, emit: &mut Emit<'_>) {
         if piece.is_none() && sign.is_none() {
             return;
         }

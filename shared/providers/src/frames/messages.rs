@@ -6,11 +6,16 @@ use serde_json::{Value, json};
 use super::StreamFrame;
 use crate::wire::Malformed;
 
+/// The most bytes of a message.
+const LONGEST: u32 = 24 << 20;
+
 /// Binary messages of AWS event streams.
 #[derive(Debug, Default)]
 pub(crate) struct MessageFrames {
     bytes: BytesMut,
     decoder: MessageFrameDecoder,
+    /// The length of the message under way has been looked at.
+    is_begun: bool,
 }
 
 impl MessageFrames {
@@ -19,8 +24,18 @@ impl MessageFrames {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<StreamFrame>, Malformed> {
+        // The decoder would wait for the rest of what is no message at all.
+        if let Some(length) = self.bytes.first_chunk().filter(|_| !self.is_begun) {
+            if u32::from_be_bytes(*length) > LONGEST {
+                return Err(Malformed::new("the stream is not made of messages"));
+            }
+            self.is_begun = true;
+        }
         match self.decoder.decode_frame(&mut self.bytes) {
-            Ok(DecodedFrame::Complete(message)) => frame(&message).map(Some),
+            Ok(DecodedFrame::Complete(message)) => {
+                self.is_begun = false;
+                frame(&message).map(Some)
+            }
             Ok(DecodedFrame::Incomplete) => Ok(None),
             Err(error) => Err(Malformed(format!("a message of the stream is broken: {error}"))),
         }

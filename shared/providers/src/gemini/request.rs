@@ -137,10 +137,51 @@ fn function_call(call: &ToolCall, with_signature: bool) -> Value {
     part
 }
 
+/// True if `schema` is one of those that Gemini takes as `parameters` (§8.3.1): its own kind of schema, which refuses words of
+/// JSON Schema that it does not have. Those are taken in a field of their own, of which the specification says nothing.
+fn is_plain(schema: &Value) -> bool {
+    const WORDS: [&str; 22] = [
+        "type",
+        "format",
+        "title",
+        "description",
+        "nullable",
+        "enum",
+        "maxItems",
+        "minItems",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "example",
+        "propertyOrdering",
+        "default",
+        "minimum",
+        "maximum",
+        "properties",
+        "items",
+        "anyOf",
+    ];
+    let Some(fields) = schema.as_object() else { return false };
+    fields.iter().all(|(word, value)| match (word.as_str(), value) {
+        ("properties", Value::Object(properties)) => properties.values().all(is_plain),
+        ("items", items) => is_plain(items),
+        ("anyOf", Value::Array(choices)) => choices.iter().all(is_plain),
+        ("type", kind) => kind.is_string(),
+        ("enum", Value::Array(values)) => values.iter().all(Value::is_string),
+        (word, _) => WORDS.contains(&word),
+    })
+}
+
 fn tools(tools: &[Tool]) -> Value {
     let declared: Vec<_> = tools
         .iter()
-        .map(|tool| json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters }))
+        .map(|tool| {
+            let field = if is_plain(&tool.parameters) { "parameters" } else { "parametersJsonSchema" };
+            json!({ "name": tool.name, "description": tool.description, field: tool.parameters })
+        })
         .collect();
     json!([{ "functionDeclarations": declared }])
 }

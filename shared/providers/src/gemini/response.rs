@@ -1,11 +1,11 @@
-use dormouse_ports::model::{Block, CompletionRequest, FinishReason, Message, Usage};
+use dormouse_ports::model::{Block, FinishReason, Usage};
 use serde_json::Value;
 
 use crate::judge::counter;
 use crate::wire::{Called, Malformed, ReadAnswer};
 
 /// Reads an answer (§8.3.2).
-pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<ReadAnswer, Malformed> {
+pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let usage = usage(body.get("usageMetadata"));
     let Some(candidate) = body.get("candidates").and_then(Value::as_array).and_then(|all| all.first()) else {
         // The question itself was blocked.
@@ -24,12 +24,7 @@ pub(super) fn decode(request: &CompletionRequest, body: &Value) -> Result<ReadAn
     let blocks = parts.iter().filter_map(block).collect();
     let has_call = parts.iter().any(|part| part.get("functionCall").is_some());
     let finish = finish_reason(candidate.get("finishReason").and_then(Value::as_str), has_call);
-    let mut calls = Vec::new();
-    for part in parts {
-        if let Some(call) = part.get("functionCall") {
-            calls.push(called(call, part, earlier_calls(request) + calls.len()));
-        }
-    }
+    let calls = parts.iter().filter_map(|part| Some(called(part.get("functionCall")?, part))).collect();
     Ok(ReadAnswer { blocks, calls, finish, usage })
 }
 
@@ -48,11 +43,9 @@ fn signature(part: &Value) -> Option<String> {
     signature.filter(|signature| !signature.is_empty()).map(str::to_owned)
 }
 
-/// A call; `position` counts the calls of the conversation, for those without an id.
-fn called(call: &Value, part: &Value, position: usize) -> Called {
-    let id = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+fn called(call: &Value, part: &Value) -> Called {
     Called {
-        id: id.map_or_else(|| format!("call-{position}"), str::to_owned),
+        id: call.get("id").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: call.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
         arguments: match call.get("args") {
             Some(Value::Object(arguments)) => Ok(arguments.clone()),
@@ -61,14 +54,6 @@ fn called(call: &Value, part: &Value, position: usize) -> Called {
         },
         signature: signature(part),
     }
-}
-
-fn earlier_calls(request: &CompletionRequest) -> usize {
-    let count = |message: &Message| match message {
-        Message::Assistant(message) => message.tool_calls.len(),
-        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => 0,
-    };
-    request.messages.iter().map(count).sum()
 }
 
 fn finish_reason(name: Option<&str>, has_call: bool) -> FinishReason {

@@ -10,14 +10,15 @@ use crate::canonical::canonical;
 use crate::schema::is_strict;
 
 /// The body of `POST /chat/completions` (§8.1.1).
-pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
+pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> Result<Value, ModelError> {
     let config = &request.config;
     let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("messages", Some(request.messages.iter().map(message).collect::<Vec<_>>()));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
-    body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens: "max_tokens" });
+    let max_tokens = if is_own { "max_completion_tokens" } else { "max_tokens" };
+    body.set_sampling(config, &Sampling { temperature: "temperature", top_p: "top_p", max_tokens });
     body.set("seed", config.seed);
     body.set("frequency_penalty", config.frequency_penalty);
     body.set("presence_penalty", config.presence_penalty);

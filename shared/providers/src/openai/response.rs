@@ -1,4 +1,4 @@
-use dormouse_ports::model::{Block, FinishReason, Usage};
+use dormouse_ports::model::{Block, DeltaKind, FinishReason, Usage};
 use serde_json::Value;
 
 use crate::judge::{arguments, counter};
@@ -11,7 +11,9 @@ pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let choices = body.get("choices").and_then(Value::as_array);
     let choices = choices.ok_or_else(|| Malformed::new("`choices` is no list"))?;
-    let choice = choices.first().ok_or_else(|| Malformed::new("`choices` is empty"))?;
+    let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64) == Some(0);
+    let choice = choices.iter().find(is_first).or_else(|| choices.first());
+    let choice = choice.ok_or_else(|| Malformed::new("`choices` is empty"))?;
     let message = choice.get("message").filter(|message| message.is_object());
     let message = message.ok_or_else(|| Malformed::new("`choices[0].message` is missing"))?;
     let finish = finish_reason(choice.get("finish_reason").and_then(Value::as_str));
@@ -33,13 +35,30 @@ fn thinking(value: Option<&Value>) -> Option<Block> {
 fn texts(content: Option<&Value>) -> Result<Vec<Block>, Malformed> {
     match content {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Block::text(text.as_str())]),
-        Some(Value::Array(parts)) => {
-            let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
-            Ok(texts.filter(|text| !text.is_empty()).map(Block::text).collect())
+        Some(content @ (Value::String(_) | Value::Array(_))) => {
+            let block = |(kind, text): (DeltaKind, &str)| match kind {
+                DeltaKind::Content => Block::text(text),
+                DeltaKind::Reasoning => Block::Thinking { text: text.to_owned(), signature: None },
+            };
+            Ok(pieces(content).into_iter().filter(|(_, text)| !text.is_empty()).map(block).collect())
         }
         Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(Malformed::new("`content` is no text")),
+    }
+}
+
+/// The texts of `content`, which is one, or a list of parts of which some are thoughts.
+pub(super) fn pieces(content: &Value) -> Vec<(DeltaKind, &str)> {
+    match content {
+        Value::String(text) => vec![(DeltaKind::Content, text)],
+        Value::Array(parts) => parts.iter().flat_map(part).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+    }
+}
+
+fn part(part: &Value) -> Vec<(DeltaKind, &str)> {
+    match part.get("thinking") {
+        Some(thoughts) => pieces(thoughts).into_iter().map(|(_, text)| (DeltaKind::Reasoning, text)).collect(),
+        None => part.get("text").and_then(Value::as_str).map(|text| (DeltaKind::Content, text)).into_iter().collect(),
     }
 }
 
@@ -52,7 +71,7 @@ fn call(call: &Value, finish: FinishReason) -> Result<Called, Malformed> {
         None => Err(Malformed(format!("a call of a tool has no {what}"))),
     };
     Ok(Called {
-        id: text(call.get("id"), "`id`")?,
+        id: call.get("id").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: text(function.get("name"), "`function.name`")?,
         arguments: match function.get("arguments") {
             Some(Value::String(text)) if text.is_empty() && finish == FinishReason::Error => {

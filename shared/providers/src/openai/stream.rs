@@ -1,10 +1,8 @@
-use std::collections::BTreeMap;
-
 use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use super::response::REASONING;
+use super::response::{REASONING, pieces};
 use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the chunks of a completion together (§8.1.6).
@@ -17,13 +15,15 @@ pub(super) struct Chunks {
     content: Option<String>,
     /// Reasoning, and the name under which it comes.
     reasoning: Option<(&'static str, String)>,
-    calls: BTreeMap<u64, GrowingCall>,
+    /// In the order in which they began.
+    calls: Vec<GrowingCall>,
     finish_reason: Option<Value>,
     has_begun: bool,
 }
 
 #[derive(Debug, Default)]
 struct GrowingCall {
+    index: u64,
     id: Value,
     name: Value,
     arguments: String,
@@ -40,8 +40,10 @@ impl Assembler for Chunks {
         for (name, value) in chunk {
             match (name.as_str(), value) {
                 ("choices", Value::Array(choices)) => {
-                    choices.into_iter().take(1).for_each(|choice| self.choice(choice, emit));
+                    choices.into_iter().for_each(|choice| self.choice(choice, emit));
                 }
+                // The chunk of the counters has none.
+                ("choices", Value::Null) => {}
                 ("choices", _) => return Err(StreamFault::Malformed(Malformed::new("`choices` is no list"))),
                 // Chunks before the last may say that there is none yet.
                 ("usage", Value::Null) => {}
@@ -75,6 +77,9 @@ impl Assembler for Chunks {
 impl Chunks {
     fn choice(&mut self, choice: Value, emit: &mut Emit<'_>) {
         let Value::Object(choice) = choice else { return };
+        if choice.get("index").and_then(Value::as_u64).unwrap_or_default() != 0 {
+            return;
+        }
         for (name, value) in choice {
             match (name.as_str(), value) {
                 ("delta", delta) => self.delta(&delta, emit),
@@ -97,23 +102,28 @@ impl Chunks {
                 break;
             }
         }
-        if let Some(text) = delta.get("content").and_then(Value::as_str) {
-            self.content.get_or_insert_default().push_str(text);
-            emit(DeltaKind::Content, text);
+        for (kind, text) in delta.get("content").map(pieces).unwrap_or_default() {
+            match kind {
+                DeltaKind::Content => self.content.get_or_insert_default().push_str(text),
+                DeltaKind::Reasoning => {
+                    self.reasoning.get_or_insert_with(|| (REASONING[0], String::new())).1.push_str(text);
+                }
+            }
+            emit(kind, text);
         }
-        for (position, call) in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate() {
-            self.call(position, call);
+        for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+            self.call(call);
         }
     }
 
-    /// Pieces of one call have its index; servers that send whole calls may leave it out.
-    fn call(&mut self, position: usize, piece: &Value) {
-        let index = piece.get("index").and_then(Value::as_u64).unwrap_or_else(|| {
-            let known = self.calls.iter().find(|(_, call)| Some(&call.id) == piece.get("id")).map(|(index, _)| *index);
-            known.unwrap_or_else(|| self.calls.len().max(position) as u64)
-        });
-        let call = self.calls.entry(index).or_default();
+    fn call(&mut self, piece: &Value) {
         let function = piece.get("function").unwrap_or(&Value::Null);
+        let at = self.place_of(piece, function).unwrap_or_else(|| {
+            let index = piece.get("index").and_then(Value::as_u64).unwrap_or(self.calls.len() as u64);
+            self.calls.push(GrowingCall { index, ..GrowingCall::default() });
+            self.calls.len() - 1
+        });
+        let call = &mut self.calls[at];
         set(&mut call.id, piece.get("id"));
         set(&mut call.name, function.get("name"));
         match function.get("arguments") {
@@ -121,6 +131,31 @@ impl Chunks {
             Some(whole @ Value::Object(_)) => call.arguments.push_str(&whole.to_string()),
             _ => {}
         }
+    }
+
+    /// The call that `piece` belongs to, if that has begun. Pieces of one call have its index, which servers leave out or give
+    /// to several calls: with another id, or else with another name, begins another call.
+    fn place_of(&self, piece: &Value, function: &Value) -> Option<usize> {
+        let index = piece.get("index").and_then(Value::as_u64);
+        let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let here = |call: &&GrowingCall| index.is_none_or(|index| index == call.index);
+        if let Some(id) = id
+            && let Some(at) = self.calls.iter().rposition(|call| here(&call) && call.id == id)
+        {
+            return Some(at);
+        }
+        let last = self.calls.iter().rposition(|call| here(&call))?;
+        let call = &self.calls[last];
+        let is_other = match (id, name) {
+            (Some(_), _) if call.id.is_string() => true,
+            (_, Some(name)) => match call.name.as_str() {
+                Some(known) => known != name || index.is_none() || call.is_whole(),
+                None => false,
+            },
+            (_, None) => false,
+        };
+        (!is_other).then_some(last)
     }
 
     fn whole_choice(self, failed: bool) -> Value {
@@ -132,7 +167,9 @@ impl Chunks {
             message.insert(name.to_owned(), Value::from(reasoning));
         }
         if !self.calls.is_empty() {
-            let calls: Vec<_> = self.calls.into_values().map(GrowingCall::whole).collect();
+            let mut calls = self.calls;
+            calls.sort_by_key(|call| call.index);
+            let calls: Vec<_> = calls.into_iter().map(GrowingCall::whole).collect();
             message.insert("tool_calls".to_owned(), Value::from(calls));
         }
         choice.insert("message".to_owned(), Value::Object(message));
@@ -143,15 +180,22 @@ impl Chunks {
 }
 
 impl GrowingCall {
+    /// True if nothing can follow its arguments.
+    fn is_whole(&self) -> bool {
+        matches!(dormouse_json::read(self.arguments.as_bytes(), dormouse_json::ENTRY), Ok(Value::Object(_)))
+    }
+
     fn whole(self) -> Value {
         let function = json!({ "name": self.name, "arguments": self.arguments });
         json!({ "id": self.id, "type": "function", "function": function })
     }
 }
 
-/// The first text counts: some servers repeat it empty.
+/// The first text counts: some servers repeat it, or send it empty.
 fn set(known: &mut Value, piece: Option<&Value>) {
-    if let (Value::Null, Some(text @ Value::String(_))) = (&*known, piece) {
+    if let (Value::Null, Some(text)) =
+        (&*known, piece.filter(|piece| piece.as_str().is_some_and(|text| !text.is_empty())))
+    {
         *known = text.clone();
     }
 }

@@ -55,7 +55,7 @@ fn called(item: &Value) -> Result<Called, Malformed> {
         text.ok_or_else(|| Malformed(format!("a call of a tool has no `{name}`")))
     };
     Ok(Called {
-        id: text("call_id")?.to_owned(),
+        id: item.get("call_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: text("name")?.to_owned(),
         arguments: arguments(text("arguments")?),
         signature: None,

@@ -50,6 +50,18 @@ async fn signatures_come_back_and_go_back_in_their_place() {
 }
 
 #[tokio::test]
+async fn the_time_to_wait_is_read_from_the_body() {
+    let info = |delay: &str| json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
+    for (delay, wait) in [("34.5s", Some(34_500)), ("0s", Some(0)), ("soon", None), ("-1s", None)] {
+        let error = json!({ "code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow", "details": info(delay) });
+        let stage = Stage::answering(ScriptedAnswer::json(429, &json!({ "error": error })));
+        let refused = stage.ask(&gemini(stage.setup()), &hello()).await.expect_err("refused");
+        assert_eq!(refused.category, Category::RateLimit);
+        assert_eq!(refused.retry_after.map(|wait| wait.as_millis()), wait, "{delay}");
+    }
+}
+
+#[tokio::test]
 async fn signatures_of_another_wire_are_left_out() {
     let stage = Stage::json(answer(json!([{ "text": "ok" }]), "STOP"));
     let mut request = sum();

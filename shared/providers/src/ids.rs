@@ -1,0 +1,53 @@
+//! Ids of calls in the form that a wire takes.
+//!
+//! A conversation may have ids of another provider, which this one refuses. Those are sent under another name, the same for
+//! the call and for its result, and for the same id always.
+
+use dormouse_ports::model::{CompletionRequest, Message};
+use sha2::{Digest, Sha256};
+
+/// Ids that a wire takes; an empty one is taken by none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdRule {
+    /// Bytes of the longest.
+    pub(crate) longest: usize,
+    /// Only ASCII letters and digits, `_` and `-`.
+    pub(crate) is_plain: bool,
+}
+
+impl IdRule {
+    /// Every id.
+    pub(crate) const ANY: Self = Self { longest: usize::MAX, is_plain: false };
+
+    fn takes(self, id: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        !id.is_empty() && id.len() <= self.longest && (!self.is_plain || id.bytes().all(is_plain))
+    }
+
+    /// Ids in `request` that have to have another name.
+    pub(crate) fn is_broken_by(self, request: &CompletionRequest) -> bool {
+        request.messages.iter().any(|message| match message {
+            Message::Assistant(message) => message.tool_calls.iter().any(|call| !self.takes(&call.id)),
+            Message::Tool { tool_call_id, .. } => !self.takes(tool_call_id),
+            Message::System { .. } | Message::User { .. } => false,
+        })
+    }
+
+    /// Gives the ids of `request` names that the wire takes.
+    pub(crate) fn apply(self, request: &mut CompletionRequest) {
+        for message in &mut request.messages {
+            match message {
+                Message::Assistant(message) => message.tool_calls.iter_mut().for_each(|call| self.name(&mut call.id)),
+                Message::Tool { tool_call_id, .. } => self.name(tool_call_id),
+                Message::System { .. } | Message::User { .. } => {}
+            }
+        }
+    }
+
+    fn name(self, id: &mut String) {
+        if !self.takes(id) {
+            let digest = Sha256::digest(id.as_bytes());
+            *id = digest.iter().take(12).fold("call_".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+        }
+    }
+}
