@@ -36,11 +36,13 @@ pub(crate) async fn part(
     let background: Option<Arc<dyn BackgroundProvider>> =
         if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
     let provider = provider(definition, setup, ports)?;
+    let mut config = resolved.config;
+    config.max_tokens = config.max_tokens.or_else(|| definition.most_tokens());
     Ok(ModelPart {
         reference: resolved.reference,
         provider,
         background,
-        config: resolved.config,
+        config,
         prices: definition.prices,
         context_window: definition.context_window,
         timeout: ATTEMPT,
