@@ -12,7 +12,8 @@ use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, FinishReason, ModelError,
+    ModelErrorCategory, Response,
 };
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
@@ -187,6 +188,40 @@ fn of_several_calls_only_the_one_that_was_given_wrongly_is_asked_about_again() {
     let mut made = tools.made();
     made.sort_by_key(|(_, arguments)| arguments.to_string());
     assert_eq!(made, [("send".to_owned(), json!({ "to": "ada" })), ("send".to_owned(), json!({ "to": "linus" }))]);
+}
+
+#[test]
+fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_made() {
+    let answer = |finish_reason: FinishReason, asked: &[(&str, &str, Value)]| {
+        let first = Response { finish_reason, ..calls(asked) };
+        let (model, tools) = (ScriptedModel::playing(vec![Ok(first), Ok(says("done"))]), open_box());
+        let mut bed = bed("policy: {approval: {external: []}}", &model, &tools);
+        let run = bed.start("helper", message("look"));
+        let state = bed.status(&run).completed();
+        let made: Vec<String> = tools.made().into_iter().map(|(name, _)| name).collect();
+        (made, contents(&state, "tool"), state["reason"].as_str().unwrap().to_owned())
+    };
+    let (empty, whole) = (json!({}), json!({ "to": "x" }));
+    let (made, told, reason) =
+        answer(FinishReason::Length, &[("a", "one", empty.clone()), ("b", "two", empty.clone())]);
+    assert_eq!((made.as_slice(), reason.as_str()), (&["one".to_owned()][..], "completed"));
+    assert!(told[1].contains("the answer was cut"), "the model can call it again: {told:?}");
+    let (made, ..) = answer(FinishReason::Length, &[("a", "one", whole.clone())]);
+    assert_eq!(made, ["one"], "its arguments are whole");
+    let (made, ..) = answer(FinishReason::ToolCalls, &[("a", "one", empty)]);
+    assert_eq!(made, ["one"], "it has none");
+    let (made, told, reason) = answer(FinishReason::ContentFilter, &[("a", "one", whole)]);
+    assert_eq!((made.len(), reason.as_str()), (0, "content_filter"));
+    assert!(told[0].contains("filter"), "the conversation is whole: {told:?}");
+}
+
+/// Tools that take anything.
+fn open_box() -> Arc<Toolbox> {
+    let anything = |name: &str| ToolSpec {
+        input_schema: Map::from_iter([("type".to_owned(), "object".into())]),
+        ..tool(name, Effect::Manual)
+    };
+    Toolbox::new(vec![anything("one"), anything("two")], |_| Ok(ToolReply::Done(ToolOutput::text("made"))))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, current, keep_worker, record};
-use dormouse_ports::model::ToolCall;
+use dormouse_ports::model::{FinishReason, ToolCall};
 use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(crate) async fn plan(
     parts: &AgentParts,
     tools: &Toolset<'_>,
     run: &AgentRun,
-    calls: &[ToolCall],
+    (calls, finish): (&[ToolCall], FinishReason),
 ) -> Result<(Vec<PlannedCall>, HooksSay), NodeError> {
     let mut planned: Vec<PlannedCall> =
         calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
@@ -58,6 +58,12 @@ pub(crate) async fn plan(
         if let Some(first) = first_of(calls, call) {
             let text = format!("the call was not made: it has the id of another one of this step, `{first}`");
             planned.status = CallStatus::Answered { text, is_error: true };
+        }
+    }
+    let count = planned.len();
+    for (at, call) in planned.iter_mut().enumerate() {
+        if let Some(text) = broken_off(finish, call, at + 1 == count) {
+            call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
     for call in &planned {
@@ -79,6 +85,19 @@ pub(crate) async fn plan(
         }
     }
     Ok((planned, says))
+}
+
+/// Why `call` is not what its model was about to ask for: the filter of the provider stopped it, or the answer was cut before
+/// the arguments of its `last` call, which may all be left out.
+fn broken_off(finish: FinishReason, call: &PlannedCall, last: bool) -> Option<&'static str> {
+    match finish {
+        FinishReason::ContentFilter => Some("the call was not made: the provider's filter stopped the answer"),
+        FinishReason::Length if last && call.arguments.is_empty() => Some(
+            "the call was not made: the answer was cut at the most tokens that it may have, before the arguments of the \
+             call: call it again, and say less before it",
+        ),
+        FinishReason::Length | FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => None,
+    }
 }
 
 /// The beginning of what is said of a call that is not made.
