@@ -191,6 +191,28 @@ fn of_several_calls_only_the_one_that_was_given_wrongly_is_asked_about_again() {
 }
 
 #[test]
+fn the_model_is_told_of_arguments_that_a_person_changed_behind_the_result_and_its_call_stays() {
+    let told = |answer: Value| {
+        let (model, tools) = (sender("send"), mailer());
+        let mut bed = bed(APPROVED, &model, &tools);
+        let run = bed.start("helper", message("write to ada"));
+        bed.answer(&run, answer).unwrap();
+        let state = bed.status(&run).completed();
+        let result = contents(&state, "tool").remove(0);
+        assert!(!result.contains("a person"), "what the tool said stays as it was: {result}");
+        let request = json!(model.last().messages);
+        assert_eq!(request[2]["tool_calls"][0]["arguments"], json!({ "to": "ada" }), "the model asked for that");
+        request[3]["content"].as_str().unwrap().to_owned()
+    };
+    let changed = told(json!({ "decision": "approve", "arguments": { "to": "grace" } }));
+    let words = "[a person changed the arguments of this call; they became {\"to\":\"grace\"}]";
+    assert_eq!(changed, format!("send to \"grace\"\n{words}"));
+    for same in [json!({ "decision": "approve" }), json!({ "decision": "approve", "arguments": { "to": "ada" } })] {
+        assert_eq!(told(same), "send to \"ada\"");
+    }
+}
+
+#[test]
 fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_made() {
     let answer = |finish_reason: FinishReason, asked: &[(&str, &str, Value)]| {
         let first = Response { finish_reason, ..calls(asked) };

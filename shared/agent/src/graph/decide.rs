@@ -230,7 +230,7 @@ fn approval(
         Choice::Approve if !reply.digest.is_empty() && reply.digest != call.digest => {
             Some("the call was not made: what was approved are other arguments".to_owned())
         }
-        Choice::Approve => match reply.arguments.map(|arguments| edited(tools, call, arguments)) {
+        Choice::Approve => match reply.arguments.map(|arguments| given(tools, call, arguments)) {
             Some(Err(mistakes)) if call.unfit.len() < MOST_UNFIT => {
                 let asked_again = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
                 record(asked_again.with("by", reply.by).with("reason", mistakes.as_str()))?;
@@ -257,6 +257,14 @@ fn approval(
         None => CallStatus::Ready { approved_digest: Some(call.digest.clone()), input: None },
         Some(text) => CallStatus::Answered { text, is_error: true },
     })
+}
+
+/// The arguments of `call`, replaced by those that a person gave.
+fn given(tools: &Toolset<'_>, call: &mut PlannedCall, arguments: Map) -> Result<(), String> {
+    let asked = call.digest.clone();
+    edited(tools, call, arguments)?;
+    call.edited |= call.digest != asked;
+    Ok(())
 }
 
 /// Records what a person said of a call that was in doubt, or that asked something.

@@ -119,6 +119,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         attempts: 0,
         polled: Value::Null,
         unfit: Vec::new(),
+        edited: false,
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {
@@ -174,7 +175,7 @@ pub(crate) enum BegunMark {
 pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: BegunMark) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
-        return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
+        return std::mem::take(&mut run.calls).iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
     if waits_first || (begin == BegunMark::InTime && is_late(parts)) {
@@ -200,16 +201,9 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, 
 }
 
 /// The message with the result of `call`; `None` where the result is not known.
-fn result(call: PlannedCall) -> Option<Value> {
-    match call.status {
-        CallStatus::Answered { text, is_error } => Some(result_message(&call.id, text, is_error)),
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Asking { .. } => None,
-    }
+fn result(call: &PlannedCall) -> Option<Value> {
+    let (text, is_error) = call.status.answer()?;
+    Some(result_message(call, text, is_error))
 }
 
 /// Names a call among all calls of all time.
@@ -243,7 +237,7 @@ pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, Node
             call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
-    Ok(std::mem::take(&mut run.calls).into_iter().filter_map(result).collect())
+    Ok(std::mem::take(&mut run.calls).iter().filter_map(result).collect())
 }
 
 /// The arguments of a call, replaced by those that a person edited.
