@@ -81,10 +81,14 @@ pub(crate) const ASKS_PERSON: &str = "asks_person";
 pub fn asks_person(paused: &PausedInvocation) -> bool {
     let metadata = paused.descriptor.metadata.as_ref();
     let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
-    let is_of_machines = OF_MACHINES.contains(&text(&paused.descriptor, "kind").unwrap_or_default());
     let wakes_itself = WAKES.iter().any(|name| has(name));
     let asks = has("answers") || has("description") || paused.fan_in.is_some();
-    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines && !wakes_itself && asks
+    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines(&paused.descriptor) && !wakes_itself && asks
+}
+
+/// True if no person ends the wait on `descriptor`.
+pub(crate) fn is_of_machines(descriptor: &SignalDescriptor) -> bool {
+    OF_MACHINES.contains(&text(descriptor, "kind").unwrap_or_default())
 }
 
 /// The status of a task that sleeps on `descriptor`.

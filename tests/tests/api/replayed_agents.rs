@@ -405,6 +405,12 @@ async fn a_run_that_slept_for_its_model_is_replayed_without_sleeping() {
                 task = world.get(&path_of(&task)).await;
             }
         }
+        let told = events(&world, &path_of(&task)).await;
+        let said: Vec<&Value> = told.iter().filter(|event| event["event"] == "agent.message").collect();
+        assert!(
+            !said.is_empty() && !json!(said).to_string().contains("The model"),
+            "that it waits is no message: {said:#?}"
+        );
         ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
     }
 }
