@@ -213,6 +213,48 @@ fn the_model_is_told_of_arguments_that_a_person_changed_behind_the_result_and_it
 }
 
 #[test]
+fn numbers_that_would_be_rounded_are_refused_to_the_model_and_to_a_person() {
+    let schema = json!({ "type": "object", "properties": { "amount": { "type": ["number", "string"] } } });
+    let Value::Object(input_schema) = schema else { panic!("an object") };
+    let pay = ToolSpec { input_schema, ..tool("pay", Effect::Manual) };
+    let ask = |written: &'static str| {
+        let asked: Value = serde_json::from_str(written).unwrap();
+        ScriptedModel::new(move |request| {
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "pay", json!({ "amount": asked }))]),
+                Some(result) => says(result),
+            })
+        })
+    };
+    let approved = "policy: {approval: {external: [pay]}}";
+    let paid = || Toolbox::new(vec![pay.clone()], |_| Ok(ToolReply::Done(ToolOutput::text("paid"))));
+    for (written, is_made) in [
+        ("12345678901234567890123", false),
+        ("-12345678901234567890123", false),
+        ("18446744073709551616", false),
+        ("18446744073709551615", true),
+        ("-9223372036854775808", true),
+        ("\"12345678901234567890123\"", true),
+        ("0.1", true),
+    ] {
+        let tools = paid();
+        let mut bed = bed("policy: {approval: {external: []}}", &ask(written), &tools);
+        let run = bed.start("helper", message("pay"));
+        let said = contents(&bed.status(&run).completed(), "assistant").pop().unwrap();
+        assert_eq!(tools.made().len(), usize::from(is_made), "{written}: {said}");
+        assert_eq!(said.contains("beyond 64 bits"), !is_made, "{written}: {said}");
+    }
+    let tools = paid();
+    let mut bed = bed(approved, &ask("1"), &tools);
+    let run = bed.start("helper", message("pay"));
+    let large: Value = serde_json::from_str("12345678901234567890123").unwrap();
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "amount": large } })).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    assert!(wait["calls"]["call-1"]["unfit"].as_str().unwrap().contains("beyond 64 bits"), "{wait:#?}");
+    assert_eq!(tools.made(), []);
+}
+
+#[test]
 fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_made() {
     let answer = |finish_reason: FinishReason, asked: &[(&str, &str, Value)]| {
         let first = Response { finish_reason, ..calls(asked) };
