@@ -292,6 +292,12 @@ pub fn answer_payload(
             ProtocolError::invalid("message.parts", message)
         })?,
     };
+    if let Some(field) = descriptor.answered_by()
+        && payload.get(field).is_some_and(|named| !named.is_string())
+    {
+        let message = format!("`{field}` is the name of who answers, a text: leave it out, it is known");
+        return Err(ProtocolError::invalid("message.parts", message));
+    }
     Ok(descriptor.signed(payload, actor))
 }
 
@@ -455,6 +461,11 @@ mod tests {
             json!({"decision": "later", "decided_by": "ada"}),
             "nobody answers as another"
         );
+        for named in [json!(5), json!(null), json!(["bob"])] {
+            let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": named}))]);
+            let refused = answer_payload(&approval(), input, &fields, "ada").unwrap_err();
+            assert!(refused.to_string().contains("`decided_by`"), "{refused}");
+        }
         let taken = answer_payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
     }
