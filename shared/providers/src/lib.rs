@@ -33,6 +33,7 @@ mod failure;
 mod frames;
 mod gemini;
 mod judge;
+mod mask;
 mod openai;
 mod provider;
 mod ready;
