@@ -7,12 +7,10 @@
 mod archive;
 mod store;
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
-use crate::workspace::{FILE_LIMIT, FileContent, Files, MOST_FILES, counted, digest, skill_folders};
+use crate::workspace::{FILE_LIMIT, FileContent, Files, INSTRUCTIONS, MOST_FILES, counted, digest, skill_folders};
 
 pub use archive::ARCHIVE_LIMIT;
 pub use store::{BundleStore, BundleStoreError, CurrentBundle, Publication, sound_workspace_name};
@@ -24,7 +22,8 @@ pub const CONTENT_LIMIT: u64 = 4 * 1024 * 1024;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bundle {
     digest: String,
-    files: BTreeMap<String, Vec<u8>>,
+    /// All of them could be read, but for the instructions.
+    files: Files,
 }
 
 /// Reason for which files make no bundle, or bytes are none.
@@ -74,7 +73,8 @@ impl Bundle {
     }
 
     /// The same without all that could not be read, as [`load`](crate::workspace::load) goes on without it; but not without
-    /// settings and hooks, which may forbid something.
+    /// settings and hooks, which may forbid something. `AGENTS.md` stays as one that could not be read, so that its loss is
+    /// known to whoever runs the agents.
     ///
     /// # Errors
     /// As [`of`](Self::of).
@@ -84,36 +84,33 @@ impl Bundle {
 
     /// The bundle without what could not be read and is spared.
     fn without(files: &Files, is_spared: impl Fn(&str) -> bool) -> Result<Self, BundleError> {
-        let mut kept = BTreeMap::new();
+        let mut kept = Files::new();
         let counts = counted(files);
         for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
-            match bytes_of(path, content) {
-                Ok(bytes) => {
-                    kept.insert(path.clone(), bytes);
+            match refused(path, content) {
+                Some(_) if path != INSTRUCTIONS && is_spared(path) => {}
+                Some(refused) if !is_spared(path) => return Err(refused),
+                Some(_) | None => {
+                    kept.insert(path.clone(), content.clone());
                 }
-                Err(_) if is_spared(path) => {}
-                Err(refused) => return Err(refused),
             }
         }
         Self::checked(kept)
     }
 
     /// A bundle of `files`, within the limits.
-    fn checked(files: BTreeMap<String, Vec<u8>>) -> Result<Self, BundleError> {
+    fn checked(files: Files) -> Result<Self, BundleError> {
         if files.is_empty() {
             return Err(BundleError::Empty);
         }
         if files.len() > MOST_FILES {
             return Err(BundleError::TooMany(files.len()));
         }
-        let sizes = files.values().map(|bytes| size_of(bytes));
-        let whole = sizes.sum();
+        let whole = files.values().map(size_in).sum();
         if whole > CONTENT_LIMIT {
             return Err(BundleError::TooLarge(whole));
         }
-        let mut bundle = Self { digest: String::new(), files };
-        bundle.digest = digest(&bundle.files());
-        Ok(bundle)
+        Ok(Self { digest: digest(&files), files })
     }
 
     /// Its name: SHA-256 of its files, in hexadecimal digits.
@@ -123,19 +120,18 @@ impl Bundle {
 
     /// Its files, as [`load`](crate::workspace::load) takes them.
     pub fn files(&self) -> Files {
-        let content = |bytes: &Vec<u8>| FileContent::Bytes(bytes.clone());
-        self.files.iter().map(|(path, bytes)| (path.clone(), content(bytes))).collect()
+        self.files.clone()
     }
 
     /// Files that differ from `before`, in the order of the paths.
     pub fn changes_from(&self, before: Option<&Self>) -> Vec<FileChange> {
-        let none = BTreeMap::new();
+        let none = Files::new();
         let old = before.map_or(&none, |bundle| &bundle.files);
         let mut changes: Vec<FileChange> = Vec::new();
-        for (path, bytes) in &self.files {
+        for (path, content) in &self.files {
             match old.get(path) {
                 None => changes.push(FileChange::Added(path.clone())),
-                Some(known) if known != bytes => changes.push(FileChange::Changed(path.clone())),
+                Some(known) if known != content => changes.push(FileChange::Changed(path.clone())),
                 Some(_) => {}
             }
         }
@@ -182,14 +178,23 @@ impl std::fmt::Display for FileChange {
     }
 }
 
-fn bytes_of(path: &str, content: &FileContent) -> Result<Vec<u8>, BundleError> {
-    let refused = |reason: String| Err(BundleError::File { path: path.to_owned(), reason });
+/// Why `content` was not read, where it was not.
+fn refused(path: &str, content: &FileContent) -> Option<BundleError> {
+    let refused = |reason: String| Some(BundleError::File { path: path.to_owned(), reason });
     match content {
-        FileContent::Bytes(bytes) => Ok(bytes.clone()),
+        FileContent::Bytes(_) => None,
         FileContent::TooLarge(size) => {
             refused(format!("the file has {size} bytes, and may have {FILE_LIMIT}: shorten it"))
         }
         FileContent::Unreadable(reason) => refused(format!("the file could not be read: {reason}")),
+    }
+}
+
+/// Bytes that a bundle keeps of a file.
+fn size_in(content: &FileContent) -> u64 {
+    match content {
+        FileContent::Bytes(bytes) => size_of(bytes),
+        FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
     }
 }
 
@@ -210,7 +215,13 @@ impl WorkspaceSource for Bundle {
         };
         let found = self.files.iter().filter(|(path, _)| is_wanted(path));
         let found: Vec<_> = found
-            .map(|(path, bytes)| WorkspaceFile { path: path.clone(), size: size_of(bytes), version: None })
+            .map(|(path, content)| {
+                let size = match content {
+                    FileContent::TooLarge(size) => *size,
+                    FileContent::Bytes(_) | FileContent::Unreadable(_) => size_in(content),
+                };
+                WorkspaceFile { path: path.clone(), size, version: None }
+            })
             .collect();
         match found.len() > limits.files {
             true => {
@@ -224,8 +235,11 @@ impl WorkspaceSource for Bundle {
     async fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, WorkspaceError> {
         match self.files.get(path) {
             None => Err(WorkspaceError::NotFound(path.to_owned())),
-            Some(bytes) if size_of(bytes) > limit => Err(WorkspaceError::TooLarge { what: path.to_owned(), limit }),
-            Some(bytes) => Ok(bytes.clone()),
+            Some(FileContent::Bytes(bytes)) if size_of(bytes) <= limit => Ok(bytes.clone()),
+            Some(FileContent::Bytes(_) | FileContent::TooLarge(_)) => {
+                Err(WorkspaceError::TooLarge { what: path.to_owned(), limit })
+            }
+            Some(FileContent::Unreadable(reason)) => Err(WorkspaceError::Denied(reason.clone())),
         }
     }
 }

@@ -48,7 +48,7 @@ pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
-pub(crate) use load::{counted, digest, imports_of, skill_folders, tool_servers};
+pub(crate) use load::{INSTRUCTIONS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};

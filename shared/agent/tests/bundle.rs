@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_agent::bundle::{Bundle, BundleError, BundleStore, BundleStoreError, FileChange, Publication};
-use dormouse_agent::workspace::{FILE_LIMIT, FileContent, Files, Platform, WorkspaceKind, load, read};
+use dormouse_agent::workspace::{FILE_LIMIT, FileContent, Files, Platform, ToolOrigin, WorkspaceKind, load, read};
 use dormouse_testkit::MemoryObjects;
 use futures::executor::block_on;
 
@@ -89,6 +89,22 @@ fn what_is_too_large_or_cannot_be_read_is_named() {
     assert_eq!(bundle(&all), slim, "a skill is kept without what is too large beside it");
     all.insert(AGENT.to_owned(), FileContent::TooLarge(FILE_LIMIT + 1));
     assert!(!Bundle::of_readable(&all).expect("the rest").files().contains_key(AGENT));
+    let unreadable = FileContent::Unreadable("it is a pipe".to_owned());
+    for content in [FileContent::TooLarge(5_000_000), unreadable] {
+        let mut all = sound();
+        all.insert("AGENTS.md".to_owned(), content.clone());
+        assert!(Bundle::of(&all).is_err(), "it is not published without its instructions");
+        let lost = Bundle::of_readable(&all).expect("the rest, and that they are lost");
+        assert_eq!(lost.files()["AGENTS.md"], content);
+        assert_ne!(lost.digest(), bundle(&with("AGENTS.md", b"")).digest(), "none are not lost ones");
+        let again = Bundle::from_bytes(&lost.to_bytes().expect("bytes"), lost.digest()).expect("it is whole");
+        assert_eq!(again, lost);
+        for files in [again.files(), block_on(read(&again)).expect("files")] {
+            let workspace = load(&files, &Platform::default());
+            assert!(workspace.problems.iter().any(|problem| problem.file == "AGENTS.md"), "{:#?}", workspace.problems);
+            assert!(workspace.settings.approval.asks(ToolOrigin::External, &["pay"], false), "every call waits");
+        }
+    }
     for guard in [".openharness/hooks/a.yaml", ".openharness/settings.yaml"] {
         let mut all = all.clone();
         all.insert(guard.to_owned(), FileContent::TooLarge(FILE_LIMIT + 1));

@@ -191,6 +191,104 @@ fn of_several_calls_only_the_one_that_was_given_wrongly_is_asked_about_again() {
 }
 
 #[test]
+fn the_model_is_told_of_arguments_that_a_person_changed_behind_the_result_and_its_call_stays() {
+    let told = |answer: Value| {
+        let (model, tools) = (sender("send"), mailer());
+        let mut bed = bed(APPROVED, &model, &tools);
+        let run = bed.start("helper", message("write to ada"));
+        bed.answer(&run, answer).unwrap();
+        let state = bed.status(&run).completed();
+        let result = contents(&state, "tool").remove(0);
+        assert!(!result.contains("a person"), "what the tool said stays as it was: {result}");
+        let request = json!(model.last().messages);
+        assert_eq!(request[2]["tool_calls"][0]["arguments"], json!({ "to": "ada" }), "the model asked for that");
+        request[3]["content"].as_str().unwrap().to_owned()
+    };
+    let changed = told(json!({ "decision": "approve", "arguments": { "to": "grace" } }));
+    let words = "[a person changed the arguments of this call; they became {\"to\":\"grace\"}]";
+    assert_eq!(changed, format!("send to \"grace\"\n{words}"));
+    for same in [json!({ "decision": "approve" }), json!({ "decision": "approve", "arguments": { "to": "ada" } })] {
+        assert_eq!(told(same), "send to \"ada\"");
+    }
+}
+
+#[test]
+fn numbers_that_would_be_rounded_are_refused_to_the_model_and_to_a_person() {
+    let schema = json!({ "type": "object", "properties": { "amount": { "type": ["number", "string"] } } });
+    let Value::Object(input_schema) = schema else { panic!("an object") };
+    let pay = ToolSpec { input_schema, ..tool("pay", Effect::Manual) };
+    let ask = |written: &'static str| {
+        let asked: Value = serde_json::from_str(written).unwrap();
+        ScriptedModel::new(move |request| {
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "pay", json!({ "amount": asked }))]),
+                Some(result) => says(result),
+            })
+        })
+    };
+    let approved = "policy: {approval: {external: [pay]}}";
+    let paid = || Toolbox::new(vec![pay.clone()], |_| Ok(ToolReply::Done(ToolOutput::text("paid"))));
+    for (written, is_made) in [
+        ("12345678901234567890123", false),
+        ("-12345678901234567890123", false),
+        ("18446744073709551616", false),
+        ("18446744073709551615", true),
+        ("-9223372036854775808", true),
+        ("\"12345678901234567890123\"", true),
+        ("0.1", true),
+    ] {
+        let tools = paid();
+        let mut bed = bed("policy: {approval: {external: []}}", &ask(written), &tools);
+        let run = bed.start("helper", message("pay"));
+        let said = contents(&bed.status(&run).completed(), "assistant").pop().unwrap();
+        assert_eq!(tools.made().len(), usize::from(is_made), "{written}: {said}");
+        assert_eq!(said.contains("beyond 64 bits"), !is_made, "{written}: {said}");
+    }
+    let tools = paid();
+    let mut bed = bed(approved, &ask("1"), &tools);
+    let run = bed.start("helper", message("pay"));
+    let large: Value = serde_json::from_str("12345678901234567890123").unwrap();
+    bed.answer(&run, json!({ "decision": "approve", "arguments": { "amount": large } })).unwrap();
+    let (_, wait) = asleep(&bed, &run);
+    assert!(wait["calls"]["call-1"]["unfit"].as_str().unwrap().contains("beyond 64 bits"), "{wait:#?}");
+    assert_eq!(tools.made(), []);
+}
+
+#[test]
+fn calls_of_an_answer_that_was_cut_before_their_arguments_or_filtered_are_not_made() {
+    let answer = |finish_reason: FinishReason, asked: &[(&str, &str, Value)]| {
+        let first = Response { finish_reason, ..calls(asked) };
+        let (model, tools) = (ScriptedModel::playing(vec![Ok(first), Ok(says("done"))]), open_box());
+        let mut bed = bed("policy: {approval: {external: []}}", &model, &tools);
+        let run = bed.start("helper", message("look"));
+        let state = bed.status(&run).completed();
+        let made: Vec<String> = tools.made().into_iter().map(|(name, _)| name).collect();
+        (made, contents(&state, "tool"), state["reason"].as_str().unwrap().to_owned())
+    };
+    let (empty, whole) = (json!({}), json!({ "to": "x" }));
+    let (made, told, reason) =
+        answer(FinishReason::Length, &[("a", "one", empty.clone()), ("b", "two", empty.clone())]);
+    assert_eq!((made.as_slice(), reason.as_str()), (&["one".to_owned()][..], "completed"));
+    assert!(told[1].contains("the answer was cut"), "the model can call it again: {told:?}");
+    let (made, ..) = answer(FinishReason::Length, &[("a", "one", whole.clone())]);
+    assert_eq!(made, ["one"], "its arguments are whole");
+    let (made, ..) = answer(FinishReason::ToolCalls, &[("a", "one", empty)]);
+    assert_eq!(made, ["one"], "it has none");
+    let (made, told, reason) = answer(FinishReason::ContentFilter, &[("a", "one", whole)]);
+    assert_eq!((made.len(), reason.as_str()), (0, "content_filter"));
+    assert!(told[0].contains("filter"), "the conversation is whole: {told:?}");
+}
+
+/// Tools that take anything.
+fn open_box() -> Arc<Toolbox> {
+    let anything = |name: &str| ToolSpec {
+        input_schema: Map::from_iter([("type".to_owned(), "object".into())]),
+        ..tool(name, Effect::Manual)
+    };
+    Toolbox::new(vec![anything("one"), anything("two")], |_| Ok(ToolReply::Done(ToolOutput::text("made"))))
+}
+
+#[test]
 fn an_approval_of_other_arguments_is_none() {
     let model = sender("send");
     let tools = mailer();

@@ -81,10 +81,14 @@ pub(crate) const ASKS_PERSON: &str = "asks_person";
 pub fn asks_person(paused: &PausedInvocation) -> bool {
     let metadata = paused.descriptor.metadata.as_ref();
     let has = |name: &str| metadata.is_some_and(|metadata| metadata.contains_key(name));
-    let is_of_machines = OF_MACHINES.contains(&text(&paused.descriptor, "kind").unwrap_or_default());
     let wakes_itself = WAKES.iter().any(|name| has(name));
     let asks = has("answers") || has("description") || paused.fan_in.is_some();
-    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines && !wakes_itself && asks
+    paused.has_paused() && paused.wake.event.is_none() && !is_of_machines(&paused.descriptor) && !wakes_itself && asks
+}
+
+/// True if no person ends the wait on `descriptor`.
+pub(crate) fn is_of_machines(descriptor: &SignalDescriptor) -> bool {
+    OF_MACHINES.contains(&text(descriptor, "kind").unwrap_or_default())
 }
 
 /// The status of a task that sleeps on `descriptor`.
@@ -288,6 +292,12 @@ pub fn answer_payload(
             ProtocolError::invalid("message.parts", message)
         })?,
     };
+    if let Some(field) = descriptor.answered_by()
+        && payload.get(field).is_some_and(|named| !named.is_string())
+    {
+        let message = format!("`{field}` is the name of who answers, a text: leave it out, it is known");
+        return Err(ProtocolError::invalid("message.parts", message));
+    }
     Ok(descriptor.signed(payload, actor))
 }
 
@@ -451,6 +461,11 @@ mod tests {
             json!({"decision": "later", "decided_by": "ada"}),
             "nobody answers as another"
         );
+        for named in [json!(5), json!(null), json!(["bob"])] {
+            let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": named}))]);
+            let refused = answer_payload(&approval(), input, &fields, "ada").unwrap_err();
+            assert!(refused.to_string().contains("`decided_by`"), "{refused}");
+        }
         let taken = answer_payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
     }

@@ -36,11 +36,13 @@ pub(crate) async fn part(
     let background: Option<Arc<dyn BackgroundProvider>> =
         if definition.background { Some(Arc::new(responses(setup.clone()))) } else { None };
     let provider = provider(definition, setup, ports)?;
+    let mut config = resolved.config;
+    config.max_tokens = config.max_tokens.or_else(|| definition.most_tokens());
     Ok(ModelPart {
         reference: resolved.reference,
         provider,
         background,
-        config: resolved.config,
+        config,
         prices: definition.prices,
         context_window: definition.context_window,
         timeout: ATTEMPT,
@@ -53,9 +55,10 @@ async fn setup(definition: &ModelDefinition, ports: &DeclaredPorts) -> Result<Pr
     let mut setup = ProviderSetup::new(outside, &definition.model).capabilities(Capabilities::ALL);
     if let Some(url) = &definition.url {
         let lookup = Lookup { env: &*ports.env, secrets: &*ports.secrets };
-        let address = url.resolve(&lookup).await;
-        let address = address.map_err(|error| format!("the address of model `{}`: {error}", definition.name))?;
+        let unknown = |error| format!("the address of model `{}`: {error}", definition.name);
+        let address = url.resolve(&lookup).await.map_err(unknown)?;
         setup = setup.base_url(address.expose());
+        setup = url.secrets(&lookup).await.map_err(unknown)?.into_iter().fold(setup, ProviderSetup::hiding);
     }
     if let Some(key) = &definition.key {
         let templated = Templated { template: key.clone(), env: ports.env.clone(), secrets: ports.secrets.clone() };

@@ -71,6 +71,30 @@ fn a_run_goes_over_the_wire_with_the_key_that_it_refers_to() {
 }
 
 #[test]
+fn a_model_of_anthropic_is_asked_for_as_many_tokens_as_it_takes_where_nobody_says_how_many() {
+    let metadata = ", metadata: {max_output_tokens: 64000}";
+    for (agent, name, metadata, most) in [
+        ("---\ndescription: helps\n---\nYou help.\n", "claude-sonnet-4-5", "", 8192),
+        ("---\ndescription: helps\n---\nYou help.\n", "claude-3-haiku-20240307", "", 4096),
+        ("---\ndescription: helps\n---\nYou help.\n", "claude-sonnet-4-5", metadata, 64_000),
+        ("---\nmodel: {ref: workspace/claude, max_tokens: 100}\n---\nYou help.\n", "claude-sonnet-4-5", metadata, 100),
+    ] {
+        let fetch = ScriptedFetch::default();
+        let usage = json!({ "input_tokens": 7, "output_tokens": 3 });
+        let content = json!([{ "type": "text", "text": "Good night." }]);
+        let answer = json!({ "type": "message", "role": "assistant", "model": name, "content": content,
+            "stop_reason": "end_turn", "usage": usage });
+        fetch.answer(ScriptedAnswer::json(200, &answer));
+        let model = format!("claude: {{provider: anthropic, name: {name}, key: '${{secrets.KEY}}'{metadata}}}\n");
+        let files = [(".openharness/models/m.yaml", model.as_str()), (".openharness/agents/helper.md", agent)];
+        let mut bed = TestBed::new(&declared(&workspace(&files), &fetch).agents);
+        let run = bed.start("helper", hello());
+        assert_eq!(bed.status(&run).completed()["reason"], "completed");
+        assert_eq!(fetch.bodies()[0]["max_tokens"], most, "{model}");
+    }
+}
+
+#[test]
 fn a_key_that_is_refused_fails_the_run() {
     let fetch = ScriptedFetch::default();
     fetch.answer(ScriptedAnswer::json(401, &json!({ "error": { "message": "wrong key" } })));

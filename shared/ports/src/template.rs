@@ -91,6 +91,21 @@ impl Template {
         self.parts.iter().any(|part| !matches!(part, TemplatePart::Text(_)))
     }
 
+    /// The secrets that it refers to, each by itself.
+    ///
+    /// # Errors
+    /// [`SecretError`] for the first that is not to be had.
+    pub async fn secrets(&self, lookup: &Lookup<'_>) -> Result<Vec<Secret>, SecretError> {
+        let mut found = Vec::new();
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(_) | TemplatePart::Env(_) => {}
+                TemplatePart::Secret(name) => found.push(lookup.secrets.resolve(name).await?),
+            }
+        }
+        Ok(found)
+    }
+
     /// The text, with what it refers to. It is handled as a secret in each case.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ mod frames;
 mod gemini;
 mod ids;
 mod judge;
+mod mask;
 mod openai;
 mod provider;
 mod ready;

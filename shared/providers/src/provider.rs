@@ -9,6 +9,7 @@ use crate::canonical::canonical;
 use crate::check::check_request;
 use crate::failure::{of_fetch, of_malformed, of_sign};
 use crate::judge::Judge;
+use crate::mask::masked;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::structured::Structured;
 use crate::wire::{Encoded, Malformed, Wire};
@@ -135,7 +136,7 @@ impl ModelProvider for Provider {
     }
 
     async fn ready(&self) -> Result<(), ModelError> {
-        ready::ready(self).await
+        masked(self, ready::ready(self).await).await
     }
 
     async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {

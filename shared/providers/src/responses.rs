@@ -13,6 +13,7 @@ use dormouse_ports::model::{
 };
 
 use crate::Provider;
+use crate::mask::{masked, masked_status};
 use crate::openai::OpenAi;
 use crate::setup::ProviderSetup;
 
@@ -48,14 +49,14 @@ impl ModelProvider for ResponsesProvider {
 #[async_trait]
 impl BackgroundProvider for ResponsesProvider {
     async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
-        background::start(&self.provider, request, key).await
+        masked(&self.provider, background::start(&self.provider, request, key).await).await
     }
 
     async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
-        background::poll(&self.provider, job, request).await
+        masked_status(&self.provider, background::poll(&self.provider, job, request).await).await
     }
 
     async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
-        background::cancel(&self.provider, job).await
+        masked(&self.provider, background::cancel(&self.provider, job).await).await
     }
 }

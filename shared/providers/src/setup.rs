@@ -81,6 +81,7 @@ pub struct ProviderSetup {
     pub(crate) base_url: Option<String>,
     pub(crate) key: Option<ApiKey>,
     pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) hidden: Vec<Secret>,
     pub(crate) limits: FetchLimits,
     pub(crate) capabilities: Option<Capabilities>,
     pub(crate) system: Option<String>,
@@ -95,6 +96,7 @@ impl ProviderSetup {
             base_url: None,
             key: None,
             headers: Vec::new(),
+            hidden: Vec::new(),
             limits: FetchLimits::default(),
             capabilities: None,
             system: None,
@@ -120,6 +122,13 @@ impl ProviderSetup {
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// A text that no error tells, beside the key and the values of headers: a secret in the address, for example.
+    #[must_use]
+    pub fn hiding(mut self, secret: impl Into<Secret>) -> Self {
+        self.hidden.push(secret.into());
         self
     }
 

@@ -1,5 +1,6 @@
 //! Replays of agents that call agents, hand over, make their conversation shorter, and were in doubt.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,10 +8,15 @@ use async_trait::async_trait;
 use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
 use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
-use dormouse_ports::model::{CompletionRequest, ModelError, ModelErrorCategory};
+use dormouse_ports::model::{
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
+    ModelErrorCategory, ModelProvider,
+};
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use dormouse_receipts::canonical;
 use dormouse_testkit::ManualClock;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
 use crate::replays::{chain_is_sound, events, path_of, projected, receipt, replayed, wake, world};
@@ -218,17 +224,18 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
 
 #[tokio::test]
 async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
-    let tries = |decision: Value| async move {
+    let tries = |decision: Value, ended: &'static str| async move {
         let model = ScriptedModel::new(|request| {
             Ok(match results(request).last() {
                 None => calls(&[("c1", "send", json!({ "to": "ada" }))]),
                 Some(result) => answers(&format!("done: {result}")),
             })
         });
+        let attempts = AtomicUsize::new(0);
         let tools =
-            Toolbox::new(vec![tool("send", Effect::Manual)], |call| match call.idempotency_key.ends_with("again") {
-                true => Ok(ToolReply::Done(ToolOutput::text("sent"))),
-                false => Err(ToolError::transient("the connection was lost").maybe_done()),
+            Toolbox::new(vec![tool("send", Effect::Manual)], move |_| match attempts.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(ToolError::transient("the connection was lost").maybe_done()),
+                _ => Ok(ToolReply::Done(ToolOutput::text("sent"))),
             });
         let outside = (model.clone(), tools.clone());
         let agents = [(
@@ -240,14 +247,171 @@ async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
         let (world, session) = world(&agents).await;
         let task = run(&world, &session, "write").await;
         assert_eq!(task["status"], "INPUT_REQUIRED", "{task:#}");
+        let said = decision.clone();
         world.callback(text(&task["id"]), decision).await;
         world.work().await;
         let task = world.get(&path_of(&task)).await;
+        assert_eq!(told_of_calls(&world, &task).await, ["tool_uncertain", "tool_decided", ended], "{said}");
+        let signed = receipt(&world, &task).await;
+        assert_eq!(signed["autonomy_budget"]["consumed"]["tool_calls"], 1, "{signed:#?}");
+        let call = &signed["side_effects"]["tool_calls"][0];
+        let status = if ended == "tool.completed" { "succeeded" } else { "failed" };
+        assert_eq!((&call["call_id"], &call["status"]), (&json!("c1"), &json!(status)));
+        if let Some(result) = said["result"].as_str() {
+            assert_eq!(call["output_hash"], canonical::sha256(json!(result).to_string().as_bytes()));
+        }
         ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
-        events(&world, &path_of(&task)).await.len()
     };
-    for decision in [json!({ "decision": "happened", "result": "sent, I saw it" }), json!({ "decision": "skip" })] {
-        assert!(tries(decision).await > 0);
+    tries(json!({ "decision": "happened", "result": "sent, I saw it" }), "tool.completed").await;
+    tries(json!({ "decision": "happened" }), "tool.completed").await;
+    tries(json!({ "decision": "repeat" }), "tool.completed").await;
+    tries(json!({ "decision": "skip" }), "tool.failed").await;
+}
+
+/// What is told of the calls of `task` behind their being requested.
+async fn told_of_calls(world: &World, task: &Value) -> Vec<String> {
+    let told = events(world, &path_of(task)).await;
+    let of_calls = told.iter().filter(|event| event["payload"].get("tool_call_id").is_some());
+    let kinds = of_calls.map(|event| text(&event["event"]).trim_start_matches("vendor.dormouse.").to_owned());
+    kinds.filter(|kind| kind != "tool.requested").collect()
+}
+
+/// Tools of a box of which the first call never ends.
+#[derive(Debug)]
+struct Endless(Arc<Toolbox>, Notify);
+
+#[async_trait]
+impl ToolSource for Endless {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
+        self.0.list().await
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolReply, ToolError> {
+        let reply = self.0.call(call).await;
+        if call.name == "send" && self.0.made().iter().filter(|(name, _)| name == "send").count() == 1 {
+            self.1.notify_one();
+            std::future::pending::<()>().await;
+        }
+        reply
+    }
+}
+
+#[tokio::test]
+async fn a_call_in_whose_midst_a_worker_died_is_told_signed_and_replayed_with_what_a_person_said() {
+    for (decision, ended) in [("happened", "tool.completed"), ("repeat", "tool.completed"), ("skip", "tool.failed")] {
+        let model = ScriptedModel::new(|request| {
+            Ok(match results(request).len() {
+                0 => calls(&[
+                    ("c1", "look", json!({ "to": "x" })),
+                    ("c2", "send", json!({ "to": "ada" })),
+                    ("c3", "look", json!({ "to": "y" })),
+                ]),
+                seen => answers(&format!("done with {seen}")),
+            })
+        });
+        let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], |call| {
+            Ok(ToolReply::Done(ToolOutput::text(format!("{} done", call.name))))
+        });
+        let endless = Arc::new(Endless(tools.clone(), Notify::new()));
+        let outside = (model.clone(), tools.clone());
+        let source = endless.clone();
+        let agents = [(
+            "helper",
+            Agent::new(move |outside| {
+                let matter = "policy: {approval: {external: []}}";
+                graph(parts(matter, model.clone(), source.clone(), outside.clock.clone()))
+            }),
+        )];
+        let (world, session) = world(&agents).await;
+        let mut body = says("write");
+        body["persona_id"] = json!("persona_helper");
+        let task = world.post(&format!("{session}/tasks"), body).await;
+        tokio::select! {
+            _ = world.work() => panic!("a call does not end"),
+            () = endless.1.notified() => {}
+        }
+        world.clock.advance(Duration::from_secs(3600));
+        world.harness.take_up(&text(&task["id"]).into(), None).await;
+        world.work().await;
+        let task = world.get(&path_of(&task)).await;
+        assert_eq!(task["status"], "INPUT_REQUIRED", "{task:#}");
+        world.callback(text(&task["id"]), json!({ "decision": decision })).await;
+        world.work().await;
+        let task = world.get(&path_of(&task)).await;
+        let told = told_of_calls(&world, &task).await;
+        assert_eq!(told, ["tool.completed", "tool_uncertain", "tool.completed", "tool_decided", ended], "{decision}");
+        let signed = receipt(&world, &task).await;
+        let listed = signed["side_effects"]["tool_calls"].as_array().unwrap();
+        assert!(listed.iter().any(|call| call["call_id"] == "c2"), "{decision}: {listed:#?}");
+        ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+    }
+}
+
+/// A model that works in the background, and has an answer when it is looked at for the second time.
+struct Slow(Arc<ScriptedModel>, AtomicUsize);
+
+#[async_trait]
+impl BackgroundProvider for Slow {
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
+        Ok(BackgroundJob { id: "job".to_owned() })
+    }
+
+    async fn poll(&self, _: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        match self.1.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => Ok(BackgroundStatus::Running),
+            _ => {
+                let answer = self.0.complete(request, &CallOptions::default()).await?;
+                Ok(BackgroundStatus::Completed(Box::new(answer)))
+            }
+        }
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_slept_for_its_model_is_replayed_without_sleeping() {
+    for in_background in [true, false] {
+        let asked = AtomicUsize::new(0);
+        let model = ScriptedModel::new(move |request| {
+            if !in_background && asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                return Err(ModelError::new(ModelErrorCategory::Unavailable, "busy"));
+            }
+            Ok(match results(request).last() {
+                None => calls(&[("c1", "look", json!({ "to": "x" }))]),
+                Some(result) => answers(&format!("done: {result}")),
+            })
+        });
+        let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+        let outside = (model.clone(), tools.clone());
+        let agents = [(
+            "helper",
+            Agent::new(move |outside| {
+                let mut parts = parts("description: looks", model.clone(), tools.clone(), outside.clock.clone());
+                if in_background {
+                    parts.model.background = Some(Arc::new(Slow(model.clone(), AtomicUsize::new(0))));
+                }
+                graph(parts)
+            }),
+        )];
+        let (world, session) = world(&agents).await;
+        let mut task = run(&world, &session, "look").await;
+        for _ in 0..10 {
+            if task["status"] != "COMPLETED" {
+                wake(&world, &task).await;
+                world.work().await;
+                task = world.get(&path_of(&task)).await;
+            }
+        }
+        let told = events(&world, &path_of(&task)).await;
+        let said: Vec<&Value> = told.iter().filter(|event| event["event"] == "agent.message").collect();
+        assert!(
+            !said.is_empty() && !json!(said).to_string().contains("The model"),
+            "that it waits is no message: {said:#?}"
+        );
+        ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
     }
 }
 

@@ -1,15 +1,13 @@
 //! The bytes of a bundle: one JSON document that any tool can read. Files stand in the order of their paths; a text as
 //! it is, anything else in base64.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_json::Bounds;
 use serde::{Deserialize, Serialize};
 
 use super::{Bundle, BundleError, size_of};
-use crate::workspace::{FILE_LIMIT, MOST_FILES, counted};
+use crate::workspace::{FILE_LIMIT, FileContent, Files, INSTRUCTIONS, MOST_FILES, counted};
 
 /// Bytes of an archive: the content of a bundle with what JSON adds.
 pub const ARCHIVE_LIMIT: u64 = 12 * 1024 * 1024;
@@ -33,6 +31,12 @@ struct ArchivedFile {
     text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
+    /// Bytes of a file that was too large to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    too_large: Option<u64>,
+    /// Why a file could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
 }
 
 impl Bundle {
@@ -41,7 +45,7 @@ impl Bundle {
     /// # Errors
     /// When JSON makes it larger than [`ARCHIVE_LIMIT`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
-        let files = self.files.iter().map(|(path, bytes)| archived(path, bytes)).collect();
+        let files = self.files.iter().map(|(path, content)| archived(path, content)).collect();
         let bytes = serde_json::to_vec(&Archive { format: FORMAT, files });
         let bytes = bytes.map_err(|error| BundleError::Malformed(error.to_string()))?;
         match size_of(&bytes) > ARCHIVE_LIMIT {
@@ -61,7 +65,7 @@ impl Bundle {
             let reason = format!("its format is {}, and this version reads {FORMAT}", archive.format);
             return Err(BundleError::Malformed(reason));
         }
-        let mut files = BTreeMap::new();
+        let mut files = Files::new();
         for file in archive.files {
             let path = file.path.clone();
             let content = content(file)?;
@@ -70,7 +74,7 @@ impl Bundle {
             }
         }
         let bundle = Self::checked(files)?;
-        let counts = counted(&bundle.files());
+        let counts = counted(&bundle.files);
         if let Some(path) = bundle.files.keys().find(|path| !counts(path)) {
             return Err(no_definition(path));
         }
@@ -81,32 +85,39 @@ impl Bundle {
     }
 }
 
-fn archived(path: &str, bytes: &[u8]) -> ArchivedFile {
-    let path = path.to_owned();
-    match std::str::from_utf8(bytes) {
-        Ok(text) => ArchivedFile { path, text: Some(text.to_owned()), base64: None },
-        Err(_) => ArchivedFile { path, text: None, base64: Some(STANDARD.encode(bytes)) },
+fn archived(path: &str, content: &FileContent) -> ArchivedFile {
+    let mut file = ArchivedFile { path: path.to_owned(), text: None, base64: None, too_large: None, unreadable: None };
+    match content {
+        FileContent::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => file.text = Some(text.to_owned()),
+            Err(_) => file.base64 = Some(STANDARD.encode(bytes)),
+        },
+        FileContent::TooLarge(size) => file.too_large = Some(*size),
+        FileContent::Unreadable(reason) => file.unreadable = Some(reason.clone()),
     }
+    file
 }
 
 fn no_definition(path: &str) -> BundleError {
     BundleError::Malformed(format!("{path:?} is no path of a definition"))
 }
 
-fn content(file: ArchivedFile) -> Result<Vec<u8>, BundleError> {
-    let ArchivedFile { path, text, base64 } = file;
+fn content(file: ArchivedFile) -> Result<FileContent, BundleError> {
+    let ArchivedFile { path, text, base64, too_large, unreadable } = file;
     let malformed = |what: &str| BundleError::Malformed(format!("{path:?} {what}"));
     let is_plain = path.split('/').all(|part| !["", ".", ".."].contains(&part));
     if !is_plain {
         return Err(no_definition(&path));
     }
-    let bytes = match (text, base64) {
-        (Some(text), None) => text.into_bytes(),
-        (None, Some(encoded)) => STANDARD.decode(encoded).map_err(|_| malformed("has no base64"))?,
-        (Some(_), Some(_)) | (None, None) => return Err(malformed("needs either a text or base64")),
+    let bytes = match (text, base64, too_large, unreadable) {
+        (Some(text), None, None, None) => text.into_bytes(),
+        (None, Some(encoded), None, None) => STANDARD.decode(encoded).map_err(|_| malformed("has no base64"))?,
+        (None, None, Some(size), None) if path == INSTRUCTIONS => return Ok(FileContent::TooLarge(size)),
+        (None, None, None, Some(reason)) if path == INSTRUCTIONS => return Ok(FileContent::Unreadable(reason)),
+        (_, _, _, _) => return Err(malformed("needs either a text or base64")),
     };
     match size_of(&bytes) > FILE_LIMIT {
         true => Err(malformed("is larger than a definition may be")),
-        false => Ok(bytes),
+        false => Ok(FileContent::Bytes(bytes)),
     }
 }

@@ -2,7 +2,7 @@
 //! approval, deadline, record), and the model is not asked.
 
 use dormouse_engine::{NodeError, Update};
-use dormouse_ports::model::{AssistantMessage, Message, ToolCall};
+use dormouse_ports::model::{AssistantMessage, FinishReason, Message, ToolCall};
 use dormouse_ports::tool::ActionDefinition;
 use dormouse_ports::{Map, Shortfall};
 use serde_json::Value;
@@ -89,7 +89,7 @@ async fn begin(
     run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), ..action });
     let tools = Toolset::of_run(parts, &run).await;
     // No model is asked that could be told what hooks say.
-    let (planned, say) = plan(parts, &tools, &run, &[call]).await?;
+    let (planned, say) = plan(parts, &tools, &run, (&[call], FinishReason::ToolCalls)).await?;
     run.calls = planned;
     run.usage = run.usage.with(say.usage);
     let results = match say.stop {

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::children::settle as settle_child;
-use super::entries::{TOOL_DECIDED, about};
+use super::digest;
+use super::entries::{REPORTED, TOOL_DECIDED, about};
 use super::gates::{HooksSay, before_edited};
 use super::model::{conclusion, end, ended_by_hook, unwritable};
 use super::open;
@@ -192,7 +193,9 @@ impl Replies {
             (CallStatus::Uncertain { .. }, About::Uncertain) => {
                 let reply = self.reply(call);
                 decided(call, &reply)?;
-                Ok(alone(certainty(call, &reply)))
+                let status = certainty(call, &reply);
+                reported(call, &status, &reply)?;
+                Ok(alone(status))
             }
             (CallStatus::Asking { request }, About::Question) => {
                 let reply = self.reply(call);
@@ -227,7 +230,7 @@ fn approval(
         Choice::Approve if !reply.digest.is_empty() && reply.digest != call.digest => {
             Some("the call was not made: what was approved are other arguments".to_owned())
         }
-        Choice::Approve => match reply.arguments.map(|arguments| edited(tools, call, arguments)) {
+        Choice::Approve => match reply.arguments.map(|arguments| given(tools, call, arguments)) {
             Some(Err(mistakes)) if call.unfit.len() < MOST_UNFIT => {
                 let asked_again = vendor(TOOL_DECIDED, call)?.with("decision", "unfit");
                 record(asked_again.with("by", reply.by).with("reason", mistakes.as_str()))?;
@@ -256,6 +259,14 @@ fn approval(
     })
 }
 
+/// The arguments of `call`, replaced by those that a person gave.
+fn given(tools: &Toolset<'_>, call: &mut PlannedCall, arguments: Map) -> Result<(), String> {
+    let asked = call.digest.clone();
+    edited(tools, call, arguments)?;
+    call.edited |= call.digest != asked;
+    Ok(())
+}
+
 /// Records what a person said of a call that was in doubt, or that asked something.
 fn decided(call: &PlannedCall, reply: &Reply) -> Result<(), NodeError> {
     let decision = match reply.decision == Choice::Open {
@@ -264,6 +275,18 @@ fn decided(call: &PlannedCall, reply: &Reply) -> Result<(), NodeError> {
     };
     let entry = vendor(TOOL_DECIDED, call)?.with("decision", decision);
     record(entry.with("by", reply.by.as_str()).with("reason", reply.reason.as_str()))
+}
+
+/// Records the end of a call that was in doubt, as a person reported it; nothing of one that is made again.
+fn reported(call: &PlannedCall, status: &CallStatus, reply: &Reply) -> Result<(), NodeError> {
+    let Some((text, is_error)) = status.answer() else { return Ok(()) };
+    let entry = match is_error {
+        true => about(EntryKind::ToolFailed, call).with("message", text),
+        false => about(EntryKind::ToolCompleted, call)
+            .with("output_digest", digest::of_value(&text))
+            .with("output_bytes", text.len()),
+    };
+    record(entry.with(REPORTED, true).with("by", reply.by.as_str()))
 }
 
 fn certainty(call: &PlannedCall, reply: &Reply) -> CallStatus {

@@ -29,6 +29,8 @@ const SHOWN_IN_A_CROWD: usize = 256;
 pub(crate) const SIDE_EFFECTS: &str = "side_effects";
 /// Field of the entry of a call whose outcome came later, from elsewhere, while the run slept.
 pub(crate) const LATER: &str = "later";
+/// Field of the entry of the end of a call that was in doubt, of which only a person knows.
+pub(crate) const REPORTED: &str = "reported";
 /// Field of the entry of a call that was not made since its run ended.
 pub(crate) const GIVEN_UP: &str = "given_up";
 /// Kind of the entry about what a person said of a call that was in doubt, or that asked something.

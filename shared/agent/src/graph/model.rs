@@ -294,10 +294,14 @@ async fn follow(
         end(parts, run, reason).await?;
         return Ok(Vec::new());
     }
-    let (planned, later) = plan(parts, tools, run, calls).await?;
+    let (planned, later) = plan(parts, tools, run, (calls, response.finish_reason)).await?;
     run.calls = planned;
     run.usage = run.usage.with(later.usage);
     *say = std::mem::take(say).and(later);
+    if response.finish_reason == FinishReason::ContentFilter && say.stop.is_none() {
+        end(parts, run, TerminalReason::ContentFilter).await?;
+        return give_up(run, "the call was not made: the provider's filter stopped the answer");
+    }
     if let Some(reason) = &say.stop {
         ended_by_hook(parts, run, reason).await?;
         return give_up(run, &format!("the call was not made: {reason}"));

@@ -80,6 +80,7 @@ mod tests {
             attempts: 0,
             polled: Value::Null,
             unfit: Vec::new(),
+            edited: false,
             status: CallStatus::NeedsApproval,
         };
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, current, keep_worker, record};
-use dormouse_ports::model::ToolCall;
+use dormouse_ports::model::{FinishReason, ToolCall};
 use dormouse_ports::tool::Effect;
 use dormouse_ports::{EntryKind, InvocationId, Map};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(crate) async fn plan(
     parts: &AgentParts,
     tools: &Toolset<'_>,
     run: &AgentRun,
-    calls: &[ToolCall],
+    (calls, finish): (&[ToolCall], FinishReason),
 ) -> Result<(Vec<PlannedCall>, HooksSay), NodeError> {
     let mut planned: Vec<PlannedCall> =
         calls.iter().enumerate().map(|(at, call)| one(parts, tools, at, call)).collect();
@@ -58,6 +58,12 @@ pub(crate) async fn plan(
         if let Some(first) = first_of(calls, call) {
             let text = format!("the call was not made: it has the id of another one of this step, `{first}`");
             planned.status = CallStatus::Answered { text, is_error: true };
+        }
+    }
+    let count = planned.len();
+    for (at, call) in planned.iter_mut().enumerate() {
+        if let Some(text) = broken_off(finish, call, at + 1 == count) {
+            call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
     for call in &planned {
@@ -81,6 +87,19 @@ pub(crate) async fn plan(
     Ok((planned, says))
 }
 
+/// Why `call` is not what its model was about to ask for: the filter of the provider stopped it, or the answer was cut before
+/// the arguments of its `last` call, which may all be left out.
+fn broken_off(finish: FinishReason, call: &PlannedCall, last: bool) -> Option<&'static str> {
+    match finish {
+        FinishReason::ContentFilter => Some("the call was not made: the provider's filter stopped the answer"),
+        FinishReason::Length if last && call.arguments.is_empty() => Some(
+            "the call was not made: the answer was cut at the most tokens that it may have, before the arguments of the \
+             call: call it again, and say less before it",
+        ),
+        FinishReason::Length | FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => None,
+    }
+}
+
 /// The beginning of what is said of a call that is not made.
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(500).collect()
@@ -100,6 +119,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         attempts: 0,
         polled: Value::Null,
         unfit: Vec::new(),
+        edited: false,
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {
@@ -155,7 +175,7 @@ pub(crate) enum BegunMark {
 pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, begin: BegunMark) -> Vec<Value> {
     if run.calls.iter().all(|call| matches!(call.status, CallStatus::Answered { .. })) {
         action::note(run);
-        return std::mem::take(&mut run.calls).into_iter().filter_map(result).collect();
+        return std::mem::take(&mut run.calls).iter().filter_map(result).collect();
     }
     let waits_first = run.has_call(|status| matches!(status, CallStatus::NeedsApproval | CallStatus::Uncertain { .. }));
     if waits_first || (begin == BegunMark::InTime && is_late(parts)) {
@@ -181,16 +201,9 @@ pub(crate) fn settle(parts: &AgentParts, markers: &Markers, run: &mut AgentRun, 
 }
 
 /// The message with the result of `call`; `None` where the result is not known.
-fn result(call: PlannedCall) -> Option<Value> {
-    match call.status {
-        CallStatus::Answered { text, is_error } => Some(result_message(&call.id, text, is_error)),
-        CallStatus::NeedsApproval
-        | CallStatus::Ready { .. }
-        | CallStatus::Begun { .. }
-        | CallStatus::Uncertain { .. }
-        | CallStatus::Pending { .. }
-        | CallStatus::Asking { .. } => None,
-    }
+fn result(call: &PlannedCall) -> Option<Value> {
+    let (text, is_error) = call.status.answer()?;
+    Some(result_message(call, text, is_error))
 }
 
 /// Names a call among all calls of all time.
@@ -224,7 +237,7 @@ pub(crate) fn give_up(run: &mut AgentRun, text: &str) -> Result<Vec<Value>, Node
             call.status = CallStatus::Answered { text: text.to_owned(), is_error: true };
         }
     }
-    Ok(std::mem::take(&mut run.calls).into_iter().filter_map(result).collect())
+    Ok(std::mem::take(&mut run.calls).iter().filter_map(result).collect())
 }
 
 /// The arguments of a call, replaced by those that a person edited.

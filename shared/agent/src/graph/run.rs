@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::compact::Compaction;
+use super::model::conversational;
 use super::open::{RUN, run_of};
 use crate::memory;
 use crate::workspace::ToolOrigin;
@@ -257,6 +258,9 @@ pub struct PlannedCall {
     /// Why the arguments that people gave instead were not taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<String>,
+    /// True if a person gave other arguments than the model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub edited: bool,
     /// Next thing to do about it.
     pub status: CallStatus,
 }
@@ -441,11 +445,20 @@ pub struct Thinking {
 /// Field of the result of a call that failed. Models are told by its text.
 const IS_ERROR: &str = "is_error";
 
-/// The message of a conversation with the result of the call `id`.
-pub(crate) fn result_message(id: &str, text: String, is_error: bool) -> Value {
-    let mut message = json!({ "role": "tool", "content": text, "tool_call_id": id });
+/// Field of the result of a call whose arguments a person changed: what they became, as JSON. Models are told it behind the
+/// text.
+const EDITED: &str = "edited";
+/// Bytes of that.
+const MOST_EDITED: usize = 8 * 1024;
+
+/// The message of a conversation with the result of `call`, which is `text`.
+pub(crate) fn result_message(call: &PlannedCall, text: &str, is_error: bool) -> Value {
+    let mut message = json!({ "role": "tool", "content": text, "tool_call_id": call.id });
     if is_error {
         message[IS_ERROR] = true.into();
+    }
+    if call.edited {
+        message[EDITED] = conversational(&json!(call.arguments).to_string(), MOST_EDITED).into();
     }
     message
 }
@@ -461,8 +474,14 @@ pub(crate) fn as_shown<'m>(
 
 /// A message of a conversation without what only its session knows of it; `None` where it is none.
 pub(crate) fn read(message: &Value) -> Option<Message> {
-    let fields = message.as_object()?.iter().filter(|(name, _)| *name != IS_ERROR && *name != RUN);
-    Message::deserialize(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)))).ok()
+    let known = [IS_ERROR, EDITED, RUN];
+    let fields = message.as_object()?.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+    let mut read =
+        Message::deserialize(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)))).ok()?;
+    if let (Message::Tool { content, .. }, Some(edited)) = (&mut read, message[EDITED].as_str()) {
+        content.push_str(&format!("\n[a person changed the arguments of this call; they became {edited}]"));
+    }
+    Some(read)
 }
 
 fn says_nothing(message: &Value) -> bool {

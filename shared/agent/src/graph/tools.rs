@@ -29,7 +29,10 @@ use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::ToolOrigin;
 
-/// A call that ran.
+/// What is known of a call that was begun and not recorded.
+pub(crate) const WORKER_ENDED: &str = "the worker that began the call ended before it could record what came of it";
+
+/// A call that ran, or may have run.
 struct FinishedCall {
     at: usize,
     status: CallStatus,
@@ -49,7 +52,7 @@ pub(crate) async fn act(
     mut run: AgentRun,
 ) -> Result<Update<AgentRun>, NodeError> {
     let invocation = invocation()?;
-    doubt(markers, &mut run);
+    let doubted = doubt(markers, &mut run);
     let tools = Toolset::of_run(parts, &run).await;
     let one_by_one = parts.agent.policy.parallel_tool_calls == Some(false);
     let most = if one_by_one { 1 } else { parts.calls_at_once() };
@@ -78,8 +81,11 @@ pub(crate) async fn act(
         async move { making.make(at, call).await }
     });
     let began = parts.clock.monotonic();
-    let ran = unless_canceled(&*parts.clock, join_all(work)).await?;
+    let mut ran = unless_canceled(&*parts.clock, join_all(work)).await?;
     run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
+    // Each is told in its place, as if it had been made here.
+    ran.extend(doubted);
+    ran.sort_by_key(|one| one.at);
     let mut outputs = Outputs::of(&run, &parts.limits);
     let mut notes = std::mem::take(&mut run.notes);
     let mut noted = false;
@@ -131,16 +137,20 @@ pub(crate) async fn out_of_time(parts: &AgentParts, run: &mut AgentRun) -> Resul
     give_up(run, "the call was not made: the time of the run was over")
 }
 
-/// Marks as uncertain what another worker, or an earlier attempt of this one, may have run.
-fn doubt(markers: &Markers, run: &mut AgentRun) {
-    for call in &mut run.calls {
+/// Marks as uncertain what another worker, or an earlier attempt of this one, may have run, and gives these calls.
+fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
+    let mut doubted = Vec::new();
+    for (at, call) in run.calls.iter_mut().enumerate() {
         if let CallStatus::Begun { marker, .. } = &call.status
             && !markers.take(marker)
         {
-            let message = "the worker that began the call ended before it could record what came of it".to_owned();
-            call.status = CallStatus::Uncertain { message };
+            call.status = CallStatus::Uncertain { message: WORKER_ENDED.to_owned() };
+            let status = call.status.clone();
+            let effects = NotedEffects::default();
+            doubted.push(FinishedCall { at, status, whole: None, notes: None, effects, duration_ms: 0 });
         }
     }
+    doubted
 }
 
 fn may_run(call: &PlannedCall) -> bool {

@@ -6,7 +6,7 @@ use dormouse_ports::tool::{Effect, ToolSpec};
 use futures::future::join_all;
 use indexmap::IndexMap;
 use jsonschema::Validator;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
@@ -63,6 +63,12 @@ impl OfferedTool<'_> {
     /// What is wrong, for the model.
     pub(crate) fn check(&self, arguments: &Map) -> Result<(), String> {
         let arguments = Value::Object(arguments.clone());
+        if let Some(number) = rounded(&arguments) {
+            return Err(format!(
+                "a number is beyond 64 bits, and would not arrive as it was written but as {number}: give it as a text, where \
+                 the tool takes one"
+            ));
+        }
         let mistakes: Vec<String> = self
             .validator
             .iter_errors(&arguments)
@@ -73,6 +79,22 @@ impl OfferedTool<'_> {
             })
             .collect();
         if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("; ")) }
+    }
+}
+
+/// A number in `value` that may have been an integer with more digits than it has now: integers beyond 64 bits are read as
+/// floating-point numbers.
+fn rounded(value: &Value) -> Option<&Number> {
+    /// The first that is too large, and the last that is not too small.
+    const BOUNDS: (f64, f64) = (18_446_744_073_709_551_616.0, -9_223_372_036_854_775_808.0);
+    match value {
+        Value::Number(number) => {
+            let is_rounded = |read: f64| number.is_f64() && (read >= BOUNDS.0 || read <= BOUNDS.1);
+            number.as_f64().is_some_and(is_rounded).then_some(number)
+        }
+        Value::Array(items) => items.iter().find_map(rounded),
+        Value::Object(fields) => fields.values().find_map(rounded),
+        Value::Null | Value::Bool(_) | Value::String(_) => None,
     }
 }
 

@@ -25,7 +25,8 @@ use crate::names::{is_reserved, nearest, wire_name};
 /// Bytes of one file of definitions.
 pub const FILE_LIMIT: u64 = 256 * 1024;
 
-const INSTRUCTIONS: &str = "AGENTS.md";
+/// The file with the instructions for every agent.
+pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
 const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
@@ -506,18 +507,24 @@ fn sound_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// SHA-256 over the files in the order of their paths, each with the length of its path and content before it.
+/// SHA-256 over the files in the order of their paths, each with the length of its path and content before it. Of one that
+/// was not read a mark stands there, and why.
 pub(crate) fn digest(files: &Files) -> String {
     let mut hash = Sha256::new();
     let counts = counted(files);
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    };
     for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
-        let bytes = match content {
-            FileContent::Bytes(bytes) => bytes.as_slice(),
-            FileContent::TooLarge(_) | FileContent::Unreadable(_) => &[],
-        };
-        for part in [path.as_bytes(), bytes] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
+        add(path.as_bytes());
+        match content {
+            FileContent::Bytes(bytes) => add(bytes),
+            FileContent::TooLarge(size) => [u64::MAX, *size].iter().for_each(|part| add(&part.to_be_bytes())),
+            FileContent::Unreadable(reason) => {
+                add(&u64::MAX.to_be_bytes());
+                add(reason.as_bytes());
+            }
         }
     }
     hex::encode(hash.finalize())

@@ -61,7 +61,25 @@ impl Prices {
     }
 }
 
+/// Tokens of an answer of a model of Anthropic, where neither the agent nor `metadata` says how many.
+const MOST_TOKENS: u64 = 8192;
+/// The same of its third generation, which takes no more.
+const MOST_TOKENS_OF_OLD: u64 = 4096;
+/// Names of that generation.
+const OLD: [&str; 3] = ["claude-3-haiku", "claude-3-sonnet", "claude-3-opus"];
+
 impl ModelDefinition {
+    /// The most tokens of one answer, where the agent does not say and the wire wants to be told in every request: those that
+    /// `metadata` names, or as many as its models take. `None` where the provider chooses.
+    pub fn most_tokens(&self) -> Option<u64> {
+        let named = self.metadata.get("max_output_tokens").and_then(serde_json::Value::as_u64).filter(|most| *most > 0);
+        let standard = || match OLD.iter().any(|name| self.model.starts_with(name)) {
+            true => MOST_TOKENS_OF_OLD,
+            false => MOST_TOKENS,
+        };
+        (self.provider == "anthropic").then(|| named.unwrap_or_else(standard))
+    }
+
     /// Reads the model `name` from its mapping in `file`.
     pub(crate) fn read(name: &str, file: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         problems.about(DefinitionName::new(DefinitionKind::Model, name));

@@ -8,7 +8,7 @@ use dormouse_protocol::resource::{Part, Role, Task, TaskStatus};
 use serde_json::Value;
 
 use super::MOST_SAID;
-use crate::answers::{question_of, request_of, status_of};
+use crate::answers::{is_of_machines, question_of, request_of, status_of};
 use crate::artifacts::left_by;
 use crate::change::SessionChange;
 use crate::conversation::{joined, shown};
@@ -62,8 +62,9 @@ pub(super) fn suspended(
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries)?;
     quotas::used(&task.kept.own.quotas, entries).for_each(|write| change.count(write));
-    let (mut said, _) = messages_since(task, before, (paused.outermost_state(), &[]));
-    if said.is_empty() {
+    let (mut said, converses) = messages_since(task, before, (paused.outermost_state(), &[]));
+    // Of a conversation it would be a message of the agent that it waits for its model. The task says so.
+    if said.is_empty() && !(converses && is_of_machines(&paused.descriptor)) {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
     }
     for (role, parts) in said {

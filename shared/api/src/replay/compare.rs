@@ -9,14 +9,28 @@ use super::store::RunCommit;
 /// Fields of entries that tell how long something took, or under which id it ran.
 const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
-/// for later, output that was not shown, and what it knew of its session, which earlier versions did not keep.
-const BESIDE: [&str; 8] =
-    ["usage", "notes", "outputs", "waiting", "unanswered", "last_agent", "agent_before", "takes_over"];
+/// for later, output that was not shown, how its last pause ended, of which a replay has none where the run slept for its
+/// model, and what it knew of its session, which earlier versions did not keep.
+const BESIDE: [&str; 9] = [
+    "usage",
+    "notes",
+    "outputs",
+    "dormouse_resolution",
+    "waiting",
+    "unanswered",
+    "last_agent",
+    "agent_before",
+    "takes_over",
+];
 /// Fields that earlier versions did not record.
 const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "gen_ai.request.model"];
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
 /// that were not made since their run ended.
 const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];
+/// The kind of entries about calls in doubt, and the field of those about what a person reported of one. Earlier versions did not
+/// record the doubt that a dead worker left, and no report.
+const TOOL_UNCERTAIN: &str = "vendor.dormouse.tool_uncertain";
+const REPORTED: &str = "reported";
 /// The kind of entries about what a person said of a call.
 const TOOL_DECIDED: &str = "vendor.dormouse.tool_decided";
 /// The kind of entries about hooks.
@@ -51,7 +65,14 @@ pub(super) fn first_difference(
         kind == TOOL_DECIDED || NEW_ENTRIES.iter().any(|field| payload.contains_key(*field))
     };
     let knows_new = material.entries.iter().any(|past| is_new(&past.kind, &past.payload));
-    let was_told = |entry: &&JournalEntry| knows_new || !is_new(entry.kind.as_str(), &entry.payload);
+    let knows_doubts = material.entries.iter().any(|past| past.kind == TOOL_UNCERTAIN);
+    let knows_reports = material.entries.iter().any(|past| past.payload.contains_key(REPORTED));
+    let was_told = |entry: &&JournalEntry| {
+        let (kind, payload) = (entry.kind.as_str(), &entry.payload);
+        (knows_new || !is_new(kind, payload))
+            && (knows_doubts || kind != TOOL_UNCERTAIN)
+            && (knows_reports || !payload.contains_key(REPORTED))
+    };
     let mut made = written.iter().flat_map(|written| &written.entries).filter(was_told);
     for past in &material.entries {
         let at = |what: String, is_missing_end| {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::model::{
-    Block, CallOptions, CompletionRequest, FinishReason, Message, ModelErrorCategory as Category, ModelProvider,
-    RetryPolicy,
+    BackgroundJob, BackgroundProvider, Block, CallOptions, CompletionRequest, FinishReason, Message,
+    ModelErrorCategory as Category, ModelProvider, RetryPolicy,
 };
 use dormouse_ports::{FetchError, FetchLimits, SecretError, Secrets};
-use dormouse_providers::{ApiKey, openai};
+use dormouse_providers::{ApiKey, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
@@ -39,6 +39,39 @@ async fn refusals_of_the_provider_have_their_category_and_say_what_to_do() {
         assert!(refused.message.contains(words), "{refused}");
         assert!(!format!("{refused:?}").contains("hush"), "a key in an error: {refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_secret_that_a_provider_repeats_is_in_no_error() {
+    let error = |words: &str| json!({ "error": { "message": words, "code": "invalid_api_key" } });
+    for status in [401, 429, 400, 500] {
+        let words = "Incorrect API key provided: hush-key-1 (hidden-in-url, header-value-9)";
+        let stage = Stage::answering(ScriptedAnswer::json(status, &error(words)));
+        let setup = stage.setup().key(ApiKey::known("hush-key-1".into()));
+        let setup = setup.header("x-gate", "Token header-value-9").hiding("hidden-in-url");
+        let refused = stage.ask(&openai(setup), &hello()).await.expect_err("refused");
+        let told = format!("{refused:?}");
+        assert!(
+            ["hush-key-1", "hidden-in-url", "header-value-9"].iter().all(|secret| !told.contains(secret)),
+            "{told}"
+        );
+        assert!(refused.message.contains("Incorrect API key provided: (secret) ((secret), (secret))"), "{refused}");
+    }
+    let page = Stage::answering(ScriptedAnswer::pieces(403, ["<html>no entry with hush-key-1</html>"]));
+    let setup = page.setup().key(ApiKey::known("hush-key-1".into()));
+    let refused = openai(setup).ready().await.expect_err("refused");
+    assert!(refused.message.contains("no entry with (secret)"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_secret_that_a_job_repeats_is_in_no_error() {
+    let failed =
+        json!({ "id": "r", "status": "failed", "error": { "code": "server_error", "message": "with hush-key-1" } });
+    let stage = Stage::json(failed);
+    let provider = responses(stage.setup().key(ApiKey::known("hush-key-1".into())));
+    let job = BackgroundJob { id: "r".to_owned() };
+    let told = format!("{:?}", provider.poll(&job, &hello()).await);
+    assert!(told.contains("with (secret)") && !told.contains("hush-key-1"), "{told}");
 }
 
 #[tokio::test]

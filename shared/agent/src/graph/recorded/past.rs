@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
-use super::super::entries::{HOOK, LATER, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOLS_MISSING};
+use super::super::entries::{HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING};
 use super::super::run::{TerminalReason, read as read_message};
+use super::super::tools::WORKER_ENDED;
 use super::super::toolset::left_out_in;
 
 /// The kind of entries about hooks.
@@ -260,8 +261,8 @@ fn outcomes_of(
     for (at, entry) in material.entries.iter().enumerate() {
         let Some(id) = text(&entry.payload, "tool_call_id") else { continue };
         let outcome = match entry.kind.as_str() {
-            // What came later comes again with the answer to the pause.
-            _ if entry.payload.contains_key(LATER) => continue,
+            // What came later, or a person reported, comes again with the answer to the pause.
+            _ if entry.payload.contains_key(LATER) || entry.payload.contains_key(REPORTED) => continue,
             "tool.completed" | "tool.failed" if entry.payload.get("made") != Some(&Value::Bool(false)) => {
                 let earlier = material.entries.get(..at).unwrap_or_default();
                 answered(entry, earlier, messages, kept, id)
@@ -271,12 +272,29 @@ fn outcomes_of(
             "vendor.dormouse.tool_uncertain" => {
                 PastOutcome::Uncertain(text(&entry.payload, "message").unwrap_or_default().to_owned())
             }
+            // Earlier versions did not record the doubt that a worker left.
+            _ if is_doubt_of_earlier_version(entry, material.entries.get(..at).unwrap_or_default(), id) => {
+                PastOutcome::Uncertain(WORKER_ENDED.to_owned())
+            }
             _ => continue,
         };
         let effects = entry.payload.get(SIDE_EFFECTS).and_then(|noted| NotedEffects::deserialize(noted).ok());
         outcomes.entry(id.to_owned()).or_default().push_back((outcome, effects.unwrap_or_default()));
     }
     outcomes
+}
+
+/// True for the answer to a doubt about the call `id` that is not among the `earlier` entries.
+fn is_doubt_of_earlier_version(entry: &PastEntry, earlier: &[PastEntry], id: &str) -> bool {
+    let is_about = |other: &&PastEntry| text(&other.payload, "tool_call_id") == Some(id);
+    let is_told = |other: &PastEntry| {
+        let kind = other.kind.strip_prefix("vendor.");
+        kind == Some("dormouse.tool_uncertain") || kind == Some("dormouse.tool_asks")
+    };
+    let says = text(&entry.payload, "decision").unwrap_or_default();
+    entry.kind.strip_prefix("vendor.") == Some(TOOL_DECIDED)
+        && ["happened", "repeat", "skip", "none"].contains(&says)
+        && !earlier.iter().rfind(is_about).is_some_and(is_told)
 }
 
 fn read<T: for<'de> Deserialize<'de>>(entry: &PastEntry, name: &str) -> Option<T> {
