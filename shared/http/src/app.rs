@@ -20,6 +20,10 @@ use crate::routes::PathRoute;
 use crate::surface::late;
 use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, trigger};
 
+/// Rows that are due at which a sweep looks that comes by schedule. Nothing is due while timers work; where they are lost, as
+/// after a table is restored, what is due is caught up with sooner than it comes.
+const DUE_ROWS: usize = 5000;
+
 /// Constituents of an [`App`].
 #[derive(Clone)]
 pub struct Parts {
@@ -227,7 +231,10 @@ impl App {
     /// # Errors
     /// If the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
-        let order = SweepOrder { time_left, ..scope.into() };
+        let order = match time_left {
+            Some(_) => SweepOrder { time_left, due_rows: DUE_ROWS, ..scope.into() },
+            None => scope.into(),
+        };
         self.within(time_left, sweep(self.harness(), &self.0.maintenance, order)).await?
     }
 

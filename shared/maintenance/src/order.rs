@@ -39,9 +39,8 @@ pub struct SweepOrder {
 }
 
 impl From<SweepScope> for SweepOrder {
-    /// At most 5,000 rows that are due and 1,000 of each other lane, without a limit of time. Nothing is due while timers
-    /// work; where they are lost, as after a table is restored, what is due is caught up with sooner than it comes.
+    /// At most 1,000 rows in each lane, without a limit of time.
     fn from(scope: SweepScope) -> Self {
-        Self { scope, due_rows: 5000, rows: 1000, time_left: None }
+        Self { scope, due_rows: 1000, rows: 1000, time_left: None }
     }
 }

@@ -108,7 +108,7 @@ fn unknown(name: &str) -> ToolError {
 #[async_trait]
 impl ToolSource for NativeTools {
     async fn list(&self) -> Result<Vec<ToolSpec>, ToolError> {
-        let commands = self.backend.runs_commands().then(|| bash::spec(self.backend.shell()));
+        let commands = self.backend.runs_commands().then(bash::spec);
         let tools = [files::spec(), write::spec(), edit::spec(), find::glob(), find::grep()];
         Ok(commands.into_iter().chain(tools).chain(placeless()).collect())
     }

@@ -225,7 +225,7 @@ impl Colleagues {
                 "description": { "type": "string", "description": "The work in a few words" },
                 "prompt": { "type": "string", "minLength": 1, "description": "The whole task: the agent knows nothing else of this conversation" },
                 "subagent_name": { "type": "string", "enum": names },
-                "task_id": { "type": "string", "description": "Goes on with what an agent did before under this id; that agent is asked, also without `subagent_name`" },
+                "task_id": { "type": "string", "description": "Goes on with what an agent did before under this id" },
                 "run_in_background": { "type": "boolean", "description": "True to go on at once; you are told when the agent has ended" }
             },
             "required": ["prompt"],

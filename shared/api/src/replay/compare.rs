@@ -27,6 +27,9 @@ const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "ge
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
 /// that were not made since their run ended.
 const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];
+/// The field of a conversation's state with its messages, and that of a message with the mark of its run.
+const MESSAGES: &str = "messages";
+const RUN: &str = "run";
 /// The kind of entries about calls in doubt, and the field of those about what a person reported of one. Earlier versions did not
 /// record the doubt that a dead worker left, and no report.
 const TOOL_UNCERTAIN: &str = "vendor.dormouse.tool_uncertain";
@@ -117,5 +120,39 @@ pub(super) fn lasting(kind: &str, payload: &Map) -> Map {
 fn field_that_differs(past: &Map, now: &Map, converses: bool) -> Option<String> {
     let matters = |name: &&String| !converses || !BESIDE.contains(&name.as_str());
     let names = past.keys().chain(now.keys()).filter(matters);
-    names.into_iter().find(|name| past.get(*name) != now.get(*name)).cloned()
+    names.into_iter().find(|name| !is_equal(name, past.get(*name), now.get(*name))).cloned()
+}
+
+/// True if a field is what it was. Messages of earlier versions do not name their run.
+fn is_equal(name: &str, past: Option<&Value>, now: Option<&Value>) -> bool {
+    let (Some(Value::Array(past)), Some(Value::Array(now))) = (past, now) else { return past == now };
+    let is_same = |(past, now): (&Value, &Value)| match (past, now) {
+        (Value::Object(past), Value::Object(now)) if name == MESSAGES && !past.contains_key(RUN) => {
+            now.iter().filter(|(name, _)| *name != RUN).count() == past.len()
+                && past.iter().all(|(name, value)| now.get(name) == Some(value))
+        }
+        (past, now) => past == now,
+    };
+    past.len() == now.len() && past.iter().zip(now).all(is_same)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_of_an_earlier_version_is_the_same_without_the_mark_of_its_run() {
+        let call = json!({ "role": "assistant", "tool_calls": [{ "id": "1" }] });
+        let mut marked = call.clone();
+        marked[RUN] = "0a1b2c3d".into();
+        let same = |name, past: &Value, now: &Value| is_equal(name, Some(&json!([past])), Some(&json!([now])));
+        assert!(same(MESSAGES, &call, &marked));
+        assert!(!same("notes", &call, &marked), "of messages alone");
+        assert!(!same(MESSAGES, &marked, &call), "what was recorded is there");
+        let mut other = marked.clone();
+        other["tool_calls"] = json!([{ "id": "2" }]);
+        assert!(!same(MESSAGES, &call, &other));
+    }
 }

@@ -147,13 +147,10 @@ async fn find() -> Namespace {
     Namespace { words: Vec::new(), hides: Hides::No }
 }
 
-/// The path of a program of the system, or of one that this process would find.
+/// The path of a program of the system.
 pub(super) fn program(name: &str) -> Option<String> {
-    let known = std::env::var_os("PATH").unwrap_or_default();
-    let others = std::env::split_paths(&known).filter(|place| place.is_absolute());
-    let places = PLACES.iter().map(PathBuf::from).chain(others);
-    let found = places.map(|place| place.join(name)).find(|path| path.is_file());
-    found.and_then(|path| path.to_str().map(str::to_owned))
+    let found = PLACES.iter().map(|place| format!("{place}/{name}"));
+    found.into_iter().find(|path| Path::new(path).is_file())
 }
 
 /// True if a command runs in `namespace`, with something hidden from it where that can be.

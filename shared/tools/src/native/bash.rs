@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dormouse_ports::Clock;
-use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, Shell, ShellCommand};
+use dormouse_ports::execution::{CommandEnd, CommandLimits, CommandOutcome, ExecutionBackend, ShellCommand};
 use dormouse_ports::tool::{Effect, TIME_TO_TELL, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
@@ -13,20 +13,18 @@ const LONGEST: u64 = 600;
 /// The time where it asks for none.
 const USUAL: u64 = 120;
 
-/// The tool where commands are read by `shell`.
-pub(super) fn spec(shell: Shell) -> ToolSpec {
-    let shell = shell.as_str();
+/// The tool. Its words are the same on every machine, because what a model was asked is what a replay asks: they promise the
+/// shell that each has.
+pub(super) fn spec() -> ToolSpec {
     let properties = json!({
-        "command": { "type": "string", "minLength": 1, "description": format!("A command line for {shell}") },
+        "command": { "type": "string", "minLength": 1, "description": "A command line for /bin/sh" },
         "timeout_seconds": { "type": "integer", "minimum": 1, "maximum": LONGEST, "description": "120 if left out" },
         "description": { "type": "string", "description": "What the command does, in a few words, for people" }
     });
     let mut spec = tool(
         "Bash",
-        &format!(
-            "Runs a command line with {shell} in the root of the workspace and returns its output and its status. \
-             Everything that it starts ends with it: nothing runs on in the background."
-        ),
+        "Runs a command line in the root of the workspace and returns its output and its status. Everything that it \
+         starts ends with it: nothing runs on in the background.",
         Effect::Manual,
         properties,
         &["command"],
