@@ -310,9 +310,19 @@ async fn times(scene: &Scene) {
     let days_ago = |days: u64| now - Duration::from_secs(days * 86_400);
     let old = json!({ "N": days_ago(3).as_nanosecond().to_string() });
     let place = json!([days_ago(1), null, null]).to_string();
-    let owners = json!({ "S": json!([["INVOCATION#gone", "PAUSED"]]).to_string() });
+    let chunk = |address: &str, owner: [&str; 2]| {
+        let owners = json!([owner]).to_string();
+        json!({ "pk": { "S": format!("BLOB#{address}") }, "sk": { "S": "00000" }, "owners": { "S": owners },
+            "written_at": old })
+    };
+    let document = ["DOCUMENT#note#kept", "DOCUMENT"];
     let orphans = [
-        json!({ "pk": { "S": "BLOB#b" }, "sk": { "S": "00000" }, "owners": owners, "written_at": old }),
+        chunk("a", ["INVOCATION#gone", "PAUSED"]),
+        // Large documents and events are kept apart, too. One document is there and refers to its chunk, which stays.
+        chunk("b", ["DOCUMENT#note#gone", "DOCUMENT"]),
+        chunk("c", ["STREAM#gone", "00000000000000000001"]),
+        chunk("d", document),
+        json!({ "pk": { "S": document[0] }, "sk": { "S": document[1] }, "body": { "S": "d:1" } }),
         json!({ "pk": { "S": "INVOCATION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
         json!({ "pk": { "S": "SIGNAL#lost" }, "sk": { "S": "SIGNAL" }, "phase": { "S": "waiting" },
             "invocation_id": { "S": "gone" }, "generation": { "N": "1" } }),
@@ -325,7 +335,7 @@ async fn times(scene: &Scene) {
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.sweep.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
+    assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(7)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
     let taken_over = scene.wakeup.app.wakeup(work(text(&asleep, "invocation_id")), None).await.unwrap();
     assert_eq!(taken_over["status"], "suspended");
