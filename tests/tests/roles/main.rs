@@ -15,6 +15,7 @@ mod template;
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
@@ -362,6 +363,18 @@ async fn times(scene: &Scene) {
     scene.wakeup.gate.fail(true);
     assert!(scene.wakeup.app.wakeup(due, None).await.is_err());
     scene.wakeup.gate.fail(false);
+    // What cannot be read any more can be canceled: over HTTP, and by an agent that ends before one that it asked.
+    for (session, function) in [("s10", &scene.signal), ("s11", &scene.wakeup)] {
+        let asleep = scene.errand(session, None, "PT1H").await;
+        let id = text(&asleep, "invocation_id");
+        let damaged = table.update_item().table_name("dormouse").update_expression("SET pause = :noise");
+        let damaged = damaged.key("pk", AttributeValue::S(format!("INVOCATION#{id}")));
+        let damaged = damaged.key("sk", AttributeValue::S("PAUSED".to_owned()));
+        let damaged = damaged.expression_attribute_values(":noise", AttributeValue::B(Blob::new("noise")));
+        damaged.condition_expression("attribute_exists(pk)").send().await.unwrap();
+        let canceled = function.app.harness().cancel(&id.into(), None, None).await;
+        assert!(canceled.is_ok(), "{canceled:?} {:?}", function.gate.denied());
+    }
 }
 
 /// The entry of a rule that nobody needs.
