@@ -15,6 +15,7 @@ mod template;
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
@@ -310,9 +311,19 @@ async fn times(scene: &Scene) {
     let days_ago = |days: u64| now - Duration::from_secs(days * 86_400);
     let old = json!({ "N": days_ago(3).as_nanosecond().to_string() });
     let place = json!([days_ago(1), null, null]).to_string();
-    let owners = json!({ "S": json!([["INVOCATION#gone", "PAUSED"]]).to_string() });
+    let chunk = |address: &str, owner: [&str; 2]| {
+        let owners = json!([owner]).to_string();
+        json!({ "pk": { "S": format!("BLOB#{address}") }, "sk": { "S": "00000" }, "owners": { "S": owners },
+            "written_at": old })
+    };
+    let document = ["DOCUMENT#note#kept", "DOCUMENT"];
     let orphans = [
-        json!({ "pk": { "S": "BLOB#b" }, "sk": { "S": "00000" }, "owners": owners, "written_at": old }),
+        chunk("a", ["INVOCATION#gone", "PAUSED"]),
+        // Large documents and events are kept apart, too. One document is there and refers to its chunk, which stays.
+        chunk("b", ["DOCUMENT#note#gone", "DOCUMENT"]),
+        chunk("c", ["STREAM#gone", "00000000000000000001"]),
+        chunk("d", document),
+        json!({ "pk": { "S": document[0] }, "sk": { "S": document[1] }, "body": { "S": "d:1" } }),
         json!({ "pk": { "S": "INVOCATION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
         json!({ "pk": { "S": "SIGNAL#lost" }, "sk": { "S": "SIGNAL" }, "phase": { "S": "waiting" },
             "invocation_id": { "S": "gone" }, "generation": { "N": "1" } }),
@@ -325,7 +336,7 @@ async fn times(scene: &Scene) {
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.sweep.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
+    assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(7)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
     let taken_over = scene.wakeup.app.wakeup(work(text(&asleep, "invocation_id")), None).await.unwrap();
     assert_eq!(taken_over["status"], "suspended");
@@ -352,6 +363,18 @@ async fn times(scene: &Scene) {
     scene.wakeup.gate.fail(true);
     assert!(scene.wakeup.app.wakeup(due, None).await.is_err());
     scene.wakeup.gate.fail(false);
+    // What cannot be read any more can be canceled: over HTTP, and by an agent that ends before one that it asked.
+    for (session, function) in [("s10", &scene.signal), ("s11", &scene.wakeup)] {
+        let asleep = scene.errand(session, None, "PT1H").await;
+        let id = text(&asleep, "invocation_id");
+        let damaged = table.update_item().table_name("dormouse").update_expression("SET pause = :noise");
+        let damaged = damaged.key("pk", AttributeValue::S(format!("INVOCATION#{id}")));
+        let damaged = damaged.key("sk", AttributeValue::S("PAUSED".to_owned()));
+        let damaged = damaged.expression_attribute_values(":noise", AttributeValue::B(Blob::new("noise")));
+        damaged.condition_expression("attribute_exists(pk)").send().await.unwrap();
+        let canceled = function.app.harness().cancel(&id.into(), None, None).await;
+        assert!(canceled.is_ok(), "{canceled:?} {:?}", function.gate.denied());
+    }
 }
 
 /// The entry of a rule that nobody needs.

@@ -372,13 +372,16 @@ fn each_function_that_is_made_has_an_alarm_for_its_errors() {
 
 /// An age would leave out letters that were looked at more than three times, and a depth those that come beside others.
 #[test]
-fn each_new_dead_letter_is_told_and_those_that_lie_there_once_more_before_they_are_lost() {
+fn new_dead_letters_are_told_and_those_that_lie_there_once_more_before_they_are_lost() {
     let template = Template::read();
     for (alarm, queue) in [("Failed", "FailedQueue"), ("Undelivered", "UndeliveredQueue")] {
         let new = &template.resource(&format!("{alarm}Alarm"))["Properties"];
         let told = [&new["MetricName"], &new["Statistic"], &new["TreatMissingData"]];
         assert_eq!(told, ["NumberOfMessagesSent", "Sum", "notBreaching"], "{alarm}");
-        assert!(new.get("OKActions").is_none(), "that nothing came for five minutes says nothing of the letter");
+        assert!(new.get("OKActions").is_none(), "that nothing came for a while says nothing of the letter");
+        // The metric of a queue that was idle comes up to a quarter of an hour late.
+        let (period, periods) = (new["Period"].as_u64().unwrap(), new["EvaluationPeriods"].as_u64().unwrap());
+        assert!(period * periods >= 1_800 && new["DatapointsToAlarm"] == 1, "{alarm}");
         let old = &template.resource(&format!("{alarm}AgeAlarm"))["Properties"];
         let told = [&old["MetricName"], &old["Statistic"]];
         assert_eq!(told, ["ApproximateNumberOfMessagesVisible", "Maximum"], "{alarm}");
