@@ -198,6 +198,17 @@ class AnotherTable(Scripts):
         self.assertEqual(stopped, dict.fromkeys(["dormouse-dev-inbound", "dormouse-dev-sweep", "dormouse-dev-tools"], "0"))
         self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 2})
 
+    def test_nothing_is_stopped_started_or_adopted_while_nobody_tells_what_there_is(self):
+        account = self.copied()
+        commands = (("stop",), ("start",), ("adopt", "copy"))
+        denied = (["cloudformation list-stack-resources"], ["InboundFunction"], "ListStackResources")
+        for fails, functions, because in (denied, ([], [], "has no functions")):
+            account.now(fails=fails, stack=account.read()["stack"] | {"Functions": functions})
+            for command in commands:
+                self.refused(account.run("restore.sh", *command, SETTLE_SECONDS="0"), because)
+        for service, action in (("lambda", "put-function-concurrency"), ("cloudformation", "update-stack")):
+            self.assertEqual(account.calls(service, action), [])
+
     def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
         account = self.copied()
         account.now(becomes=["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"])
