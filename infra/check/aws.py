@@ -76,6 +76,17 @@ if command == "ssm get-parameters":
 if command == "ssm delete-parameters":
     account["secrets"].pop(option("--names"), None)
     end()
+if service == "secretsmanager":
+    if action in ("create-secret", "put-secret-value"):
+        secret = given_file("--cli-input-json")
+        account["secrets"][secret.get("Name") or secret["SecretId"]] = secret["SecretString"]
+        end()
+    if option("--secret-id") not in account["secrets"]:
+        end(failure=f"An error occurred (ResourceNotFoundException) when calling {command}")
+    if action == "get-secret-value":
+        end({"SecretString": account["secrets"][option("--secret-id")]})
+    if action == "describe-secret":
+        end({"LastChangedDate": 1})
 if command == "lambda get-account-settings":
     reserved = sum(one for one in account["concurrency"].values() if one)
     unreserved = account["limit"] - reserved

@@ -156,6 +156,27 @@ class Rotation(Scripts):
         account.now(fails=[])
         self.refused(account.deploy(ROTATE="signal-key"), "RETIRE=signal-key")
 
+    def test_a_secret_that_could_not_be_read_is_not_taken_for_none(self):
+        account = self.deployed()
+        self.goes(account.deploy(ROTATE="callback-secret"))
+        before = account.secrets
+        for unread in ("callback-secret", "callback-secret-second", "callback-secret-next"):
+            account.now(fails=[f"ssm get-parameters --query Parameters[0].Value /dormouse/dev/{unread}"])
+            self.refused(account.deploy(ROTATE="callback-secret"), f"/dormouse/dev/{unread} could not be read")
+            self.assertEqual(account.secrets, before)
+
+    def test_secrets_of_secrets_manager_are_made_where_there_are_none_and_kept_where_that_cannot_be_told(self):
+        account = self.account()
+        account.now(fails=["secretsmanager get-secret-value"])
+        self.refused(account.deploy(SECRET_STORE="secrets-manager"), "dormouse/dev/callback-secret could not be read")
+        self.assertEqual(account.secrets, {})
+        account.now(fails=[])
+        self.goes(account.deploy(SECRET_STORE="secrets-manager"))
+        first = account.secrets
+        self.assertIn("dormouse/dev/signal-key", first)
+        self.goes(account.deploy())
+        self.assertEqual(account.secrets, first)
+
     def test_the_secret_before_may_be_given_again(self):
         account = self.deployed()
         before = account.secrets[CALLBACK]
