@@ -162,7 +162,7 @@ keep() {
     local name value=$4
     name=$(secret_name "$1")
     [ -z "$value" ] || [ "${#value}" -ge "$3" ] || fail "the secret $name needs at least $3 bytes"
-    if secret_value "$1" >/dev/null; then return; fi
+    if has_secret "$1"; then return; fi
     if [ -z "$value" ] && [ "$exists" = no ]; then
         say "making the secret $name"
         value=$(made_up)
@@ -182,14 +182,15 @@ keep() {
 # is accepted beside it, so the one before has to be retired first. What was begun and came to no end goes on.
 next() {
     local stands before begun value=$2
-    stands=$(secret_value "$1")
-    begun=$(secret_value "$1-next" || true)
+    # Nothing of a shell that is asked for its output ends by itself.
+    stands=$(any_secret "$1") || return
+    begun=$(any_secret "$1-next") || return
     if [ -z "$value" ]; then
         if [[ " ${ROTATE:-} " != *" $1 "* ]] || [ "$exists" = no ]; then return; fi
         value=${begun:-$(made_up)}
     fi
     [ "$value" != "$stands" ] || return 0
-    before=$(secret_value "$1-second" || true)
+    before=$(any_secret "$1-second") || return
     case "$before" in
         '' | "$stands" | "$value" | "$begun") ;;
         *)
@@ -204,7 +205,9 @@ next() {
 # swap SECRET VALUE: VALUE counts from now on, and the one before is accepted. It is put aside first, so that none is lost
 # on the way.
 swap() {
-    put_secret "$1-second" "$(secret_value "$1")"
+    local before
+    before=$(secret_value "$1")
+    put_secret "$1-second" "$before"
     put_secret "$1" "$2"
 }
 
@@ -335,7 +338,7 @@ keep signal-key DORMOUSE_SIGNAL_KEY 16 "${SIGNAL_KEY:-}"
 # What signs receipts. A deployment makes it once: another one is a rotation, of which the keys before are a part.
 receipts_key=${RECEIPTS_KMS_KEY_ARN:-$(standing ReceiptsKmsKeyArn)}
 [ "$receipts_key" != - ] || receipts_key=''
-if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ] && ! secret_value receipt-keys >/dev/null; then
+if [ "${RECEIPTS:-$(standing Receipts)}" = enabled ] && ! has_secret receipt-keys; then
     [ "$(standing Receipts)" != enabled ] || fail "the secret $(secret_name receipt-keys) is gone: put back what it held;" \
         "without the keys before, nobody is told by /v1/keys what verifies the receipts that were issued"
     say "making the secret $(secret_name receipt-keys)"
@@ -356,7 +359,7 @@ fi
 if [ -n "${NOTIFICATIONS_FILE:-}" ]; then
     put_secret notifications "$(tr '\n\t' '  ' <"$NOTIFICATIONS_FILE")"
 fi
-if [ "${NOTIFICATIONS:-$(standing Notifications)}" = enabled ] && ! secret_value notifications >/dev/null; then
+if [ "${NOTIFICATIONS:-$(standing Notifications)}" = enabled ] && ! has_secret notifications; then
     fail "there is no secret $(secret_name notifications): NOTIFICATIONS_FILE=channels.json makes it (guide: Notifications)"
 fi
 secret=$(next callback-secret "${CALLBACK_SECRET:-}")
@@ -378,13 +381,15 @@ deploy
 if [ -n "${RETIRE:-}" ]; then
     for word in $RETIRE; do
         say "only the present $word is good from now on"
-        put_secret "$word-second" "$(secret_value "$word")"
+        present=$(secret_value "$word")
+        put_secret "$word-second" "$present"
     done
     deploy
     [[ " $RETIRE " != *" callback-secret "* ]] || remove_secret callback-secret-next
 fi
-begun=$(secret_value callback-secret-next || true)
-if [ -n "$begun" ] && [ "$begun" = "$(secret_value callback-secret)" ]; then
+begun=$(any_secret callback-secret-next)
+present=$(secret_value callback-secret)
+if [ -n "$begun" ] && [ "$begun" = "$present" ]; then
     remove_secret callback-secret-next
 elif [ -n "$begun" ]; then
     say "a next callback secret is known and signs nothing yet: ROTATE=callback-secret goes on, RETIRE=callback-secret drops it"

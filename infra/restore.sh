@@ -26,12 +26,18 @@ parameter() { stack_says "Parameters[?ParameterKey=='$1'].ParameterValue | [0]";
 table=$(stack_says "Outputs[?OutputKey=='TableName'].OutputValue | [0]") ||
     fail "there is no stack $stack in account $account, region $region"
 
-# Whatever functions the stack has: Inbound, Signal and so on.
+# find_functions: whatever functions the stack has, Inbound, Signal and so on. One that is not found goes on with the old table.
 functions=()
-for function in $(aws cloudformation list-stack-resources --stack-name "$stack" --output text \
-    --query "StackResourceSummaries[?ResourceType=='AWS::Lambda::Function'].LogicalResourceId"); do
-    [ "$function" = None ] || functions+=("${function%Function}")
-done
+find_functions() {
+    local function listed
+    listed=$(aws cloudformation list-stack-resources --stack-name "$stack" --output text \
+        --query "StackResourceSummaries[?ResourceType=='AWS::Lambda::Function'].LogicalResourceId") ||
+        fail "nobody tells which functions $stack has (cloudformation:ListStackResources): none was stopped or started"
+    for function in $listed; do
+        [ "$function" = None ] || functions+=("${function%Function}")
+    done
+    [ "${#functions[@]}" -gt 0 ] || fail "the stack $stack has no functions"
+}
 # function_name Inbound: what it is called in the account.
 function_name() { echo "$stack-$1" | tr '[:upper:]' '[:lower:]'; }
 
@@ -82,8 +88,9 @@ restore() {
 # is served meanwhile, and one table would be used beside the other. The capacity that the stack names is that of a table
 # which it makes.
 adopt() {
-    local name arguments=()
-    for name in $(stack_says 'Parameters[].ParameterKey'); do
+    local name names arguments=()
+    names=$(stack_says 'Parameters[].ParameterKey') || fail "nobody tells the parameters of $stack: it was not changed"
+    for name in $names; do
         case "$name" in
             TableArn) arguments+=("ParameterKey=TableArn,ParameterValue=$1") ;;
             Release) arguments+=("ParameterKey=Release,ParameterValue=adopted-$(date -u +%Y%m%dT%H%M%SZ)") ;;
@@ -109,8 +116,14 @@ tell_what_is_stopped() {
 trap tell_what_is_stopped EXIT
 
 case "${1:-}" in
-    stop) stop ;;
-    start) start ;;
+    stop)
+        find_functions
+        stop
+        ;;
+    start)
+        find_functions
+        start
+        ;;
     table)
         [ $# = 2 ] || usage
         restore "$2"
@@ -119,6 +132,7 @@ case "${1:-}" in
         [ $# = 2 ] || usage
         arn=$(aws dynamodb describe-table --table-name "$2" --query Table.TableArn --output text) ||
             fail "there is no table $2 in account $account, region $region"
+        find_functions
         settings "$2"
         rollout=$(parameter Rollout) capacity=$(parameter ReadCapacity) most=$(parameter ReadCapacityMost)
         # Whatever were written to the old table meanwhile would be lost.

@@ -19,15 +19,34 @@ secret_name() {
     if [ "$store" = secrets-manager ]; then echo "dormouse/$STAGE/$1"; else echo "$secrets/$1"; fi
 }
 
-# secret_value SECRET: what it holds; fails where there is none.
+# secret_value SECRET: what it holds. It is 1 where there is none, and 2 where that could not be read, which is no "none".
 secret_value() {
-    local found
+    local found refusal=$private/refusal
     if [ "$store" = secrets-manager ]; then
-        aws secretsmanager get-secret-value --secret-id "$(secret_name "$1")" --query SecretString --output text 2>/dev/null
-        return
+        aws secretsmanager get-secret-value --secret-id "$(secret_name "$1")" --query SecretString --output text 2>"$refusal" && return
+        ! grep -q ResourceNotFoundException "$refusal" || return 1
+        cat "$refusal" >&2
+        return 2
     fi
-    found=$(aws ssm get-parameters --with-decryption --names "$(secret_name "$1")" --query 'Parameters[0].Value' --output text)
-    [ "$found" != None ] && printf '%s\n' "$found"
+    found=$(aws ssm get-parameters --with-decryption --names "$(secret_name "$1")" --query 'Parameters[0].Value' --output text) ||
+        return 2
+    [ "$found" != None ] || return 1
+    printf '%s\n' "$found"
+}
+
+# any_secret SECRET: what it holds, and nothing where there is none; fails where that could not be read.
+any_secret() {
+    local status=0
+    secret_value "$1" || status=$?
+    [ "$status" -lt 2 ] || fail "the secret $(secret_name "$1") could not be read, and nothing was changed for it"
+}
+
+# has_secret SECRET: whether there is one; ends everything where that could not be read.
+has_secret() {
+    local status=0
+    secret_value "$1" >/dev/null || status=$?
+    [ "$status" -lt 2 ] || fail "the secret $(secret_name "$1") could not be read, and nothing was changed for it"
+    return "$status"
 }
 
 # put_secret SECRET VALUE: it holds VALUE from now on.
@@ -41,7 +60,7 @@ put_secret() {
         [ -z "$key" ] || with_key=$(printf ', "KeyId": "%s"' "$key")
         printf '{"Name": "%s", "Type": "SecureString", "Overwrite": true, "Value": "%s"%s}\n' "$name" "$value" "$with_key" >"$file"
         aws ssm put-parameter --cli-input-json "file://$file" >/dev/null
-    elif secret_value "$1" >/dev/null; then
+    elif has_secret "$1"; then
         printf '{"SecretId": "%s", "SecretString": "%s"}\n' "$name" "$value" >"$file"
         aws secretsmanager put-secret-value --cli-input-json "file://$file" >/dev/null
     else

@@ -57,7 +57,8 @@ def update(parameters):
 service, action = sys.argv[1:3]
 command = f"{service} {action}"
 account["calls"].append(sys.argv[1:])
-if command in account["fails"]:
+# A command, or one of its calls: `ssm get-parameters NAME`.
+if any(set(one.split()) <= set(sys.argv[1:]) for one in account["fails"]):
     end(failure=f"An error occurred when calling {command}")
 
 if command == "sts get-caller-identity":
@@ -75,6 +76,17 @@ if command == "ssm get-parameters":
 if command == "ssm delete-parameters":
     account["secrets"].pop(option("--names"), None)
     end()
+if service == "secretsmanager":
+    if action in ("create-secret", "put-secret-value"):
+        secret = given_file("--cli-input-json")
+        account["secrets"][secret.get("Name") or secret["SecretId"]] = secret["SecretString"]
+        end()
+    if option("--secret-id") not in account["secrets"]:
+        end(failure=f"An error occurred (ResourceNotFoundException) when calling {command}")
+    if action == "get-secret-value":
+        end({"SecretString": account["secrets"][option("--secret-id")]})
+    if action == "describe-secret":
+        end({"LastChangedDate": 1})
 if command == "lambda get-account-settings":
     reserved = sum(one for one in account["concurrency"].values() if one)
     unreserved = account["limit"] - reserved

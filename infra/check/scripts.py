@@ -156,6 +156,27 @@ class Rotation(Scripts):
         account.now(fails=[])
         self.refused(account.deploy(ROTATE="signal-key"), "RETIRE=signal-key")
 
+    def test_a_secret_that_could_not_be_read_is_not_taken_for_none(self):
+        account = self.deployed()
+        self.goes(account.deploy(ROTATE="callback-secret"))
+        before = account.secrets
+        for unread in ("callback-secret", "callback-secret-second", "callback-secret-next"):
+            account.now(fails=[f"ssm get-parameters --query Parameters[0].Value /dormouse/dev/{unread}"])
+            self.refused(account.deploy(ROTATE="callback-secret"), f"/dormouse/dev/{unread} could not be read")
+            self.assertEqual(account.secrets, before)
+
+    def test_secrets_of_secrets_manager_are_made_where_there_are_none_and_kept_where_that_cannot_be_told(self):
+        account = self.account()
+        account.now(fails=["secretsmanager get-secret-value"])
+        self.refused(account.deploy(SECRET_STORE="secrets-manager"), "dormouse/dev/callback-secret could not be read")
+        self.assertEqual(account.secrets, {})
+        account.now(fails=[])
+        self.goes(account.deploy(SECRET_STORE="secrets-manager"))
+        first = account.secrets
+        self.assertIn("dormouse/dev/signal-key", first)
+        self.goes(account.deploy())
+        self.assertEqual(account.secrets, first)
+
     def test_the_secret_before_may_be_given_again(self):
         account = self.deployed()
         before = account.secrets[CALLBACK]
@@ -197,6 +218,17 @@ class AnotherTable(Scripts):
         stopped = {call[3]: call[5] for call in account.calls("lambda", "put-function-concurrency")[:3]}
         self.assertEqual(stopped, dict.fromkeys(["dormouse-dev-inbound", "dormouse-dev-sweep", "dormouse-dev-tools"], "0"))
         self.assertEqual(account.read()["concurrency"], {"dormouse-dev-sweep": 2})
+
+    def test_nothing_is_stopped_started_or_adopted_while_nobody_tells_what_there_is(self):
+        account = self.copied()
+        commands = (("stop",), ("start",), ("adopt", "copy"))
+        denied = (["cloudformation list-stack-resources"], ["InboundFunction"], "ListStackResources")
+        for fails, functions, because in (denied, ([], [], "has no functions")):
+            account.now(fails=fails, stack=account.read()["stack"] | {"Functions": functions})
+            for command in commands:
+                self.refused(account.run("restore.sh", *command, SETTLE_SECONDS="0"), because)
+        for service, action in (("lambda", "put-function-concurrency"), ("cloudformation", "update-stack")):
+            self.assertEqual(account.calls(service, action), [])
 
     def test_an_adoption_that_fails_says_that_everything_is_stopped_and_what_starts_it(self):
         account = self.copied()
