@@ -43,7 +43,8 @@
 #                  bundles then (`dormouse workspace publish`)
 #   BEDROCK_MODELS  models of Amazon Bedrock that their agents may ask, separated by commas: ids of models of this region, or
 #                  ARNs of models and of inference profiles
-#   VERSION_DAYS   for how many days their bucket keeps what was replaced; 90, and 0 for ever
+#   VERSION_DAYS   for how many days their bucket keeps what was replaced, which is deleted then, and 0 for ever; 90 for a new
+#                  one. One from before there was VERSION_DAYS keeps everything until this is given
 #   TOOLS_CONCURRENCY, TOOLS_TIMEOUT          how many calls of their native tools are served at a time, 0 for no limit, and how
 #                  many seconds one may take; 180
 #
@@ -246,6 +247,14 @@ sweeps() {
     [ -n "$(standing SweepConcurrency)" ] || [ "$unreserved" -lt 102 ] || echo 2
 }
 
+# version_days: what a stack with workspaces begins with that had no such setting: nothing that it keeps is deleted unasked.
+version_days() {
+    [ -z "$(standing Workspaces)" ] || [ -n "$(standing VersionDays)" ] || echo 0
+}
+if [ -z "${VERSION_DAYS:-}" ] && [ -n "$(version_days)" ]; then
+    say "the bucket of workspaces keeps what was replaced for ever, as before; VERSION_DAYS=90 deletes what was replaced 90 days ago"
+fi
+
 deploy() {
     local release tags=()
     {
@@ -303,7 +312,7 @@ deploy() {
         given Alarms "${ALARMS:-}"
         given InvocationsAlarmAt "${INVOCATIONS_ALARM_AT:-}"
         given Tracing "${TRACING:-}"
-        given VersionDays "${VERSION_DAYS:-}"
+        given VersionDays "${VERSION_DAYS:-$(version_days)}"
         given ConcurrencyAlarmAt "$((limit * 4 / 5))"
     } >"$parameters"
     release=$(cat template.yaml "$parameters" | sha256sum | cut -c 1-16)

@@ -294,6 +294,19 @@ class Deployment(Scripts):
         self.goes(account.deploy())
         self.assertEqual(account.parameters["SweepConcurrency"], "5")
 
+    def test_what_workspaces_keep_of_old_is_deleted_where_somebody_said_so_or_the_stack_is_new(self):
+        account = self.deployed(Workspaces="desk")
+        self.assertIn("keeps what was replaced for ever", self.goes(account.deploy()))
+        self.assertEqual(account.parameters["VersionDays"], "0")
+        self.assertNotIn("for ever", self.goes(account.deploy()))
+        self.assertEqual(account.parameters["VersionDays"], "0")
+        self.goes(account.deploy(VERSION_DAYS="30"))
+        self.goes(account.deploy())
+        self.assertEqual(account.parameters["VersionDays"], "30")
+        account = self.account()
+        self.goes(account.deploy(WORKSPACES="desk"))
+        self.assertNotIn("VersionDays", account.parameters)
+
     def test_who_is_told_of_alarms_is_asked_for_until_somebody_is(self):
         account = self.account()
         self.assertIn("nobody is told of alarms", self.goes(account.deploy()))
