@@ -71,8 +71,8 @@
 #   Changing versions:
 #   ROLLOUT        how a new version takes over: AtOnce, or in steps, LambdaCanary10Percent15Minutes, that alarms take
 #                  back. Refused while such an alarm is raised: AtOnce then goes live without steps
-#   TABLE_ARN      another table instead of the stack's own, for a new stack; infra/restore.sh adopt changes the table of one that
-#                  runs. `-` is a new and empty one again, which NEW_TABLE=yes has to confirm
+#   TABLE_ARN      another table instead of the stack's own, for a new stack, with time to live, recovery (0.20 dollars a month
+#                  per GB) and protection switched on by each deployment; infra/restore.sh adopt changes the table of one that runs. `-` is a new and empty one again, which NEW_TABLE=yes has to confirm
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
@@ -127,6 +127,11 @@ if [ "$exists" = yes ] && [ "$other_table" != "$(standing TableArn)" ]; then
             "in the table that the stack made first, which is its own no longer (TABLE_ARN= with its ARN leads back to that)." \
             "NEW_TABLE=yes is for who means it"
     fi
+fi
+# The changelog tells why, first of all: the build before would begin again what this one has begun.
+if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]] && [ -z "$(standing SweepConcurrency)" ]; then
+    fail "$stack has no function sweep yet, and its build must not run beside this one: ROLLOUT=AtOnce the first time;" \
+        "ROLLOUT=$rollout with the next deployment goes in steps again"
 fi
 # CodeDeploy refuses a version, also one that mends things, while an alarm is raised that would take it back.
 if [ "$exists" = yes ] && [[ ${rollout:-AtOnce} != AtOnce ]]; then

@@ -73,7 +73,8 @@ class Scripts(unittest.TestCase):
 
     def deployed(self, **parameters):
         """An account with a stack that has `parameters`."""
-        given = {"SecretStore": "parameter-store", "Rollout": "AtOnce", "TableArn": "", "Release": "before"} | parameters
+        given = {"SecretStore": "parameter-store", "Rollout": "AtOnce", "TableArn": "", "Release": "before"}
+        given |= {"SweepConcurrency": "2"} | parameters
         stack = {"Parameters": given, "Table": "dormouse-dev-StateTable", "StackStatus": "UPDATE_COMPLETE"}
         stack["Functions"] = ["InboundFunction", "SweepFunction", "ToolsFunction"]
         secrets = {CALLBACK: "signs what sleeps, and nobody would guess it", SIGNAL: "opens the door for signals"}
@@ -262,6 +263,12 @@ class Deployment(Scripts):
         account.now(alarms=["dormouse-dev-InboundRolloutAlarm-1AB"])
         self.refused(account.deploy(), "dormouse-dev-InboundRolloutAlarm-1AB")
         self.goes(account.deploy(ROLLOUT="AtOnce"))
+
+    def test_a_stack_without_a_function_for_sweeps_is_not_deployed_in_steps_the_first_time(self):
+        account = self.deployed(Rollout="LambdaCanary10Percent5Minutes", SweepConcurrency="")
+        self.refused(account.deploy(), "ROLLOUT=AtOnce the first time")
+        self.goes(account.deploy(ROLLOUT="AtOnce"))
+        self.goes(account.deploy(ROLLOUT="LambdaCanary10Percent5Minutes"))
 
     def test_a_deployment_that_takes_longer_than_an_hour_is_waited_for(self):
         account = self.deployed()
