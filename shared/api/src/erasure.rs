@@ -24,8 +24,8 @@ use crate::keys::{KIND as KEY, USE as KEY_USE};
 use crate::quotas::{COUNTERS, OF_TENANT};
 use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
 
-/// Prefixes of the ids of invocations that documents lead to.
-const OF_DOCUMENTS: [&str; 2] = ["task_", "delivery_"];
+/// Prefix of the ids of invocations that documents lead to.
+const OF_DOCUMENTS: &str = "task_";
 
 /// Subject of an erasure: everything that is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +85,7 @@ impl Erasure {
     pub fn may_take_state(&self, state: &OwnedState) -> bool {
         let (of_tenant, is_found_otherwise) = match state {
             OwnedState::Session { tenant, .. } => (tenant, false),
-            OwnedState::Invocation { id, tenant, .. } => {
-                (tenant, OF_DOCUMENTS.iter().any(|start| id.as_str().starts_with(start)))
-            }
+            OwnedState::Invocation { id, tenant, .. } => (tenant, id.as_str().starts_with(OF_DOCUMENTS)),
         };
         match self {
             Self::Session(_) | Self::Workspace(_) => false,
@@ -386,11 +384,13 @@ mod tests {
             run("run-old", None, Some(adas.clone())),
             run("run-unknown", None, None),
             run("task_1", None, None),
+            run("delivery_1-open", Some("acme"), None),
+            run("delivery_2", Some("evil"), None),
         ];
         let forgotten = taken(&Erasure::Tenant("acme".to_owned()), &states);
         assert_eq!(names(&forgotten.sessions), ["new".to_owned(), adas.to_string()]);
-        assert_eq!(names(&forgotten.invocations), ["run-old", "run-open"]);
-        assert_eq!(names(&forgotten.open), ["run-open"]);
+        assert_eq!(names(&forgotten.invocations), ["delivery_1-open", "run-old", "run-open"]);
+        assert_eq!(names(&forgotten.open), ["delivery_1-open", "run-open"]);
         assert_eq!(forgotten.nobodys, 2, "a session and an invocation that may be theirs");
         assert!(!forgotten.is_empty(&[]) && taken(&Erasure::Tenant("none".to_owned()), &states).is_empty(&[]));
     }

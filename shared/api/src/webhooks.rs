@@ -111,11 +111,11 @@ impl WebhookSubscription {
 
 /// The work that `events` of `session` make for its webhooks.
 pub(crate) fn deliveries(session: &Stored<Session>, events: &[Event], now: Timestamp) -> Vec<PausedInvocation> {
-    let stream = &session.kept.resource.envelope.id;
+    let (stream, tenant) = (&session.kept.resource.envelope.id, &session.kept.tenant);
     let webhooks = &session.kept.own.webhooks;
     let wanted = events.iter().flat_map(|event| webhooks.iter().map(move |(id, webhook)| (event, id, webhook)));
     let wanted = wanted.filter(|(event, _, webhook)| webhook.wants(event));
-    wanted.take(MOST_AT_ONCE).map(|(event, id, _)| delivery::accepted((stream, id), event, now)).collect()
+    wanted.take(MOST_AT_ONCE).map(|(event, id, _)| delivery::accepted((stream, id, tenant), event, now)).collect()
 }
 
 impl Reads {

@@ -89,11 +89,19 @@ pub(crate) enum EraseError {
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
     Nothing(String),
+    #[error(
+        "there is nothing that says it is of {name}; of_no_tenant: {count}, sessions and invocations that do not say whose \
+         they are; `dormouse erase session NAME` takes one"
+    )]
+    NothingNamed { name: String, count: usize },
     #[error("there is no session {0}; one that began with a key of a tenant is found with --tenant")]
     NoSession(String),
     #[error(transparent)]
     Mirror(#[from] MirrorError),
-    #[error("others go on writing to it: close it, revoke the keys, and run it again")]
+    #[error(
+        "others go on writing to it: close it, end those who write, and run it again; keys go with their tenant, so revoke \
+         none before: by them sessions of earlier versions are found"
+    )]
     Busy,
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -103,7 +111,7 @@ impl EraseError {
     /// With which code the process ends.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Nothing(_) | Self::NoSession(_) => ExitCode::from(4),
+            Self::Nothing(_) | Self::NothingNamed { .. } | Self::NoSession(_) => ExitCode::from(4),
             Self::Target(_)
             | Self::Store(_)
             | Self::Embedded(_)
@@ -197,7 +205,7 @@ async fn erased(
         counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
         forgotten = match found(&opened.eraser(), erasure, name).await {
             Ok(more) => more,
-            Err(EraseError::Nothing(_) | EraseError::NoSession(_)) => {
+            Err(EraseError::Nothing(_) | EraseError::NothingNamed { .. } | EraseError::NoSession(_)) => {
                 let mut told = json!(sums);
                 told["canceled"] = canceled.into();
                 if !mirrors.is_empty() {
@@ -230,12 +238,19 @@ async fn found(eraser: &Eraser, erasure: &Erasure, name: &str) -> Result<Forgott
     if !forgotten.is_empty(&documents) {
         return Ok(forgotten);
     }
-    Err(match erasure {
-        Erasure::Conversation { tenant: None, .. } => EraseError::NoSession(name.to_owned()),
+    Err(nothing_of(erasure, name, forgotten.nobodys))
+}
+
+/// Tells that there is nothing to erase, and of how many states it is not said whose they are.
+fn nothing_of(erasure: &Erasure, name: &str, nobodys: usize) -> EraseError {
+    let name = name.to_owned();
+    match erasure {
+        Erasure::Conversation { tenant: None, .. } => EraseError::NoSession(name),
+        Erasure::Tenant(_) if nobodys > 0 => EraseError::NothingNamed { name, count: nobodys },
         Erasure::Session(_) | Erasure::Workspace(_) | Erasure::Tenant(_) | Erasure::Conversation { .. } => {
-            EraseError::Nothing(name.to_owned())
+            EraseError::Nothing(name)
         }
-    })
+    }
 }
 
 /// Ends the invocation `id`, if it has not ended; whether it did that.
@@ -244,5 +259,19 @@ async fn ended(opened: &OpenedStore, id: &InvocationId) -> Result<bool, EraseErr
         Ok(_) => Ok(true),
         Err(TurnError { category: Category::SuspensionRecordInvalid | Category::NotFound, .. }) => Ok(false),
         Err(error) => Err(EraseError::NotEnded { id: id.clone(), reason: error.message }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_nothing_is_told_of_what_names_no_tenant() {
+        let acme = Erasure::Tenant("acme".to_owned());
+        assert_eq!(nothing_of(&acme, "acme", 0).to_string(), "there is nothing of acme");
+        let told = nothing_of(&acme, "acme", 3);
+        assert!(told.to_string().contains("of_no_tenant: 3"), "{told}");
+        assert_eq!(format!("{:?}", told.exit_code()), format!("{:?}", ExitCode::from(4)));
     }
 }

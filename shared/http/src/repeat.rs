@@ -14,10 +14,14 @@ use crate::{Request, body};
 /// Prefix of the ids of invocations that an idempotency key stands for.
 const OF_KEYS: &str = "idempotent-";
 /// Prefixes of ids that only the protocol gives.
-const OF_THE_PROTOCOL: [&str; 3] = ["task_", "session_", "delivery_"];
+const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
+/// Prefix of invocations that only the protocol begins.
+const OF_DELIVERIES: &str = "delivery_";
 
-/// Bytes of the longest id that a caller of a tenant may choose: what is stored begins with the digest of the tenant.
-const MOST_OF_TENANTS: usize = ID - owned::PREFIX;
+/// Bytes of the longest id that a caller of a tenant may choose: what is stored begins with the digest of the tenant, and
+/// names of signals are made of that.
+const MOST_OF_TENANTS: usize = 180;
+const _: () = assert!(MOST_OF_TENANTS + owned::PREFIX + 32 <= ID);
 
 /// By what a request may be repeated.
 #[derive(Clone, Debug, Default)]
@@ -54,8 +58,8 @@ impl Repeatable {
             }
             (None, Some(id)) => {
                 check_own_id("invocation_id", id)?;
-                if id.starts_with(OF_KEYS) {
-                    return Err(RequestRefusal::invalid(format!("`invocation_id` must not begin with `{OF_KEYS}`")));
+                if let Some(start) = [OF_KEYS, OF_DELIVERIES].iter().find(|start| id.starts_with(**start)) {
+                    return Err(RequestRefusal::invalid(format!("`invocation_id` must not begin with `{start}`")));
                 }
                 match principal.tenant() {
                     Some(_) if id.len() > MOST_OF_TENANTS => {
@@ -87,6 +91,11 @@ impl Repeatable {
         let of_a_key = self.by_key && category == Category::InvocationIdInUse;
         if of_a_key { Category::IdempotencyKeyReused } else { category }
     }
+}
+
+/// True if an idempotency key stands for the invocation `id`: no caller can have chosen it.
+pub(crate) fn is_of_a_key(id: &str) -> bool {
+    id.starts_with(OF_KEYS)
 }
 
 /// Checks an id that a caller of turns chose: those of the protocol are none of theirs, and those of somebody's own neither.

@@ -141,6 +141,7 @@ async fn a_delivery_that_fails_sleeps_and_in_the_end_waits_for_an_operator() {
     assert_eq!(rests, [5, 300, 1800, 7200, 18_000, 36_000, 50_400]);
     let stuck = pause_of(&world, &id).await;
     assert_eq!((kind_of(&stuck), stuck.wake.due.is_none()), ("dead_letter", true));
+    assert_eq!(stuck.begun_for.as_deref(), Some("acme"), "it goes with its tenant");
     assert_eq!(world.posts.taken().len(), 8);
     world.callback(&id, json!({"again": true})).await;
     let stuck = pause_of(&world, &id).await;

@@ -6,8 +6,8 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_http::{Authorization, Request};
 use dormouse_ports::{
-    Category, Clock, Commit, Commits, InvocationWrite, Journal, PausedInvocation, Sessions, SignalDescriptor,
-    SuspendFrom, owned,
+    Cancellation, Category, Clock, Commit, Commits, InvocationWrite, Journal, PausedInvocation, Sessions,
+    SignalDescriptor, SuspendFrom, owned,
 };
 use dormouse_protocol::Scope;
 use dormouse_tests::HttpAnswer;
@@ -251,10 +251,23 @@ async fn an_id_of_one_tenant_is_neither_known_to_another_nor_taken_by_it() {
         world.http(request("GET", &path_of(&answer.body["status_url"]), b"")).await.body["status"].clone()
     };
     assert_eq!((seen(&ours).await, seen(&theirs).await), (json!("suspended"), json!("completed")));
-    for id in ["delivery_x", "task_x", &stored("o1"), &"a".repeat(218)] {
+    for id in ["delivery_x", "task_x", &stored("o1"), &"a".repeat(181)] {
         let body = json!({ "state": expense("Ada")["state"], "invocation_id": id });
         refused(&post(&world, turns, &acme, &body).await, 400, &Category::RequestInvalid);
     }
+    let longest = json!({ "state": expense("Ada")["state"], "invocation_id": "a".repeat(180) });
+    let answer = post(&world, turns, &acme, &longest).await;
+    assert_eq!(answer.status, 202, "the signal that is named after it fits: {}", answer.body);
+}
+
+#[tokio::test]
+async fn sessions_and_correlations_may_be_called_as_deliveries_are() {
+    let world = World::asking_for(Authorization::Keys);
+    let ada = key(&world, 1, grant("ada", &WORK)).await;
+    let id = "delivery_x";
+    let begin = json!({ "state": { "messages": [says("hi")] }, "session_id": id, "correlation_id": id });
+    let begun = post(&world, CHAT_TURNS, &ada, &begin).await;
+    assert_eq!((begun.status, &begun.body["session_id"]), (200, &json!(id)), "{}", begun.body);
 }
 
 #[tokio::test]
@@ -279,10 +292,54 @@ async fn a_request_of_an_earlier_version_is_answered_under_the_id_that_it_had() 
     assert_eq!(again.body["waiting_for"]["signal_id"], "approval-of-before");
     let seen = world.http(request("GET", &path_of(&again.body["status_url"]), b"")).await;
     assert_eq!((seen.status, &seen.body["status"]), (200, &json!("suspended")));
+    let other = json!({ "state": { "order": "another" }, "invocation_id": "o1" });
+    refused(&post(&world, TURNS, &acme, &other).await, 409, &Category::InvocationIdInUse);
     let other = order("o1");
     let theirs = json!({ "state": { "order": "theirs" }, "invocation_id": other["invocation_id"] });
     let theirs = post(&world, TURNS, &globex, &theirs).await;
     assert_eq!((theirs.status, &theirs.body["repeated"]), (202, &json!(false)), "{}", theirs.body);
+}
+
+/// Cancels `id` with the key of the deployment.
+async fn cancel(world: &World, id: &str, body: &Value) -> HttpAnswer {
+    let mut request = request("POST", &format!("/invocations/{id}/cancel"), body.to_string().as_bytes());
+    request.headers.push(("authorization".to_owned(), format!("Bearer {}", crate::world::KEY)));
+    world.http(request).await
+}
+
+#[tokio::test]
+async fn the_key_of_the_deployment_cancels_what_a_tenant_calls_so_if_it_names_the_tenant() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let begun = post(&world, TURNS, &acme, &order("o1")).await;
+    assert_eq!((begun.status, &begun.body["invocation_id"]), (202, &json!("o1")), "{}", begun.body);
+    let message = refused(&cancel(&world, "o1", &json!({})).await, 404, &Category::NotFound);
+    assert!(message.contains("`tenant`"), "{message}");
+    assert_eq!(post(&world, TURNS, &acme, &order("o1")).await.status, 202, "it sleeps on");
+    let by_address = path_of(&begun.body["cancel_url"]);
+    refused(&world.post(&by_address, &json!({ "tenant": "acme" })).await, 400, &Category::RequestInvalid);
+    for (id, body) in
+        [("o1", json!({ "tenant": "acme" })), ("o2", json!({ "tenant": "acme" })), (&stored("o3"), json!({}))]
+    {
+        let canceled = cancel(&world, id, &body).await;
+        assert_eq!((canceled.status, &canceled.body["status"]), (200, &json!("canceled")), "{}", canceled.body);
+    }
+    for id in ["o1", "o2", "o3"] {
+        refused(&post(&world, TURNS, &acme, &order(id)).await, 410, &Category::InvocationCanceled);
+    }
+    assert_eq!(cancel(&world, "o1", &json!({ "tenant": "acme" })).await.body["repeated"], true);
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_canceled_ahead_does_not_begin() {
+    let world = World::asking_for(Authorization::Keys);
+    let acme = sender(&world, 1, "acme").await;
+    let cancellation = Cancellation { reason: None, at: world.clock.now() };
+    let write = InvocationWrite::CancelBeforeStart { invocation_id: "o1".into(), cancellation };
+    let commit = Commit { invocation: Some(write), ..Commit::new("of before", world.clock.now()) };
+    world.store.commit(&commit).await.expect("it is kept");
+    refused(&post(&world, TURNS, &acme, &order("o1")).await, 410, &Category::InvocationCanceled);
+    assert_eq!(post(&world, TURNS, &acme, &order("o2")).await.status, 202);
 }
 
 #[tokio::test]

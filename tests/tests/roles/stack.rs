@@ -423,8 +423,11 @@ fn the_silence_of_the_sweep_is_an_alarm() {
 fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
     let template = Template::read();
     let setting = json!({ "Ref": "InboundAuthorization" });
-    let variables = &template.resource("InboundFunction")["Properties"]["Environment"]["Variables"];
-    assert_eq!(variables["DORMOUSE_AUTHORIZATION"], setting);
+    // Whoever cancels has to know whether callers have tenants.
+    for function in ["InboundFunction", "SignalFunction"] {
+        let variables = &template.resource(function)["Properties"]["Environment"]["Variables"];
+        assert_eq!(variables["DORMOUSE_AUTHORIZATION"], setting, "{function}");
+    }
     let asked = &template.resource("DefaultRoute")["Properties"]["AuthorizationType"];
     assert_eq!(*asked, json!({ "Fn::If": ["CallersSign", "AWS_IAM", "NONE"] }));
     assert_eq!(*template.condition("CallersSign"), json!({ "Fn::Equals": [setting, "AWS_IAM"] }));

@@ -201,9 +201,9 @@ static ACCEPTED: LazyLock<Option<(String, String)>> = LazyLock::new(|| {
     Some((graph.digest().to_owned(), graph.schema().version().to_owned()))
 });
 
-/// The delivery of `event`, as accepted work.
+/// The delivery of `event`, as accepted work in the name of the tenant of its session.
 pub(super) fn accepted(
-    (session, webhook): (&SessionId, &WebhookId),
+    (session, webhook, tenant): (&SessionId, &WebhookId, &str),
     event: &Event,
     now: Timestamp,
 ) -> PausedInvocation {
@@ -218,6 +218,7 @@ pub(super) fn accepted(
         correlation_id: event_id.to_string(),
         graph_digest,
         schema_version,
+        begun_for: Some(tenant.to_owned()),
         wake: WakePlan { due: Some(Due::first(now, DueAction::Resume(Map::new()))), ..WakePlan::default() },
         state: state.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect(),
         ..PausedInvocation::before_first_pause(id_of(webhook, event_id), GRAPH, now)

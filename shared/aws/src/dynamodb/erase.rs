@@ -218,7 +218,7 @@ impl Belongings {
             (Ok(kind), Ok(id)) => self.documents.contains(&DocumentKey::new(kind, id)),
             (Ok(_) | Err(_), _) => false,
         };
-        let is_note = || key.pk.starts_with(keys::PENDING) && self.has_session(&key.sk);
+        let is_note = || self.has_session(&key.sk) && is_note_of_a_session(key);
         if names(STREAM) || is_invocations() || is_note() || self.is_in_lists(&key.pk) || is_listed() {
             return Some("rows");
         }
@@ -275,5 +275,31 @@ impl Belongings {
             return None;
         }
         Some(DocumentKey::new(text(item, KIND).ok()?, text(item, RECORD_ID).ok()?))
+    }
+}
+
+/// True if the row at `key` is what sweeps note of one session. Others beside it have names of their own where a session's
+/// would stand, `due` or `ROOT`, and sessions may be called so.
+fn is_note_of_a_session(key: &Key) -> bool {
+    let session = SessionId::from(key.sk.as_str());
+    *key == Key::headless(&session) || *key == Key::root(&session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_takes_no_row_of_a_sweep_that_has_its_name() {
+        let named = |name: &str| Belongings { sessions: [SessionId::from(name)].into(), ..Belongings::default() };
+        let kind = |name: &str, key: &Key| named(name).kind_of(key, &Item::new());
+        for name in ["ROOT", "due", "everything", "team/7"] {
+            let session = SessionId::from(name);
+            assert_eq!(kind(name, &Key::headless(&session)), Some("rows"), "{name}");
+            assert_eq!(kind(name, &Key::root(&session)), Some("rows"), "{name}");
+            assert_eq!(kind(name, &Key::position(name)), None, "{name}");
+            assert_eq!(kind(name, &Key::root(&"another".into())), None, "{name}");
+        }
+        assert_eq!(kind("ROOT", &Key::riddle()), None);
     }
 }

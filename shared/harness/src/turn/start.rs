@@ -50,7 +50,7 @@ async fn start_once(
     let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
     if let Some(id) = &given {
         let answer = match &turn.earlier_id {
-            Some(earlier) => either_answer(worker, (id, earlier), graph.name(), turn.request_digest.as_deref()).await?,
+            Some(earlier) => either_answer(worker, (id, earlier), graph.name(), &turn).await?,
             None => earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?,
         };
         if let Some(earlier) = answer {
@@ -137,18 +137,23 @@ async fn earlier_answer(
     }
 }
 
-/// The same of this id or of the one that it had in `earlier` versions, where others may have given it to another request.
+/// The same of this id or of the one that it had in `earlier` versions, where others may have given it to another request: one
+/// of other tenants counts for nothing.
 async fn either_answer(
     worker: &Worker,
     (id, earlier): (&InvocationId, &InvocationId),
     graph: &str,
-    request_digest: Option<&str>,
+    turn: &FreshTurn,
 ) -> Result<Option<TurnOutcome>, TurnError> {
+    let request_digest = turn.request_digest.as_deref();
     let mut found = worker.records.load_both(id, earlier).await?;
-    let is_same = |record: &InvocationRecord| {
-        request_digest.is_some() && record.paused.request_digest.as_deref() == request_digest
+    let counts = |record: &InvocationRecord| {
+        let is_same = request_digest.is_some() && record.paused.request_digest.as_deref() == request_digest;
+        let of = record.paused.begun_for.as_ref().or(record.paused.tenant.as_ref());
+        let is_theirs = of.is_some() && of == turn.tenant.as_ref();
+        is_same || is_theirs || record.paused.stage() == InvocationStage::CanceledAhead
     };
-    let record = found[0].take().or_else(|| found[1].take().filter(is_same));
+    let record = found[0].take().or_else(|| found[1].take().filter(counts));
     record.map(|record| answer_of(record, graph, request_digest)).transpose()
 }
 

@@ -57,7 +57,18 @@ impl Streaming {
         request_id: &str,
     ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
-        let resume = StreamOptions { last_event_id, request_id, time_left: request.time_left };
+        self.begin(call, StreamOptions { last_event_id, request_id, time_left: request.time_left }).await
+    }
+
+    /// The stream that `call` asks for. It ends with the key that it was asked with.
+    ///
+    /// # Errors
+    /// What the operation objects to.
+    pub(crate) async fn begin(
+        &self,
+        call: Call,
+        resume: StreamOptions<'_>,
+    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let (keys, clock, actor) = (self.admission.keys.clone(), self.admission.clock.clone(), call.actor.clone());
         let items = self.streams.open(&self.operations, call, resume).await?;
         let ended = async move { keys.ended(&actor, &*clock).await };

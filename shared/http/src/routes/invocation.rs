@@ -3,16 +3,17 @@
 
 use dormouse_api::Proof;
 use dormouse_harness::{Callback, Overruled, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, InvocationId};
+use dormouse_ports::{Category, InvocationId, owned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::encode::{AnsweredCaller, CANCEL, STATUS, name, stale};
 use crate::refusal::RequestRefusal;
+use crate::repeat::is_of_a_key;
 use crate::reply::TurnReply;
 use crate::said::{Canceled, TurnCanceled};
-use crate::{App, Request, Token, body};
+use crate::{App, Authorization, Request, Token, body};
 
 /// The body of a cancellation; may be missing.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,6 +23,9 @@ pub(super) struct CancelBody {
     /// Reason for the cancellation.
     #[serde(default)]
     reason: Option<String>,
+    /// The tenant that calls its invocation so; with the signal key alone.
+    #[serde(default)]
+    tenant: Option<String>,
 }
 
 impl App {
@@ -66,7 +70,8 @@ impl App {
     }
 
     /// Ends an invocation. The caller of a token ends the pause that it is for; the caller of the signal key ends any
-    /// invocation that the id names, also one that never slept or is not known.
+    /// invocation that the id names, also one that never slept or is not known. Where callers have keys, a name of which
+    /// nothing is stored may be one of any tenant, and is refused without the tenant.
     pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let (id, generation) = if self.is_operator(request) {
             body::check_id("invocation_id", id)?;
@@ -80,6 +85,20 @@ impl App {
         let proof = if generation.is_some() { Proof::Address } else { Proof::SignalKey };
         self.began(request, proof, None).await?;
         let cancel: CancelBody = body::typed(body::object(request, self.limits().signal_payload)?)?;
+        let id = match (cancel.tenant, generation) {
+            (None, Some(_)) => id,
+            (None, None) => self.known_or_unmistakable(id).await?,
+            (Some(tenant), None) => {
+                let stored = owned::invocation(&tenant, id.as_str());
+                body::check_id("invocation_id", stored.as_str())?;
+                stored
+            }
+            (Some(_), Some(_)) => {
+                return Err(RequestRefusal::invalid(
+                    "`tenant` is for the signal key: this address names its invocation",
+                ));
+            }
+        };
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
         let told = TurnCanceled {
             status: Canceled::Canceled,
@@ -89,6 +108,28 @@ impl App {
             repeated: canceled.repeated,
         };
         Ok(TurnReply::new(200, json!(told)))
+    }
+
+    /// `id`, unless it may be what a tenant calls an invocation that is stored under another one.
+    ///
+    /// # Errors
+    /// 404 for a name without an owner, where callers have keys, under which nothing is stored.
+    async fn known_or_unmistakable(&self, id: InvocationId) -> Result<InvocationId, RequestRefusal> {
+        let is_told = self.doorkeeper().authorization != Authorization::Keys
+            || owned::name_within(id.as_str()).is_some()
+            || is_of_a_key(id.as_str());
+        if is_told {
+            return Ok(id);
+        }
+        match self.harness().look_up(&id).await {
+            Err(error) if error.category == Category::NotFound => {
+                let message =
+                    "nothing is stored under this id; if callers of a tenant chose it, name the `tenant` in the body";
+                Err(RequestRefusal::new(Category::NotFound, message))
+            }
+            // What cannot be read can be canceled.
+            Ok(_) | Err(_) => Ok(id),
+        }
     }
 
     /// The caller. Nothing is loaded before the token is known to be right.

@@ -1,7 +1,9 @@
 //! A2A: what is no request of it, and what its clients are told; `tests/api/a2a.py` has the rest.
 
-use dormouse_api::StreamLimits;
+use std::time::Duration;
+
 use dormouse_api::keys::Grant;
+use dormouse_api::{Keys, StreamLimits};
 use dormouse_http::Content;
 use dormouse_protocol::{EventKind, Operation, Scope};
 use futures::{FutureExt, StreamExt};
@@ -215,4 +217,32 @@ async fn a_stream_ends_with_its_last_block() {
     let last = String::from_utf8(pieces.next().await.expect("the end of the task")).unwrap();
     assert!(last.contains(r#""final":true"#), "{last}");
     assert_eq!(pieces.next().now_or_never(), Some(None), "nothing is waited for behind it");
+}
+
+#[tokio::test]
+async fn a_stream_ends_within_two_minutes_after_its_key_was_revoked() {
+    let world = World::with(StreamLimits::default());
+    world.append(TASK, EventKind::AgentMessage);
+    let asked = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": TASK } });
+    let request = world.request_by(grant("ada"), ("POST", "/a2a", &asked.to_string()));
+    let id = request.header("authorization").and_then(|key| key.split('_').nth(1)).expect("its id").to_owned();
+    let Content::Live(mut pieces) = world.server.http(request).await.content else { panic!("it is whole") };
+    let mut is_over = || loop {
+        match pieces.next().now_or_never() {
+            Some(Some(_)) => {}
+            Some(None) => return true,
+            None => return false,
+        }
+    };
+    for _ in 0..3 {
+        assert!(!is_over(), "a good key is asked for, and it goes on");
+        world.clock.advance(Duration::from_secs(61));
+    }
+    assert!(!is_over());
+    let revoked = Keys::new(world.shelf.clone()).revocation(&id, world.now()).await.unwrap().expect("the key");
+    world.shelf.apply(revoked);
+    world.clock.advance(Duration::from_secs(60));
+    let was_over = is_over();
+    world.clock.advance(Duration::from_secs(60));
+    assert!(was_over || is_over());
 }

@@ -249,7 +249,7 @@ impl Protocol {
         let query = after.map(|id| format!("after_event_id={id}")).unwrap_or_default();
         let call = call_of(caller, &Ask::get(&format!("/v1/tasks/{id}/stream"), &query))?;
         let resume = StreamOptions { last_event_id: None, request_id: &caller.request_id, time_left: caller.time_left };
-        self.streaming.streams.open(&self.streaming.operations, call, resume).await
+        self.streaming.begin(call, resume).await
     }
 
     pub(super) async fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Result<Value, ProtocolError> {
