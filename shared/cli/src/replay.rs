@@ -313,7 +313,7 @@ fn note(found: &mut Vec<(String, Value)>, event: &Value) {
 
 fn lasting(mut payload: Value) -> Value {
     if let Value::Object(fields) = &mut payload {
-        fields.retain(|name, _| name != "duration_ms" && name != "message_id");
+        fields.retain(|name, _| !["duration_ms", "elapsed_ms", "stop_word", "message_id"].contains(&name.as_str()));
     }
     if let Some(Value::Object(usage)) = payload.get_mut("usage") {
         usage.shift_remove("active_ms");

@@ -19,7 +19,7 @@ use super::digest::of_value;
 use super::entries::naming;
 use super::hooks::fire;
 use super::model::{conversational, millis};
-use super::open::{RUN, Told, callers};
+use super::open::{RUN, Told, callers, run_of, standing};
 use super::parts::AgentParts;
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
@@ -329,7 +329,7 @@ fn told(run: &AgentRun, cut: usize, room: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;
     for message in run.messages[from..cut].iter().rev() {
-        let line = line(message);
+        let line = line(run, message);
         length += line.len();
         if length > room {
             lines.push("[older messages are left out]".to_owned());
@@ -342,7 +342,7 @@ fn told(run: &AgentRun, cut: usize, room: usize) -> String {
     lines.join("\n\n")
 }
 
-fn line(message: &Value) -> String {
+fn line(run: &AgentRun, message: &Value) -> String {
     let role = message["role"].as_str().unwrap_or_default();
     let content = match &message["content"] {
         Value::String(text) => text.clone(),
@@ -351,13 +351,20 @@ fn line(message: &Value) -> String {
     };
     let mut line = format!("{role}: {content}");
     for call in message["tool_calls"].as_array().into_iter().flatten() {
-        line.push_str(&format!(
-            "\n{role} calls {} with {}",
-            call["name"].as_str().unwrap_or_default(),
-            call["arguments"]
-        ));
+        let name = call["name"].as_str().unwrap_or_default();
+        line.push_str(&format!("\n{role} calls {name} with {}", call["arguments"]));
+        if let Some(standing) = call["id"].as_str().and_then(|id| open_standing(run, run_of(message), id)) {
+            line.push_str(&format!(" ({standing})"));
+        }
     }
     conversational(&line, LONGEST_LINE)
+}
+
+/// How the call `id` of the run with the mark `by` stands, where it has no result yet.
+fn open_standing<'r>(run: &'r AgentRun, by: Option<&str>, id: &str) -> Option<&'r str> {
+    let is_result =
+        |message: &Value| matches!(Told::of_value(message), Told::Result(of, call) if call == id && of == by);
+    standing(&run.unanswered, by, id).filter(|_| !run.messages.iter().any(is_result))
 }
 
 fn text_of(content: &Content) -> String {
@@ -427,6 +434,18 @@ mod tests {
         run.compaction = Some(Compaction { upto: 5, last: of_value(&run.messages[4]), summary: "short".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
         assert_eq!(told[1..], ["\"1\"", "\"2\"", "\"5\"", "\"6\"", "\"7\""], "{told:?}");
+    }
+
+    #[test]
+    fn a_summary_is_told_which_calls_wait() {
+        let mut run = run(&["user", "assistant", "user"]);
+        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
+        run.messages[1][RUN] = "0a1b2c3d".into();
+        run.unanswered =
+            json!({ "0a1b2c3d": { "1": "it waits for a person" } }).as_object().cloned().expect("an object");
+        assert!(told(&run, 2, 1000).contains("deploy with {} (it waits for a person)"), "{}", told(&run, 2, 1000));
+        run.messages[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN: "0a1b2c3d" });
+        assert!(told(&run, 3, 1000).contains("deploy with {}\n"), "{}", told(&run, 3, 1000));
     }
 
     #[test]

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::store::RunCommit;
 
-/// Fields of entries that tell how long something took, or under which id it ran.
-const PASSING: [&str; 2] = ["duration_ms", "elapsed_ms"];
+/// Fields of entries that tell how long something took, or in which word of its own a provider said why it stopped: a replay
+/// has the answer without the provider.
+const PASSING: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
 /// for later, output that was not shown, how its last pause ended, of which a replay has none where the run slept for its
 /// model, and what it knew of its session, which earlier versions did not keep.
@@ -141,6 +142,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_word_in_which_a_provider_stopped_is_no_part_of_what_a_run_came_to() {
+        let span = |span: Value| span.as_object().cloned().unwrap_or_default();
+        let past = span(json!({ "finish_reason": "stop", "stop_word": "end_turn", "duration_ms": 3 }));
+        let now = span(json!({ "finish_reason": "stop", "duration_ms": 1 }));
+        assert_eq!(lasting("span.completed", &past), lasting("span.completed", &now));
+    }
 
     #[test]
     fn a_message_of_an_earlier_version_is_the_same_without_the_mark_of_its_run() {
