@@ -244,15 +244,12 @@ async fn files_and_lines_are_found() {
 }
 
 #[tokio::test]
-async fn a_model_is_told_which_shell_reads_its_commands_and_that_one_does() {
+async fn a_model_is_promised_the_shell_of_every_machine_and_has_bash_where_there_is_one() {
     let mut session = Session::new();
     let specs = session.tools.list().await.expect("tools");
     let bash = specs.iter().find(|spec| spec.name == "Bash").expect("a tool");
     let argument = bash.input_schema["properties"]["command"]["description"].as_str().unwrap_or_default().to_owned();
-    let shell = session.done("Bash", json!({ "command": "echo \"${BASH_VERSION:+bash}\"" })).await;
-    let expected = if shell == "bash" { "bash" } else { "/bin/sh" };
-    assert_eq!(argument, format!("A command line for {expected}"));
-    assert!(bash.description.starts_with(&format!("Runs a command line with {expected} ")), "{}", bash.description);
+    assert_eq!(argument, "A command line for /bin/sh");
     let has_bash = ["/usr/bin/bash", "/bin/bash"].iter().any(|path| Path::new(path).exists());
     if has_bash {
         let line = "set -o pipefail; false | true || [[ ok == o? ]] && echo {1..3}";
