@@ -89,6 +89,7 @@ pub use reads::Reads;
 pub use receipts::Receipts;
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
+pub use replay::PASSING_FIELDS;
 pub use runtime::{Abilities, ToolInfo};
 pub use seats::{SeatLimits, Seats};
 pub use signature::{SignatureScheme, SignedBody, standard_signature};
@@ -97,4 +98,4 @@ pub use stream::{
     AppendNotifier, AppendSignal, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams, TextDelta,
 };
 pub use templates::{TemplateRefusal, WorkspaceTemplates};
-pub use webhooks::{WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, a2a_status, webhook_graph};
+pub use webhooks::{DELIVERY_PREFIX, WEBHOOK_GRAPH, WebhookKeys, WebhookParts, a2a_state, a2a_status, webhook_graph};

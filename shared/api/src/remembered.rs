@@ -59,7 +59,7 @@ impl Sign {
     }
 }
 
-/// The messages of a transcript and the number of those that stay. Without any of them all that is known stays.
+/// The messages of a transcript and the number of those that stay.
 pub(crate) struct Past<'t> {
     pub(crate) told: &'t [(Spot, Message)],
     pub(crate) stay: usize,

@@ -12,6 +12,8 @@ mod run;
 mod store;
 mod write;
 
+pub use compare::PASSING_FIELDS;
+
 use std::collections::BTreeMap;
 
 use dormouse_harness::Harness;

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub use delivery::{GRAPH as WEBHOOK_GRAPH, WebhookKeys, WebhookParts, webhook_graph};
+pub use delivery::{DELIVERY_PREFIX, GRAPH as WEBHOOK_GRAPH, WebhookKeys, WebhookParts, webhook_graph};
 pub use form::{a2a_state, a2a_status};
 
 use crate::api::{Api, Change, NO_CONTENT, by, json};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use dormouse_api::PASSING_FIELDS;
 use dormouse_protocol::EventKind;
 use dormouse_receipts::canonical;
 use jiff::tz::TimeZone;
@@ -313,7 +314,7 @@ fn note(found: &mut Vec<(String, Value)>, event: &Value) {
 
 fn lasting(mut payload: Value) -> Value {
     if let Value::Object(fields) = &mut payload {
-        fields.retain(|name, _| !["duration_ms", "elapsed_ms", "stop_word", "message_id"].contains(&name.as_str()));
+        fields.retain(|name, _| name != "message_id" && !PASSING_FIELDS.contains(&name.as_str()));
     }
     if let Some(Value::Object(usage)) = payload.get_mut("usage") {
         usage.shift_remove("active_ms");

@@ -104,6 +104,28 @@ pub(crate) fn unknown(error: &CommitError) -> TurnError {
     TurnError { in_doubt: false, ..TurnError::new(Category::OutcomeUnknown, error.to_string()) }
 }
 
+/// True if what was committed is written; false where another answer was first, or somebody has the invocation: it is to be
+/// looked at again.
+///
+/// # Errors
+/// If the store failed, or it is not known whether it is written.
+pub(crate) fn is_written(committed: Result<(), CommitError>) -> Result<bool, TurnError> {
+    match committed {
+        Ok(()) => Ok(true),
+        Err(CommitError::Store(error)) => Err(store_failed(error)),
+        Err(error @ CommitError::Unknown(_)) => Err(unknown(&error)),
+        Err(
+            CommitError::InvocationConflict
+            | CommitError::SessionConflict
+            | CommitError::LeaseLost
+            | CommitError::SignalBuffered(_)
+            | CommitError::SignalTaken { .. }
+            | CommitError::Journal(_)
+            | CommitError::Said(_),
+        ) => Ok(false),
+    }
+}
+
 /// Error of a turn when the store failed with `error`.
 pub fn store_failed(error: StoreError) -> TurnError {
     let (category, bucket) = match &error {

@@ -19,7 +19,13 @@ use crate::{Origins, Request, Response, log};
 const LONGEST_REQUEST_ID: usize = 200;
 
 /// Headers that come once.
-pub(crate) const SINGLE: [&str; 2] = ["authorization", "idempotency-key"];
+const SINGLE: [&str; 2] = ["authorization", "idempotency-key"];
+
+/// The header that says who asks, or whether it was asked before, of which `request` has more than one, and what is said of
+/// that: of two, others on the way may have believed the other one.
+pub(crate) fn doubled(request: &Request) -> Option<(&'static str, &'static str)> {
+    request.doubled(&SINGLE).map(|name| (name, "the header may come once only"))
+}
 
 /// The one way of a request through a server: it gets its id, its span and its time, and its response the headers that
 /// every response has; it leaves one line in the log.
@@ -90,7 +96,9 @@ impl Passage {
             match self.origins.preflight(request).filter(|_| surface == Surface::Protocol) {
                 Some(response) => Ok(response),
                 None => {
-                    check_single(surface, request)?;
+                    if let Some((name, message)) = doubled(request) {
+                        return Err(surface.invalid(name, message));
+                    }
                     server.answer(surface, request, request_id).await
                 }
             }
@@ -121,15 +129,6 @@ impl Passage {
             .header("cache-control", caching)
             .header("x-content-type-options", "nosniff")
             .header("referrer-policy", "no-referrer")
-    }
-}
-
-/// Checks that headers that say who asks, and whether it was asked before, come once: of two, others on the way may have
-/// believed the other one.
-fn check_single(surface: Surface, request: &Request) -> Result<(), SurfaceRefusal> {
-    match request.doubled(&SINGLE) {
-        Some(name) => Err(surface.invalid(name, "the header may come once only")),
-        None => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests that may be repeated: by an id that they give their invocation, or by an idempotency key, which stands for
 //! one. A repetition is answered from the record of the invocation.
 
+use dormouse_api::DELIVERY_PREFIX;
 use dormouse_ports::limits::ID;
 use dormouse_ports::{Category, InvocationId, Map, owned};
 use dormouse_protocol::operation::Method;
@@ -15,8 +16,6 @@ use crate::{Request, body};
 const OF_KEYS: &str = "idempotent-";
 /// Prefixes of ids that only the protocol gives.
 const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
-/// Prefix of invocations that only the protocol begins.
-const OF_DELIVERIES: &str = "delivery_";
 
 /// Bytes of the longest id that a caller of a tenant may choose: what is stored begins with the digest of the tenant, and
 /// names of signals are made of that.
@@ -58,7 +57,7 @@ impl Repeatable {
             }
             (None, Some(id)) => {
                 check_own_id("invocation_id", id)?;
-                if let Some(start) = [OF_KEYS, OF_DELIVERIES].iter().find(|start| id.starts_with(**start)) {
+                if let Some(start) = [OF_KEYS, DELIVERY_PREFIX].iter().find(|start| id.starts_with(**start)) {
                     return Err(RequestRefusal::invalid(format!("`invocation_id` must not begin with `{start}`")));
                 }
                 match principal.tenant() {

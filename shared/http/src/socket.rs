@@ -41,7 +41,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::passage::SINGLE;
+use crate::passage::doubled;
 use crate::protocol::DELTA;
 use crate::{Content, Findings, Request, Response, Server};
 
@@ -131,8 +131,8 @@ impl Socket {
         if found.operation.spec().paging != Paging::Stream {
             return Err(refusal(ProtocolError::no_such_route()));
         }
-        if let Some(name) = opened.doubled(&SINGLE) {
-            return Err(refusal(ProtocolError::invalid(name, "the header may come once only")));
+        if let Some((name, message)) = doubled(&opened) {
+            return Err(refusal(ProtocolError::invalid(name, message)));
         }
         let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
         let (task_id, session_id) = (place("task_id"), place("session_id"));

@@ -10,7 +10,7 @@ use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
-    ModelErrorCategory, ModelProvider,
+    ModelErrorCategory, ModelProvider, Response,
 };
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_receipts::canonical;
@@ -60,6 +60,19 @@ pub(crate) fn family(background: bool) -> (Vec<MakesAgent>, [Arc<ScriptedModel>;
         graph(parts)
     });
     (vec![("helper", asking), ("scout", asked)], models)
+}
+
+/// The tool `look`, which always sees the same.
+fn seeing() -> Arc<Toolbox> {
+    Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))))
+}
+
+/// The answer of a model that looks once, and tells what it saw.
+fn looks_once(request: &CompletionRequest) -> Response {
+    match results(request).last() {
+        None => calls(&[("c1", "look", json!({ "to": "x" }))]),
+        Some(result) => answers(&format!("done: {result}")),
+    }
 }
 
 /// What the model is told last, beside ids.
@@ -379,12 +392,9 @@ async fn a_run_that_slept_for_its_model_is_replayed_without_sleeping() {
             if !in_background && asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                 return Err(ModelError::new(ModelErrorCategory::Unavailable, "busy"));
             }
-            Ok(match results(request).last() {
-                None => calls(&[("c1", "look", json!({ "to": "x" }))]),
-                Some(result) => answers(&format!("done: {result}")),
-            })
+            Ok(looks_once(request))
         });
-        let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+        let tools = seeing();
         let outside = (model.clone(), tools.clone());
         let agents = [(
             "helper",
@@ -440,13 +450,8 @@ impl ToolSource for Server {
 
 #[tokio::test]
 async fn a_run_that_had_to_do_without_tools_is_replayed_without_them_and_says_the_same() {
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).last() {
-            None => calls(&[("c1", "look", json!({ "to": "x" }))]),
-            Some(result) => answers(&format!("done: {result}")),
-        })
-    });
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+    let model = ScriptedModel::new(|request| Ok(looks_once(request)));
+    let tools = seeing();
     let outside = (model.clone(), tools.clone());
     let agents = [(
         "helper",
@@ -564,7 +569,7 @@ async fn a_run_whose_model_did_not_answer_in_its_time_is_replayed_up_to_there() 
             }
         })
     });
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))));
+    let tools = seeing();
     let outside = (model.clone(), tools.clone());
     let agents = [(
         "helper",

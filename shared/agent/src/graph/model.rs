@@ -25,7 +25,7 @@ use super::environment;
 use super::gates::{self, HooksSay, at_end};
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
-use super::plan::{BegunMark, give_up, invocation, plan, settle, told_apart};
+use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
 use super::run::{AgentRun, ModelRest, TerminalReason, Thinking};
 use super::time::{Bound, CallTime, is_over, used};
 use super::toolset::Toolset;
@@ -300,7 +300,7 @@ async fn follow(
     *say = std::mem::take(say).and(later);
     if response.finish_reason == FinishReason::ContentFilter && say.stop.is_none() {
         end(parts, run, TerminalReason::ContentFilter).await?;
-        return give_up(run, "the call was not made: the provider's filter stopped the answer");
+        return give_up(run, FILTERED);
     }
     if let Some(reason) = &say.stop {
         ended_by_hook(parts, run, reason).await?;

@@ -87,11 +87,14 @@ pub(crate) async fn plan(
     Ok((planned, says))
 }
 
+/// What a model is told of a call beside which the filter of its provider stopped it.
+pub(super) const FILTERED: &str = "the call was not made: the provider's filter stopped the answer";
+
 /// Why `call` is not what its model was about to ask for: the filter of the provider stopped it, or the answer was cut before
 /// the arguments of its `last` call, which may all be left out.
 fn broken_off(finish: FinishReason, call: &PlannedCall, last: bool) -> Option<&'static str> {
     match finish {
-        FinishReason::ContentFilter => Some("the call was not made: the provider's filter stopped the answer"),
+        FinishReason::ContentFilter => Some(FILTERED),
         FinishReason::Length if last && call.arguments.is_empty() => Some(
             "the call was not made: the answer was cut at the most tokens that it may have, before the arguments of the \
              call: call it again, and say less before it",

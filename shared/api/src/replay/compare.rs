@@ -1,14 +1,15 @@
 //! Where a run and its replay part.
 
+use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{JournalEntry, Map, PastEnd, PastEntry, ReplayMaterial};
 use dormouse_protocol::event::redact;
 use serde_json::Value;
 
 use super::store::RunCommit;
 
-/// Fields of entries that tell how long something took, or in which word of its own a provider said why it stopped: a replay
-/// has the answer without the provider.
-const PASSING: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"];
+/// Fields of entries that are no part of what a run came to: they tell how long something took, or in which word of its own a
+/// provider said why it stopped. A replay has the answer without the provider.
+pub const PASSING_FIELDS: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
 /// for later, output that was not shown, how its last pause ended, of which a replay has none where the run slept for its
 /// model, and what it knew of its session, which earlier versions did not keep.
@@ -28,8 +29,7 @@ const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "ge
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
 /// that were not made since their run ended.
 const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];
-/// The field of a conversation's state with its messages, and that of a message with the mark of its run.
-const MESSAGES: &str = "messages";
+/// The field of a message with the mark of its run.
 const RUN: &str = "run";
 /// The kind of entries about calls in doubt, and the field of those about what a person reported of one. Earlier versions did not
 /// record the doubt that a dead worker left, and no report.
@@ -110,7 +110,7 @@ fn is_same(past: &PastEntry, made: &JournalEntry) -> bool {
 /// The payload without what passes.
 pub(super) fn lasting(kind: &str, payload: &Map) -> Map {
     let mut lasting = payload.clone();
-    let passes = |name: &str| PASSING.contains(&name) || (kind == HOOK_RUN && name == "input_digest");
+    let passes = |name: &str| PASSING_FIELDS.contains(&name) || (kind == HOOK_RUN && name == "input_digest");
     lasting.retain(|name, _| !passes(name));
     if let Some(Value::Object(usage)) = lasting.get_mut("usage") {
         usage.shift_remove("active_ms");

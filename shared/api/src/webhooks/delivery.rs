@@ -225,10 +225,13 @@ pub(super) fn accepted(
     }
 }
 
+/// Prefix of the ids of deliveries.
+pub const DELIVERY_PREFIX: &str = "delivery_";
+
 /// The id of the delivery of an event to a webhook.
 fn id_of(webhook: &WebhookId, event: &EventId) -> InvocationId {
     let digest = Sha256::new().chain_update(webhook.as_str()).chain_update([0]).chain_update(event.as_str()).finalize();
-    InvocationId::from(format!("delivery_{}", hex::encode(&digest[..16])))
+    InvocationId::from(format!("{DELIVERY_PREFIX}{}", hex::encode(&digest[..16])))
 }
 
 async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Delivery>, NodeError> {

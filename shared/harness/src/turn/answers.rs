@@ -6,12 +6,12 @@
 
 use dormouse_engine::admit_answer;
 use dormouse_ports::{
-    Answered, Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PauseEnd,
-    PausedInvocation, RESOLUTION, Resolution,
+    Answered, Category, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PauseEnd, PausedInvocation,
+    RESOLUTION, Resolution,
 };
 
 use super::delivery::{FoundDelivery, SignalTarget};
-use crate::error::{TurnError, store_failed, unknown};
+use crate::error::{TurnError, is_written};
 use crate::outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, TurnOutcome};
 use crate::records::is_put_aside;
 use crate::transmission::Trigger;
@@ -75,24 +75,12 @@ pub(super) async fn gather(
     }
     check_fit(worker, &paused, with_it.payload()).await?;
     let write = InvocationWrite::Answer { paused: Box::new(paused.clone()), answer };
-    match worker.records.commit(write).await {
-        Ok(()) => {
-            let paused = PausedInvocation { fan_in: Some(with_it), ..paused };
-            Ok(FanInStep::Told(accepted(paused, part, false)))
-        }
-        Err(CommitError::Store(error)) => Err(store_failed(error)),
-        Err(error @ CommitError::Unknown(_)) => Err(unknown(&error)),
-        // Another answer was first, or the pause is over: to be looked at again.
-        Err(
-            CommitError::InvocationConflict
-            | CommitError::SessionConflict
-            | CommitError::LeaseLost
-            | CommitError::SignalBuffered(_)
-            | CommitError::SignalTaken { .. }
-            | CommitError::Journal(_)
-            | CommitError::Said(_),
-        ) => Ok(FanInStep::Claims(ClaimProposal { payload: delivery.payload.clone(), answered: None })),
+    if is_written(worker.records.commit(write).await)? {
+        let paused = PausedInvocation { fan_in: Some(with_it), ..paused };
+        return Ok(FanInStep::Told(accepted(paused, part, false)));
     }
+    // Another answer was first, or the pause is over: to be looked at again.
+    Ok(FanInStep::Claims(ClaimProposal { payload: delivery.payload.clone(), answered: None }))
 }
 
 /// The write by which `payload` becomes the answer of `part` to `paused`: it is [delivered](InvocationWrite::Deliver)

@@ -1,14 +1,12 @@
 //! Leaving a signal to others: who waits for it has it, and goes on with another worker.
 
-use dormouse_ports::{
-    Category, CommitError, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState,
-};
+use dormouse_ports::{Category, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState};
 
 use super::accepted::input;
 use super::answers::part_input;
 use super::correlate::{Said, keep, known_state};
 use crate::budget::Budget;
-use crate::error::{TurnError, store_failed, unknown};
+use crate::error::{TurnError, is_written};
 use crate::worker::Worker;
 
 /// Gives `payload` to the invocation that waits for `signal_id`, and runs no turn of it. Where none waits yet the signal is
@@ -35,20 +33,8 @@ pub(super) async fn leave(
         let sleeping = record.filter(|record| record.status == InvocationStatus::Suspended);
         if let Some(record) = sleeping.filter(|record| record.paused.generation == generation) {
             let Some(write) = write(worker, &record.paused, signal_id, payload).await? else { return Ok(()) };
-            match worker.records.commit(write).await {
-                Ok(()) => return Ok(()),
-                Err(CommitError::Store(error)) => return Err(store_failed(error)),
-                Err(error @ CommitError::Unknown(_)) => return Err(unknown(&error)),
-                // Another answer was first, or somebody has it.
-                Err(
-                    CommitError::InvocationConflict
-                    | CommitError::SessionConflict
-                    | CommitError::LeaseLost
-                    | CommitError::SignalBuffered(_)
-                    | CommitError::SignalTaken { .. }
-                    | CommitError::Journal(_)
-                    | CommitError::Said(_),
-                ) => {}
+            if is_written(worker.records.commit(write).await)? {
+                return Ok(());
             }
         }
         if budget.is_over() {

@@ -64,14 +64,6 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// Its name, as models know it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sh => "/bin/sh",
-            Self::Bash => "bash",
-        }
-    }
-
     /// True for `/bin/sh`.
     pub fn is_sh(&self) -> bool {
         *self == Self::Sh
