@@ -25,6 +25,17 @@ store=$(parameter SecretStore) key=''
 protected=$(aws cloudformation describe-stacks --stack-name "$stack" --query 'Stacks[0].EnableTerminationProtection' --output text)
 [[ $protected != [Tt]rue ]] || fail "the stack $stack is protected; deploy it with PROTECTED=no first"
 
+# Without the stack nobody could begin this again: what cannot be listed is told while everything stands.
+rules=$(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text) ||
+    fail "nobody tells which rules $bus has (events:ListRules): nothing was removed"
+find_secrets
+if [ "$bundles" != None ] && aws s3api head-bucket --bucket "$bundles" >/dev/null 2>&1; then
+    aws s3api list-object-versions --bucket "$bundles" --max-items 1 >/dev/null ||
+        fail "nobody tells what is in $bundles (s3:ListBucketVersions): nothing was removed"
+else
+    bundles=None
+fi
+
 if [ "${YES:-}" != 1 ]; then
     [ -t 0 ] || fail "nobody is here to confirm; YES=1 confirms"
     read -r -p "This removes the stack $stack and the table $table with all that sleeps in it. Type the stage to go on: " typed
@@ -32,8 +43,8 @@ if [ "${YES:-}" != 1 ]; then
 fi
 
 # A bus that still has rules cannot be removed. The stack's own rules go with the stack.
-for rule in $(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text); do
-    case "$rule" in dormouse-signal | dormouse-work) continue ;; esac
+for rule in $rules; do
+    case "$rule" in dormouse-signal | dormouse-work | None) continue ;; esac
     aws events remove-targets --event-bus-name "$bus" --rule "$rule" --ids signal >/dev/null
     aws events delete-rule --event-bus-name "$bus" --name "$rule"
 done
@@ -46,13 +57,14 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
-if [ "$bundles" != None ] && aws s3api head-bucket --bucket "$bundles" >/dev/null 2>&1; then
+if [ "$bundles" != None ]; then
     say "removing the bundles in $bundles"
     # Every version of them: a bucket with one left cannot be removed.
     for kind in Versions DeleteMarkers; do
+        listed=$(aws s3api list-object-versions --bucket "$bundles" --output text --query "${kind}[].[Key, VersionId]")
         while read -r object version; do
             [ -z "$version" ] || aws s3api delete-object --bucket "$bundles" --key "$object" --version-id "$version" >/dev/null
-        done < <(aws s3api list-object-versions --bucket "$bundles" --output text --query "${kind}[].[Key, VersionId]" | sed '/^None/d')
+        done < <(sed '/^None/d' <<<"$listed")
     done
     aws s3 rb "s3://$bundles" >/dev/null
 fi

@@ -98,18 +98,29 @@ secrets_of() {
 
 # remove_secret SECRET: there is none afterwards. A name of Secrets Manager is free again at once.
 remove_secret() {
-    if [ "$store" = secrets-manager ]; then
-        aws secretsmanager delete-secret --secret-id "$(secret_name "$1")" --force-delete-without-recovery >/dev/null 2>&1 || true
-    else
+    if [ "$store" != secrets-manager ]; then
         aws ssm delete-parameters --names "$(secret_name "$1")" >/dev/null
+    elif has_secret "$1"; then
+        aws secretsmanager delete-secret --secret-id "$(secret_name "$1")" --force-delete-without-recovery >/dev/null
     fi
 }
 
-# remove_secrets: all of them, wherever they are.
+# find_secrets: whatever secrets the stage has, those of agents and vaults as well; ends everything where nobody tells.
+found_secrets=(callback-secret callback-secret-second callback-secret-next signal-key signal-key-second receipt-keys notifications)
+find_secrets() {
+    local kind listed
+    for kind in agents vaults; do
+        listed=$(secrets_of "$kind") || fail "nobody tells which secrets of $kind $STAGE has: nothing was removed"
+        # Names have no spaces.
+        # shellcheck disable=SC2206
+        found_secrets+=($listed)
+    done
+}
+
+# remove_secrets: all that were found.
 remove_secrets() {
     local name
-    for name in callback-secret callback-secret-second callback-secret-next signal-key signal-key-second receipt-keys notifications \
-        $(secrets_of agents) $(secrets_of vaults); do
+    for name in "${found_secrets[@]}"; do
         remove_secret "$name"
     done
 }

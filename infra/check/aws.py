@@ -63,6 +63,25 @@ if any(set(one.split()) <= set(sys.argv[1:]) for one in account["fails"]):
 
 if command == "sts get-caller-identity":
     end({"Account": "123456789012", "Arn": "arn:aws-us-gov:iam::123456789012:user/ada"})
+if command == "events list-rules":
+    end({"Rules": [{"Name": name} for name in account["rules"]]})
+if command in ("events remove-targets", "events delete-rule"):
+    if action == "delete-rule":
+        account["rules"].remove(option("--name"))
+    end()
+if command == "cloudformation delete-stack":
+    account["stack"] = None
+    end()
+if command == "s3api list-object-versions":
+    end({"Versions": [{"Key": key, "VersionId": "1"} for key in account["objects"]]})
+if command == "s3api delete-object":
+    account["objects"].remove(option("--key"))
+    end()
+if command == "ssm get-parameters-by-path":
+    below = [name for name in account["secrets"] if name.startswith(option("--path") + "/")]
+    end({"Parameters": [{"Name": name} for name in below]})
+if command in ("s3 rb", "s3 rm", "cloudformation wait"):
+    end()
 if command in ("s3api head-bucket", "s3 cp", "lambda list-versions-by-function", "lambda get-alias"):
     end({"Versions": [], "FunctionVersion": "1"} if service == "lambda" else None)
 if command == "ssm put-parameter":
@@ -102,7 +121,8 @@ if command == "cloudformation describe-stacks":
         end(failure="An error occurred (ValidationError): Stack does not exist")
     stack = account["stack"]
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in stack["Parameters"].items()]
-    outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}]
+    outputs = [{"OutputKey": "TableName", "OutputValue": stack["Table"]}, {"OutputKey": "BusName", "OutputValue": "dormouse-dev"}]
+    outputs.append({"OutputKey": "WorkspaceBucket", "OutputValue": "bundles"})
     if account.get("updated") and account["becomes"]:
         stack["StackStatus"] = account["becomes"].pop(0)
     end({"Stacks": [{"Parameters": parameters, "Outputs": outputs, "StackStatus": stack["StackStatus"]}]})
@@ -126,6 +146,8 @@ if command == "cloudformation update-stack":
     end()
 if command == "cloudwatch describe-alarms":
     end({"MetricAlarms": [{"AlarmName": name} for name in account["alarms"]]})
+if command == "dynamodb wait" and "table-not-exists" in sys.argv:
+    end()
 if service == "dynamodb":
     table = account["tables"].get(option("--table-name"))
     if table is None:
@@ -145,6 +167,9 @@ if service == "dynamodb":
         end()
     if action == "update-table":
         table["Table"]["DeletionProtectionEnabled"] = "--deletion-protection-enabled" in sys.argv
+        end()
+    if action == "delete-table":
+        del account["tables"][option("--table-name")]
         end()
     if action == "wait":
         end()

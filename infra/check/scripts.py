@@ -22,6 +22,7 @@ class Account:
         self.folder = pathlib.Path(folder)
         self.place = self.folder / "account.json"
         fresh = {"stack": None, "secrets": {}, "tables": {}, "concurrency": {}, "alarms": [], "limit": 1000}
+        fresh |= {"rules": [], "objects": []}
         self.write(fresh | {"calls": [], "fails": [], "becomes": []} | known)
         for name in ("inbound", "signal", "stream", "wakeup", "sweep"):
             (self.folder / f"{name}.zip").write_text(name)
@@ -325,6 +326,30 @@ class Deployment(Scripts):
         self.goes(account.deploy(BEDROCK_MODELS="amazon.nova-lite-v1:0"))
         model = "arn:aws-us-gov:bedrock:eu-central-1::foundation-model/amazon.nova-lite-v1:0"
         self.assertEqual(account.parameters["BedrockModels"], model)
+
+
+class Removal(Scripts):
+    def stage(self, **known):
+        account = self.deployed()
+        account.now(tables={"dormouse-dev-StateTable": {"Table": {}}}, objects=["workspaces/desk/current"], **known)
+        account.now(rules=["dormouse-signal", "of-a-graph"])
+        account.now(secrets=account.secrets | {"/dormouse/dev/agents/KEY": "of a model", "/dormouse/other/agents/KEY": "stays"})
+        return account
+
+    def test_nothing_of_a_stage_is_left(self):
+        account = self.stage()
+        self.goes(account.run("destroy.sh", YES="1"))
+        left = account.read()
+        self.assertEqual((left["stack"], left["tables"], left["objects"]), (None, {}, []))
+        self.assertEqual(left["rules"], ["dormouse-signal"], "rules of the stack go with it")
+        self.assertEqual(left["secrets"], {"/dormouse/other/agents/KEY": "stays"})
+
+    def test_nothing_is_removed_while_nobody_tells_what_there_is(self):
+        for refused in ("events list-rules", "ssm get-parameters-by-path /dormouse/dev/agents", "s3api list-object-versions"):
+            account = self.stage(fails=[refused])
+            before = account.read()
+            self.refused(account.run("destroy.sh", YES="1"), "nothing was removed")
+            self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, refused)
 
 
 if __name__ == "__main__":
