@@ -99,6 +99,7 @@ mod subscription;
 mod template;
 mod text_files;
 pub mod tool;
+mod unmarked;
 mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
@@ -123,7 +124,7 @@ pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchRe
 pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
-pub use images::{IMAGE_BYTES, IMAGE_TYPES, Image, ImageOwner, Images, ImagesError};
+pub use images::{IMAGE_BYTES, IMAGE_TYPES, Image, ImageOwner, Images, ImagesError, image_type};
 pub use invocation::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStage,
     InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION,
@@ -156,6 +157,7 @@ pub use subscription::{
 };
 pub use template::{Lookup, Template, TextPiece, pieces};
 pub use text_files::{TextFile, TextFiles, TextFilesError};
+pub use unmarked::{RUN_MARK, Unmarked};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object with keys that keep their order: the form in which state, payloads and metadata cross a port.
