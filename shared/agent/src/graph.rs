@@ -26,6 +26,7 @@ mod entries;
 mod environment;
 mod gates;
 mod hooks;
+mod images;
 mod model;
 mod notes;
 mod open;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, EngineError, MakeTwin, Twin};
 use dormouse_harness::{GraphRegistry, GraphSource, HarnessChildren};
 use dormouse_ports::tool::CallbackAddresses;
-use dormouse_ports::{Clock, EventBus};
+use dormouse_ports::{Clock, EventBus, Images};
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::resource::{AutonomyTier, ReceiptPolicy};
 
@@ -27,18 +27,26 @@ pub struct Outside {
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
     /// Runs what graphs begin beside themselves, once the graphs are served.
     pub children: HarnessChildren,
+    /// Keeps the images of conversations; `None` where they are told in words.
+    pub images: Option<Arc<dyn Images>>,
 }
 
 impl Outside {
     /// The world of `bus` and `clock`.
     pub fn new(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, clock, callbacks: None, children: HarnessChildren::default() }
+        Self { bus, clock, callbacks: None, children: HarnessChildren::default(), images: None }
     }
 
     /// The same world, in which `callbacks` makes the addresses for what is reported from elsewhere.
     #[must_use]
     pub fn with_callbacks(self, callbacks: Arc<dyn CallbackAddresses>) -> Self {
         Self { callbacks: Some(callbacks), ..self }
+    }
+
+    /// The same world, in which `images` keeps the images of conversations.
+    #[must_use]
+    pub fn with_images(self, images: Arc<dyn Images>) -> Self {
+        Self { images: Some(images), ..self }
     }
 }
 

@@ -152,7 +152,7 @@ impl Api {
                 let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: false };
                 let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
                 // What is no word of a user waits for the next task.
-                let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message)).is_empty();
+                let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message), false).is_empty();
                 if task.kept.own.hears && is_heard {
                     change.thread_mut().interrupted(&id, position);
                 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::{
-    Append, Document, EndOfStream, InvocationId, InvocationRecord, Invocations, Journal, JournalEntry, StreamEnd,
+    Append, ArtifactPlace, Document, EndOfStream, InvocationId, InvocationRecord, Invocations, Journal, JournalEntry,
+    StateArtifact, StreamEnd,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
@@ -32,7 +33,7 @@ use crate::lists::Lists;
 use crate::page::{Narrowed, PageSource};
 use crate::reads::Reads;
 use crate::refusal::store;
-use crate::{Call, CallAnswer, feed, ids};
+use crate::{Call, CallAnswer, feed, ids, images};
 
 impl Lists {
     pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -98,7 +99,10 @@ impl Reads {
         let outcome = self.outcome_of(task, call).await?;
         let artifact = outcome.and_then(|outcome| outcome.artifacts.into_iter().find(|one| one.envelope.id == id));
         Ok(artifact.map(|artifact| {
-            let content = ContentLocation { state_of: Some(task.kept.resource.envelope.id.clone()), place: None };
+            let content = ContentLocation {
+                state_of: Some(task.kept.resource.envelope.id.clone()),
+                ..ContentLocation::default()
+            };
             Stored::new(&task.kept.tenant, task.kept.workspace.clone(), artifact, content)
         }))
     }
@@ -177,6 +181,12 @@ impl ArtifactContents {
             let refusal = ProtocolError::new(ErrorCode::ResourceNotFound, "the content of the artifact is not here");
             uri.into_iter().fold(refusal, |refusal, uri| refusal.with_detail("uri", uri))
         };
+        if let Some(image) = &kept.own.image {
+            let key = images::key_of(Some(&kept.tenant), image);
+            let bytes = images::bytes_at(self.reads.records(), &key, call.now).await.map_err(store)?;
+            let bytes = bytes.ok_or_else(elsewhere)?;
+            return Ok(CallAnswer::Bytes { content_type: kept.resource.mime_type, bytes });
+        }
         if let Some(task) = &kept.own.state_of {
             let bytes = match &kept.own.place {
                 None => self.final_state(task).await?,
@@ -214,7 +224,7 @@ impl ArtifactContents {
     }
 }
 
-/// Makes the text that `entry` leaves in the state of `task` an artifact, where it leaves one.
+/// Makes what `entry` of `task` leaves artifacts.
 ///
 /// # Errors
 /// `internal_error` when it cannot be written.
@@ -223,12 +233,26 @@ pub(crate) fn left_by(
     change: &mut SessionChange,
     task: &Stored<Task>,
 ) -> Result<(), ProtocolError> {
-    let Some(left) = &entry.artifact else { return Ok(()) };
+    entry.artifacts.iter().try_for_each(|left| leave(left, change, task))
+}
+
+fn leave(left: &StateArtifact, change: &mut SessionChange, task: &Stored<Task>) -> Result<(), ProtocolError> {
     let of = &task.kept.resource.envelope.id;
-    let id = ids::derived(change.now(), &format!("{of}{}", left.place));
+    let (name, kind, content) = match &left.place {
+        ArtifactPlace::State(place) => {
+            let (state_of, place) = (Some(of.clone()), Some(place.clone()));
+            let content = ContentLocation { state_of, place: place.clone(), image: None };
+            (format!("{of}{}", place.unwrap_or_default()), ArtifactKind::Log, content)
+        }
+        ArtifactPlace::Image(image) => {
+            let content = ContentLocation { image: Some(image.clone()), ..ContentLocation::default() };
+            let call = left.metadata.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
+            (format!("{of}/{call}/{image}"), ArtifactKind::Image, content)
+        }
+    };
+    let id = ids::derived(change.now(), &name);
     let envelope = Envelope::new(id, change.now()).with_metadata(left.metadata.clone());
-    let artifact = publish(change, task, envelope, (ArtifactKind::Log, &left.mime_type));
-    let content = ContentLocation { state_of: Some(of.clone()), place: Some(left.place.clone()) };
+    let artifact = publish(change, task, envelope, (kind, &left.mime_type));
     change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))
 }
 

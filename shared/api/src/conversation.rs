@@ -3,10 +3,12 @@
 
 use dormouse_engine::CompiledGraph;
 use dormouse_harness::chat::{ChatMessage, MESSAGES};
+use dormouse_ports::model::Block;
 use dormouse_ports::{Commit, EntryKind, InvocationWrite, JournalEntry, Map, PastEntry, Said};
-use dormouse_protocol::ProtocolError;
+use dormouse_protocol::id::ArtifactId;
 use dormouse_protocol::request::{nearest, read_message};
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
+use dormouse_protocol::{Identifier, ProtocolError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +22,9 @@ const ACTION: &str = "action";
 
 /// Field of a graph with what the user says to one run alone: its session does not keep it.
 const CONFIDED: &str = "confided";
+
+/// Field of a graph whose images are kept beside its state.
+const IMAGE_BYTES: &str = "image_bytes";
 
 /// Field of the material of what a run has heard with the place of the newest message.
 const UPTO: &str = "upto";
@@ -63,25 +68,31 @@ pub(crate) fn first_state(
             Role::User | Role::Tool if graph.schema().declares(CONFIDED) && is_confidential(&message.parts) => {
                 let (open, confided): (Vec<&Part>, Vec<&Part>) =
                     message.parts.iter().partition(|part| part.visibility() == PartVisibility::Public);
-                let message = ChatMessage::text("user", said_of(&open));
-                let mut state = said(undelivered_from, [message.into_value()]);
+                let mut message = ChatMessage::text("user", said_of(&open)).into_value();
+                if shows_images(graph) {
+                    show_images(&mut message, &open);
+                }
+                let mut state = said(graph, undelivered_from, [message]);
                 state.insert(CONFIDED.to_owned(), joined_text(&confided).into());
                 state
             }
-            Role::User | Role::Tool => said(undelivered_from, [spoken(message.role, &message.parts)?]),
+            Role::User | Role::Tool => {
+                let spoken = spoken(message.role, &message.parts, shows_images(graph))?;
+                said(graph, undelivered_from, [spoken])
+            }
             Role::Assistant | Role::System | Role::Agent => {
                 return Err(ProtocolError::invalid("input.role", "a task begins with what somebody says: send `user`"));
             }
         },
         (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
             let text = Value::Object(payload.clone()).to_string();
-            said(undelivered_from, [ChatMessage::text("user", text).into_value()])
+            said(graph, undelivered_from, [ChatMessage::text("user", text).into_value()])
         }
         (SubmitInput::Payload(payload), true) if asks_for_no_answer(payload) => {
             let mut state = payload.clone();
             state.entry(MESSAGES).or_insert_with(|| Value::Array(Vec::new()));
             if !undelivered_from.is_empty() {
-                state.extend(said(undelivered_from, Vec::new()));
+                state.extend(said(graph, undelivered_from, Vec::new()));
             }
             state
         }
@@ -91,7 +102,7 @@ pub(crate) fn first_state(
             let invalid = |reason: String| ProtocolError::invalid("input.messages", reason);
             theirs.iter().try_for_each(|one| ChatMessage::unchecked(one.clone()).validate()).map_err(invalid)?;
             let mut state = payload.clone();
-            state.extend(said(undelivered_from, theirs.iter().cloned()));
+            state.extend(said(graph, undelivered_from, theirs.iter().cloned()));
             state
         }
         (SubmitInput::Payload(payload), false) => payload.clone(),
@@ -151,9 +162,9 @@ fn asks_for_no_answer(payload: &Map) -> bool {
     payload.get(COMPACT) == Some(&Value::Bool(true)) || payload.get(ACTION).is_some_and(Value::is_object)
 }
 
-/// What was `said`, as it joins the conversation of a run.
-pub(crate) fn joining(said: &[Message]) -> Vec<Value> {
-    said.iter().filter_map(|message| spoken(message.role, &message.parts).ok()).collect()
+/// What was `said`, as it joins the conversation of a run; with its images, where that `shows` them.
+pub(crate) fn joining(said: &[Message], shows: bool) -> Vec<Value> {
+    said.iter().filter_map(|message| spoken(message.role, &message.parts, shows).ok()).collect()
 }
 
 /// The kind of the entry of what a run has heard in its midst.
@@ -164,19 +175,28 @@ pub(crate) fn joined(heard: &[Said]) -> impl Iterator<Item = &Value> {
     heard.iter().filter_map(|said| said.update.get(MESSAGES)?.as_array()).flatten()
 }
 
-/// Number of messages that the run of `commit` has in its conversation, without what it has heard there.
-fn length_unheard(commit: &Commit) -> Option<usize> {
+/// The outermost state of the run of `commit`, where that writes one.
+fn state_of(commit: &Commit) -> Option<&Map> {
     let (InvocationWrite::Suspend { paused, .. }
     | InvocationWrite::Progress { paused, .. }
     | InvocationWrite::Complete { paused, .. }) = commit.invocation.as_ref()?
     else {
         return None;
     };
-    let state = match &commit.invocation {
+    Some(match &commit.invocation {
         Some(InvocationWrite::Complete { state, .. }) => state,
         Some(_) | None => paused.outermost_state(),
-    };
-    let messages = state.get(MESSAGES)?.as_array()?.len();
+    })
+}
+
+/// The same as [`shows_images`] of the graph of the run of `commit`, by its state.
+pub(crate) fn commit_shows_images(commit: &Commit) -> bool {
+    state_of(commit).is_some_and(|state| state.contains_key(IMAGE_BYTES))
+}
+
+/// Number of messages that the run of `commit` has in its conversation, without what it has heard there.
+fn length_unheard(commit: &Commit) -> Option<usize> {
+    let messages = state_of(commit)?.get(MESSAGES)?.as_array()?.len();
     Some(messages.saturating_sub(joined(&commit.journal.hearing.heard).count()))
 }
 
@@ -213,8 +233,8 @@ pub(crate) fn heard_then(past: &PastEntry) -> Option<Said> {
     Some(Said { names, upto, update: Map::from_iter([(MESSAGES.to_owned(), messages)]) })
 }
 
-fn said(undelivered_from: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
-    let before = joining(undelivered_from).into_iter();
+fn said(graph: &CompiledGraph, undelivered_from: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
+    let before = joining(undelivered_from, shows_images(graph)).into_iter();
     Map::from_iter([(MESSAGES.to_owned(), before.chain(last).collect())])
 }
 
@@ -237,11 +257,12 @@ pub(crate) fn payload_of(message: &MessageInput) -> Option<Map> {
     (!payload.is_empty()).then_some(payload)
 }
 
-/// A message in the shape of a model's. Content that is not text becomes its JSON.
+/// A message in the shape of a model's. Content that is not text becomes its JSON; an image stays one where the conversation
+/// `shows` images.
 ///
 /// # Errors
 /// `invalid_request` when the message is empty.
-fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
+fn spoken(role: Role, parts: &[Part], shows: bool) -> Result<Value, ProtocolError> {
     let role = match role {
         Role::User | Role::Tool => "user",
         Role::Assistant | Role::Agent => "assistant",
@@ -250,7 +271,36 @@ fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
     let text = parts.iter().map(text_of).collect::<Vec<_>>().join("\n");
     let message = ChatMessage::text(role, text);
     message.validate().map_err(|reason| ProtocolError::invalid("input.parts", reason))?;
-    Ok(message.into_value())
+    let mut message = message.into_value();
+    if shows && role == "user" {
+        show_images(&mut message, &parts.iter().collect::<Vec<_>>());
+    }
+    Ok(message)
+}
+
+/// True if what `graph` leads is a conversation whose images are read before its model is asked.
+pub(crate) fn shows_images(graph: &CompiledGraph) -> bool {
+    graph.schema().declares(IMAGE_BYTES)
+}
+
+/// Puts the images of `parts` into `message`, in the place of the words about them.
+fn show_images(message: &mut Value, parts: &[&Part]) {
+    let is_image = |part: &&Part| matches!(part, Part::ImageRef { .. });
+    if !parts.iter().any(is_image) {
+        return;
+    }
+    let mut blocks: Vec<Block> = Vec::new();
+    for part in parts {
+        match (part, blocks.last_mut()) {
+            (Part::ImageRef { artifact_id, mime_type, .. }, _) => {
+                blocks.push(Block::image_kept(mime_type.as_str(), artifact_id.as_str()));
+            }
+            (other, Some(Block::Text { text, .. })) => text.push_str(&format!("\n{}", text_of(other))),
+            (other, _) => blocks.push(Block::text(text_of(other))),
+        }
+    }
+    blocks.retain(|block| !matches!(block, Block::Text { text, .. } if text.is_empty()));
+    message["content"] = json!(blocks);
 }
 
 /// True if a part of `parts` is not public.
@@ -278,8 +328,8 @@ fn text_of(part: &Part) -> String {
     }
 }
 
-/// Content of a message of a graph's conversation that clients are shown: no reasoning, no pictures that are inside of
-/// it. `None` if that is nothing.
+/// Content of a message of a graph's conversation that clients are shown: no reasoning, and of its pictures those that are
+/// artifacts. `None` if that is nothing.
 pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
     let role = match message.get("role").and_then(Value::as_str)? {
         "user" => Role::User,
@@ -302,8 +352,12 @@ pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
         }],
         (_, Some(Value::String(content))) => text(content).into_iter().collect(),
         (_, Some(Value::Array(blocks))) => {
-            let texts = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some("text"));
-            texts.filter_map(|block| text(block.get("text")?.as_str()?)).collect()
+            let part = |block: &Value| match block.get("type").and_then(Value::as_str)? {
+                "text" => text(block.get("text")?.as_str()?),
+                "image" => image_of(block),
+                _ => None,
+            };
+            blocks.iter().filter_map(part).collect()
         }
         (_, _) => Vec::new(),
     };
@@ -315,6 +369,14 @@ pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
         visibility: PartVisibility::Public,
     }));
     (!parts.is_empty()).then_some((role, parts))
+}
+
+/// The image in `block`, if that is an artifact.
+fn image_of(block: &Value) -> Option<Part> {
+    let artifact_id = ArtifactId::from(block.pointer("/source/id")?.as_str()?);
+    let mime_type = field(block, "media_type");
+    let visibility = PartVisibility::Public;
+    artifact_id.is_well_formed().then_some(Part::ImageRef { artifact_id, mime_type, visibility })
 }
 
 fn field(value: &Value, name: &str) -> String {

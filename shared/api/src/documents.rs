@@ -12,6 +12,7 @@
 //! | `memory` | the memory's | [`MemoryIndex`]: a tombstone |
 //! | `workspace_deletion` | the workspace's | all of it ([`crate::deletion`]) |
 //! | `file` | a hash of workspace and path | all of it (`crate::files`) |
+//! | `image` | a hash of the tenant and its id | all of it (`crate::images`) |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
 //!
@@ -556,6 +557,9 @@ pub(crate) struct ContentLocation {
     /// The part, as a JSON pointer to a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) place: Option<String>,
+    /// It is this image of a conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<String>,
 }
 
 macro_rules! resources {

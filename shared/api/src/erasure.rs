@@ -1,7 +1,7 @@
 //! What belongs to a session, a workspace or a tenant, by its documents and by what the states name: what has to go when it
 //! is to be forgotten.
 //!
-//! With a session go its tasks, artifacts, branches, memories, webhooks and answers to repeated requests, and the sessions
+//! With a session go its tasks, artifacts, images, branches, memories, webhooks and answers to repeated requests, and the sessions
 //! that were forked of it or work for it: they hold the same words. With a workspace goes everything in it, deleted or
 //! not, and its files. With a tenant goes everything that it has, its keys among it. The audit log stays until it expires.
 //!
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::audit::KIND as AUDIT;
 use crate::idempotency::KIND as IDEMPOTENCY;
+use crate::images::KIND as IMAGE;
 use crate::keys::{KIND as KEY, USE as KEY_USE};
 use crate::quotas::{COUNTERS, OF_TENANT};
 use crate::rates::{KIND as RATE, OF_TENANT as RATE_OF_TENANT};
@@ -77,7 +78,9 @@ impl Erasure {
                 is_tenants || is_quota || document.key.kind == IDEMPOTENCY
             }
             // Its keys say which actors it has.
-            Self::Conversation { tenant, .. } => tenant.as_ref().is_some_and(|tenant| is_key_of(document, tenant)),
+            Self::Conversation { tenant, .. } => {
+                document.key.kind == IMAGE || tenant.as_ref().is_some_and(|tenant| is_key_of(document, tenant))
+            }
         }
     }
 
@@ -130,6 +133,7 @@ impl Erasure {
                     ids.contains(id) || (is_theirs && owned::name_within(id.as_str()) == Some(name))
                 };
                 forgotten.take_conversation(states, is_named, asked_by);
+                forgotten.take_images(documents);
             }
         }
         forgotten
@@ -224,6 +228,17 @@ impl Forgotten {
                 self.take_invocation(id, *is_open);
             }
         }
+    }
+
+    /// Takes the images of the sessions and invocations that go.
+    fn take_images(&mut self, documents: &[Document]) {
+        let is_theirs = |owner: &str| {
+            self.sessions.contains(&StateId::from(owner)) || self.invocations.contains(&InvocationId::from(owner))
+        };
+        let images = documents.iter().filter(|document| document.key.kind == IMAGE);
+        let owner = |image: &&Document| resource(image).and_then(|of| text(of, "session_id")).is_some_and(is_theirs);
+        let images: Vec<DocumentKey> = images.filter(owner).map(|image| image.key.clone()).collect();
+        self.documents.extend(images);
     }
 
     /// True if `state` is that of a session or task with a document, and goes with that.
@@ -420,6 +435,21 @@ mod tests {
         assert_eq!((names(&nobodys.sessions), names(&nobodys.invocations)), (vec!["s".into()], vec!["r4".into()]));
     }
 
+    #[test]
+    fn with_a_conversation_go_its_images() {
+        let (adas, others) = (owned::session(&owned::owner_of("acme", "ada"), "s"), "t");
+        let of = |id: &str, owner: &str| document("image", id, json!({ "resource": { "session_id": owner } }));
+        let documents = [of("p", adas.as_str()), of("q", others)];
+        let erasure = Erasure::Conversation { name: "s".to_owned(), tenant: Some("acme".to_owned()) };
+        let documents: Vec<Document> = documents
+            .into_iter()
+            .chain([document("key", "k", json!({ "tenant": "acme", "actor": "ada" }))])
+            .filter(|document| erasure.may_take(document))
+            .collect();
+        let forgotten = erasure.forgotten(&documents, &[session(adas, None), session(others, None)], asked_by);
+        assert_eq!(ids(&forgotten), ["p"]);
+    }
+
     fn ids(forgotten: &Forgotten) -> Vec<&str> {
         forgotten.documents.iter().map(|key| key.id.as_str()).collect()
     }
@@ -444,11 +474,24 @@ mod tests {
             document("workspace_deletion", "w", json!({ "tenant": "acme", "workspace": "w" })),
             document("file", "f", json!({ "tenant": "acme", "workspace": "w", "path": "a.txt" })),
             document("file", "g", json!({ "tenant": "acme", "workspace": "v", "path": "a.txt" })),
+            stored("image", "p", json!({ "session_id": "session_1" })),
         ]);
         documents.retain(|document| erasure.may_take(document));
         let forgotten = erasure.forgotten(&documents, &[], asked_by);
-        let gone =
-            ["f", "i", "j", "memory_1", "session_1", "session_2", "session_3", "session_4", "task_1", "task_4", "w"];
+        let gone = [
+            "f",
+            "i",
+            "j",
+            "memory_1",
+            "p",
+            "session_1",
+            "session_2",
+            "session_3",
+            "session_4",
+            "task_1",
+            "task_4",
+            "w",
+        ];
         assert_eq!(ids(&forgotten).into_iter().collect::<BTreeSet<_>>(), gone.into_iter().collect());
         assert_eq!(forgotten.tenant, None, "the lists of the tenant stay");
     }

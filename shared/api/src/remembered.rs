@@ -68,7 +68,7 @@ pub(crate) struct Past<'t> {
 impl Past<'_> {
     /// `conversation` as far as it is in what stays, and behind that what stays and is of `thread` in the stream `own`, and was
     /// given to no run yet. What clients were not told stays with the message before it.
-    fn kept(&self, conversation: Vec<Value>, thread: &SessionIndex, own: &str) -> Vec<Value> {
+    fn kept(&self, (conversation, shows): (Vec<Value>, bool), thread: &SessionIndex, own: &str) -> Vec<Value> {
         let mut places: BTreeMap<Sign, VecDeque<usize>> = BTreeMap::new();
         for (at, (_, message)) in self.told.iter().enumerate() {
             places.entry(Sign::of(message.role, &message.parts)).or_default().push_back(at);
@@ -95,7 +95,7 @@ impl Past<'_> {
             // What its run has begun with is in the state once that run has come to rest.
             let is_open = message.task_id.as_ref().is_some_and(|task| thread.open.contains_key(task));
             if !known.contains(&at) && (is_undelivered || (is_first && is_open && message.role == Role::User)) {
-                kept.extend(joining(std::slice::from_ref(message)));
+                kept.extend(joining(std::slice::from_ref(message), shows));
             }
         }
         kept
@@ -125,8 +125,10 @@ impl Api {
 impl Remembered {
     /// The same of what stays of `past`, of the session of `thread`, whose stream is called `own`.
     pub(crate) fn cut(mut self, past: &Past<'_>, thread: &SessionIndex, own: &str) -> Self {
+        // Agents note calls that wait, and are shown images.
+        let shows = self.state.contains_key(WAITING);
         if let Some(Value::Array(conversation)) = self.state.get_mut(MESSAGES) {
-            *conversation = past.kept(std::mem::take(conversation), thread, own);
+            *conversation = past.kept((std::mem::take(conversation), shows), thread, own);
         }
         self
     }

@@ -12,7 +12,7 @@
 use dormouse_ports::Document;
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::event::{Draft, EventKind};
-use dormouse_protocol::id::{EventId, SessionId, WorkspaceId};
+use dormouse_protocol::id::{EventId, MessageId, SessionId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Branch, CreateSessionRequest, ForkSessionRequest, Memory, MemoryContent, MessageInput, Part, Role, Session,
@@ -265,22 +265,24 @@ impl Api {
         let id = stored.kept.resource.envelope.id.clone();
         let kept = request.keep_first.min(stored.kept.own.messages);
         let before = stored.kept.own.messages;
+        let answer = |tip: Option<MessageId>, session: &Session| TruncateSessionResponse {
+            object: Object::new(),
+            session_id: id.clone(),
+            kept_turn_count: kept,
+            removed_turn_count: before - kept,
+            new_tip_turn_id: tip,
+            session: session.clone(),
+        };
+        if kept == before {
+            let own = &stored.kept.own;
+            let last = transcript::last(self.reads.records(), &own.transcript, own.position).await?;
+            return Change::nothing(200, &answer(last.map(|message| message.envelope.id), &stored.kept.resource));
+        }
         let told = self.told(&stored).await?;
         let stay = usize::try_from(kept).unwrap_or(usize::MAX);
         let tip = told.iter().take(stay).next_back();
         let spot = tip.map(|(spot, _)| spot.clone());
         let tip = tip.map(|(_, message)| message.envelope.id.clone());
-        let answer = |session: &Session| TruncateSessionResponse {
-            object: Object::new(),
-            session_id: id.clone(),
-            kept_turn_count: kept,
-            removed_turn_count: before - kept,
-            new_tip_turn_id: tip.clone(),
-            session: session.clone(),
-        };
-        if kept == before {
-            return Change::nothing(200, &answer(&stored.kept.resource));
-        }
         let known = self.remembered_of(id.as_str()).await?;
         let known = known.map(|known| known.cut(&Past { told: &told, stay }, &stored.kept.own, id.as_str()));
         let mut change = SessionChange::open(stored, by(call), call.now);
@@ -296,7 +298,7 @@ impl Api {
         let (session, journal) = change.close()?;
         Ok(Change {
             session: known.map(|known| known.again(id.as_str())),
-            ..Change::new(journal, 200, &answer(&session.kept.resource))?
+            ..Change::new(journal, 200, &answer(tip, &session.kept.resource))?
         })
     }
 

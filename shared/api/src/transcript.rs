@@ -89,6 +89,30 @@ pub(crate) struct Reading {
     pub(crate) upto: Option<Spot>,
 }
 
+/// The last message of `transcript`, whose last stretch goes up to `end`: read from behind, a page of the stream at a time.
+///
+/// # Errors
+/// When the store does not answer.
+pub(crate) async fn last(
+    records: &dyn Records,
+    transcript: &[TranscriptSegment],
+    end: u64,
+) -> Result<Option<Message>, ProtocolError> {
+    for segment in transcript.iter().rev() {
+        let mut last = segment.last.unwrap_or(end);
+        while last >= segment.first.max(1) {
+            let first = segment.first.max(last.saturating_sub(PAGE as u64 - 1)).max(1);
+            let page = TranscriptSegment { stream: segment.stream.clone(), first, last: Some(last) };
+            let read = read(records, &[page], None, (usize::MAX, usize::MAX)).await?;
+            if let Some((_, message)) = read.messages.into_iter().next_back() {
+                return Ok(Some(message));
+            }
+            last = first - 1;
+        }
+    }
+    Ok(None)
+}
+
 /// Reads messages of `transcript` behind `after`, at most `limit`, looking at no more than about `budget` events.
 ///
 /// # Errors

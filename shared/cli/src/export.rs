@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::Value;
 
@@ -73,11 +75,12 @@ pub(crate) async fn export(asked: &ExportSessionArgs) -> Result<(), SessionExpor
     lines.end(session)
 }
 
-/// Adds the content of an artifact that the server has and tells, if it is a text.
+/// Adds the content of an artifact that the server has and tells: as it is where it is a text, else in Base64.
 async fn add_content(client: &Client, artifact: &mut Value) -> Result<(), TalkError> {
     let Some(id) = artifact["id"].as_str().filter(|_| artifact["uri"].is_null()) else { return Ok(()) };
-    match client.read_text(&format!("/v1/artifacts/{id}/content")).await {
-        Ok(content) => artifact["content"] = content.into(),
+    match client.read_bytes(&format!("/v1/artifacts/{id}/content")).await.map(String::from_utf8) {
+        Ok(Ok(text)) => artifact["content"] = text.into(),
+        Ok(Err(no_text)) => artifact["content_base64"] = STANDARD.encode(no_text.as_bytes()).into(),
         Err(TalkError::Refused { status: 403 | 404, .. }) => {}
         Err(error) => return Err(error),
     }

@@ -161,6 +161,7 @@ fn parts_of(
         clock: ports.clock.clone(),
         ids: ports.ids.clone(),
         deltas: ports.deltas.clone(),
+        images: None,
         callbacks: None,
         limits: AgentLimits::default(),
     }

@@ -44,6 +44,7 @@ pub(crate) async fn part(
         background,
         config,
         prices: definition.prices,
+        takes_images: definition.takes_images,
         context_window: definition.context_window,
         timeout: ATTEMPT,
     })

@@ -59,5 +59,5 @@ pub(crate) fn placed(mut parts: AgentParts, outside: &Outside) -> AgentParts {
     parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
     let successors = parts.successors.iter().map(|other| Arc::new(placed(AgentParts::clone(other), outside)));
     parts.successors = successors.collect();
-    parts
+    parts.showing(outside.images.clone())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dormouse_api::identity::{IssuerConfig, Issuers};
 use dormouse_api::{
-    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StreamLimits, StreamSeats,
-    WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
+    Agents, AgentsError, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StoredImages, StreamLimits,
+    StreamSeats, WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
 };
 use dormouse_aws::{
     ApiGatewayConnections, AwsAccess, AwsSubscriptions, Clients, DynamoDbStateStore, EventBridgeBus, KmsKey, KmsSigner,
@@ -181,7 +181,21 @@ pub(crate) async fn joined(
     let ses = config.access.clone();
     let kms = config.access.clone();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let outside = Outside::new(bus.clone(), clock.clone());
+    // Where the scheduler is not told of a wake-up, the table has to be able to tell.
+    let schedules = SchedulerConfig {
+        group_name: config.scheduler_group,
+        role_arn: config.scheduler_role_arn,
+        wakeup_function_arn: config.wakeup_arn,
+        dead_letter_arn: config.dead_letter_arn.clone(),
+    };
+    let kept = StoreConfig {
+        wakes_by_index: !config.registers,
+        registered_at: config.registers.then(|| schedules.place(&config.table)),
+        ..StoreConfig::default()
+    };
+    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
+    let images = StoredImages::new(store.clone(), store.clone(), Arc::new(RandomIds), clock.clone());
+    let outside = Outside::new(bus.clone(), clock.clone()).with_images(Arc::new(images));
     let making = async { agents.compile(&outside) };
     let (secrets, agents) = futures::join!(Box::pin(config.secrets.load(&clients.parameters)), making);
     let secrets = secrets?;
@@ -200,19 +214,6 @@ pub(crate) async fn joined(
         }
         None => outside,
     };
-    // Where the scheduler is not told of a wake-up, the table has to be able to tell.
-    let schedules = SchedulerConfig {
-        group_name: config.scheduler_group,
-        role_arn: config.scheduler_role_arn,
-        wakeup_function_arn: config.wakeup_arn,
-        dead_letter_arn: config.dead_letter_arn.clone(),
-    };
-    let kept = StoreConfig {
-        wakes_by_index: !config.registers,
-        registered_at: config.registers.then(|| schedules.place(&config.table)),
-        ..StoreConfig::default()
-    };
-    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, kept));
     let of_workspaces = config.workspaces.zip(access).map(|(workspaces, access)| {
         Arc::new(published(workspaces, &access, &clients.parameters, fetch.clone(), outside.clone()))
     });

@@ -11,8 +11,8 @@ use axum::middleware;
 use dormouse_api::identity::{Issuers, IssuersError};
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{
-    Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, WebhookKeys,
-    WebhookParts, WorkspaceFiles, Writes, webhook_graph,
+    Agents, AgentsError, AppendNotifier, Keys, Outside, Receipts, RecordingEngine, RecordingStore, StoredImages,
+    WebhookKeys, WebhookParts, WorkspaceFiles, Writes, webhook_graph,
 };
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_fetch::NetworkFetch;
@@ -237,7 +237,10 @@ async fn run(
     let timed: Arc<dyn Sleepers> = table.clone();
     let signer = CallbackSigner::new(secret.clone());
     let callbacks = SignalAddresses::new(&address, signer.clone(), clock.clone(), limits.address);
-    let outside = Outside::new(Arc::new(bus.clone()), clock.clone()).with_callbacks(Arc::new(callbacks));
+    let images = StoredImages::new(table.clone(), table.clone(), Arc::new(RandomIds), clock.clone());
+    let outside = Outside::new(Arc::new(bus.clone()), clock.clone())
+        .with_callbacks(Arc::new(callbacks))
+        .with_images(Arc::new(images));
     let compiled = agents.compile(&outside)?;
     let files = WorkspaceFiles {
         records: table.clone(),

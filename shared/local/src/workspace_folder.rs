@@ -46,6 +46,10 @@ impl WorkspaceFolder {
             // A link may lead anywhere: what it leads to counts, if that is inside.
             let inside = path.canonicalize().ok().filter(|inside| inside.starts_with(&self.root));
             match inside.and_then(|inside| fs::metadata(inside).ok()) {
+                // Whoever reads it learns that it is a folder.
+                Some(metadata) if metadata.is_dir() && walk.asks_for(&relative) && names_definition(&relative) => {
+                    walk.add(WorkspaceFile { path: relative, size: 0, version: None })?;
+                }
                 Some(metadata) if metadata.is_dir() => {
                     if depth < walk.limits.depth {
                         self.walk(&path, depth + 1, walk)?;
@@ -120,6 +124,17 @@ fn is_inside(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// True if a definition that is one file would stand at `path`.
+fn names_definition(path: &str) -> bool {
+    const FOLDERS: [&str; 5] = ["agents", "models", "hooks", "tools", "prompts"];
+    let is_text = [".md", ".yaml", ".yml"].iter().any(|ending| path.ends_with(ending));
+    let is_in_place = match path.strip_prefix(".openharness/") {
+        Some(inside) => inside.rsplit_once('/').is_none_or(|(folder, _)| FOLDERS.contains(&folder)),
+        None => path.eq_ignore_ascii_case("AGENTS.md"),
+    };
+    is_text && is_in_place
+}
+
 /// True if somebody wants what is at `path` to be read: it is there, and no mark of an editor, which often is a link that
 /// leads nowhere.
 fn is_meant(path: &Path) -> bool {
@@ -163,7 +178,8 @@ impl WorkspaceSource for WorkspaceFolder {
         let metadata = fs::metadata(&place).map_err(|error| failed(&error, path))?;
         if !metadata.is_file() {
             // Reading from a pipe or a device may wait for ever, or never end.
-            return Err(WorkspaceError::Denied(format!("{path} is no file")));
+            let found = if metadata.is_dir() { "a folder" } else { "a socket, a pipe or a device" };
+            return Err(WorkspaceError::Denied(format!("{path} is {found} and no file")));
         }
         let file = File::open(place).map_err(|error| failed(&error, path))?;
         let mut bytes = Vec::new();
@@ -178,6 +194,7 @@ impl WorkspaceSource for WorkspaceFolder {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
     use std::time::SystemTime;
 
     use super::*;
@@ -246,17 +263,32 @@ mod tests {
         symlink("nobody@nowhere", root.join(".openharness/agents/.#note.md")).expect("the mark of an editor");
         let pipe = std::process::Command::new("mkfifo").arg(root.join(".openharness/agents/pipe.md")).status();
         assert!(pipe.expect("it runs").success());
+        fs::create_dir_all(root.join("AGENTS.md/inside")).expect("a folder");
+        fs::create_dir_all(root.join(".openharness/agents/dir.md")).expect("a folder");
+        fs::create_dir_all(root.join(".openharness/skills/dir.md")).expect("a folder");
+        fs::write(root.join(".openharness/skills/dir.md/SKILL.md"), "a skill").expect("a file");
+        let _socket = UnixListener::bind(root.join(".openharness/agents/socket.md")).expect("a socket");
         let folder = WorkspaceFolder::open(&root).expect("it is there");
-        let limits = ListLimits { under: vec![".openharness".to_owned()], except: Vec::new(), files: 10, depth: 4 };
+        let under = vec!["AGENTS.md".to_owned(), ".openharness".to_owned()];
+        let limits = ListLimits { under, except: vec![".openharness/skills".to_owned()], files: 10, depth: 4 };
         let listed = folder.list(&limits).await.expect("a list");
         let paths: Vec<_> = listed.iter().map(|file| file.path.as_str()).collect();
-        let there = ["gone", "loop", "pipe", "zero"].map(|name| format!(".openharness/agents/{name}.md"));
-        let there: Vec<_> = there.iter().map(String::as_str).chain([".openharness/settings.yaml"]).collect();
+        let there =
+            ["dir", "gone", "loop", "pipe", "socket", "zero"].map(|name| format!(".openharness/agents/{name}.md"));
+        let there: Vec<_> =
+            there.iter().map(String::as_str).chain([".openharness/settings.yaml", "AGENTS.md"]).collect();
         assert_eq!(paths, there);
         for path in there {
             let refused = folder.read(path, 100).await;
             let is_refused = matches!(refused, Err(WorkspaceError::InvalidPath(_) | WorkspaceError::Denied(_)));
             assert!(is_refused, "{path}: {refused:?}");
         }
+        let said = |refused: Result<Vec<u8>, WorkspaceError>| refused.expect_err("refused").to_string();
+        assert!(said(folder.read("AGENTS.md", 100).await).contains("AGENTS.md is a folder and no file"));
+        let socket = said(folder.read(".openharness/agents/socket.md", 100).await);
+        assert!(socket.contains("agents/socket.md is a socket, a pipe or a device and no file"), "{socket}");
+        let skills = ListLimits { under: vec![".openharness/skills".to_owned()], except: Vec::new(), ..limits };
+        let skills = folder.list(&skills).await.expect("a list");
+        assert_eq!(skills[0].path, ".openharness/skills/dir.md/SKILL.md", "the folder of a skill may be called so");
     }
 }

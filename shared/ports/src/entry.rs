@@ -20,31 +20,40 @@ pub struct JournalEntry {
     /// What a replay of the run needs to know beside that. It is stored with the entry, as it is, and no client receives
     /// it: only what is nowhere else belongs here.
     pub material: Map,
-    /// What the step leaves in the state that clients may fetch by itself.
-    pub artifact: Option<StateArtifact>,
+    /// What the step leaves that clients may fetch by itself.
+    pub artifacts: Vec<StateArtifact>,
 }
 
-/// A text in the state of a run that is an artifact of its task: too long to be told.
+/// What a run leaves as an artifact of its task: too long to be told, or an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateArtifact {
-    /// Its place in the outermost state, as a JSON pointer (RFC 6901). It stays there for the rest of the run.
-    pub place: String,
+    /// Where its content is.
+    pub place: ArtifactPlace,
     /// Its media type.
     pub mime_type: String,
     /// Metadata of the artifact.
     pub metadata: Map,
 }
 
+/// Place of the content of a [`StateArtifact`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArtifactPlace {
+    /// A text in the outermost state, by its JSON pointer (RFC 6901). It stays there for the rest of the run.
+    State(String),
+    /// One of the [`Images`](crate::Images) of the run, by its id.
+    Image(String),
+}
+
 impl JournalEntry {
     /// An entry of `kind` without a payload.
     pub fn new(kind: EntryKind) -> Self {
-        Self { kind, payload: Map::new(), material: Map::new(), artifact: None }
+        Self { kind, payload: Map::new(), material: Map::new(), artifacts: Vec::new() }
     }
 
-    /// The same, which leaves `artifact` in the state.
+    /// The same, which leaves `artifacts`.
     #[must_use]
-    pub fn leaving(mut self, artifact: Option<StateArtifact>) -> Self {
-        self.artifact = artifact;
+    pub fn leaving(mut self, artifacts: impl IntoIterator<Item = StateArtifact>) -> Self {
+        self.artifacts.extend(artifacts);
         self
     }
 

@@ -27,6 +27,7 @@
 //! | [`hook::HookHandler`] | what handles the hooks of a workspace |
 //! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //! | [`TextFiles`] | the stored text files of a workspace; only where agents are declared in them |
+//! | [`Images`] | images of conversations, beside the states that name them; only where tools or messages have some |
 //! | [`execution::ExecutionBackend`] | files that tools read and write, and commands; only for workspaces of the kind `project` |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
@@ -76,6 +77,7 @@ mod garbage;
 mod growing;
 pub mod hook;
 mod identity;
+mod images;
 mod invocation;
 mod journal;
 pub mod limits;
@@ -97,6 +99,7 @@ mod subscription;
 mod template;
 mod text_files;
 pub mod tool;
+mod unmarked;
 mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
@@ -115,12 +118,13 @@ pub use commit::{
 };
 pub use connections::{ConnectionError, Connections};
 pub use counters::{CounterChange, CounterWrite, Counters};
-pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, StateArtifact, VendorKind};
+pub use entry::{ArtifactPlace, EntryKind, InvalidEntry, JournalEntry, RecordedEntries, StateArtifact, VendorKind};
 pub use fan_in::{AnswerTest, Decision, DecisionReason, Expected, FanIn, PartAnswer, Until};
 pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
 pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
+pub use images::{IMAGE_BYTES, IMAGE_TYPES, Image, ImageOwner, Images, ImagesError, image_type};
 pub use invocation::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStage,
     InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION,
@@ -153,6 +157,7 @@ pub use subscription::{
 };
 pub use template::{Lookup, Template, TextPiece, pieces};
 pub use text_files::{TextFile, TextFiles, TextFilesError};
+pub use unmarked::{RUN_MARK, Unmarked};
 pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object with keys that keep their order: the form in which state, payloads and metadata cross a port.

@@ -30,12 +30,16 @@ pub(crate) fn invalid(mistake: String) -> ModelError {
     ModelError::new(ModelErrorCategory::InvalidRequest, mistake)
 }
 
-/// True if a message of a user has an image.
+/// True if a message of a user or the result of a tool has an image.
 pub(crate) fn has_images(request: &CompletionRequest) -> bool {
     let in_content = |content: &Content| {
         content.blocks().is_some_and(|blocks| blocks.iter().any(|block| matches!(block, Block::Image { .. })))
     };
-    request.messages.iter().any(|message| matches!(message, Message::User { content } if in_content(content)))
+    request.messages.iter().any(|message| match message {
+        Message::User { content } => in_content(content),
+        Message::Tool { images, .. } => !images.is_empty(),
+        Message::System { .. } | Message::Assistant(_) => false,
+    })
 }
 
 fn well_formed(request: &CompletionRequest) -> Result<(), String> {
@@ -81,7 +85,14 @@ fn message_is_sound<'m>(message: &'m Message, known: &mut BTreeSet<&'m str>) -> 
             known.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
             assistant_is_sound(message)
         }
-        Message::Tool { tool_call_id, .. } if known.contains(tool_call_id.as_str()) => Ok(()),
+        Message::Tool { tool_call_id, images, .. } if known.contains(tool_call_id.as_str()) => {
+            images.iter().try_for_each(|block| match block {
+                Block::Image { source, media_type, .. } => image_is_sound(source, media_type.as_deref()),
+                Block::Text { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => {
+                    Err("`images` of a tool message has images alone".to_owned())
+                }
+            })
+        }
         Message::Tool { tool_call_id, .. } => Err(format!("no earlier assistant message calls `{tool_call_id}`")),
     }
 }
@@ -107,6 +118,7 @@ fn image_is_sound(source: &ImageSource, media_type: Option<&str>) -> Result<(), 
     match source {
         ImageSource::Url { url } if url.is_empty() => Err("the address of an image must not be empty".to_owned()),
         ImageSource::Url { .. } => Ok(()),
+        ImageSource::Kept { id } => Err(format!("the image `{id}` was not read before the model was asked")),
         ImageSource::Inline { base64_data } if base64_data.is_empty() => {
             Err("the data of an inline image must not be empty".to_owned())
         }

@@ -74,6 +74,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
             background: None,
             config: RuntimeConfig::default(),
             prices: None,
+            takes_images: false,
             context_window: None,
             timeout: Duration::from_secs(60),
         },
@@ -91,6 +92,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
         clock: sim_ports.clone(),
         ids: sim_ports.clone(),
         deltas: None,
+        images: None,
         callbacks: None,
         limits: AgentLimits::default(),
     }

@@ -14,6 +14,7 @@ mod extended;
 mod forks;
 mod idempotency;
 mod identity;
+mod images;
 mod interruptions;
 mod late;
 mod open;

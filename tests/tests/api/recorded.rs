@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dormouse_api::{Agent, CallAnswer, RecordingStore};
 use dormouse_engine::{CompiledGraph, END, EngineError, Graph, NodeError, Update, record, state, suspend};
 use dormouse_ports::{
-    Append, Category, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind, InvocationId,
-    InvocationWrite, Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor,
-    StateArtifact, StoreError, StreamEnd,
+    Append, ArtifactPlace, Category, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind,
+    InvocationId, InvocationWrite, Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries,
+    SignalDescriptor, StateArtifact, StoreError, StreamEnd,
 };
 use dormouse_protocol::event::redact::MARK;
 use dormouse_protocol::{ErrorCode, EventKind};
@@ -68,7 +68,7 @@ fn finds() -> Result<CompiledGraph, EngineError> {
         .entry("find")
         .node("find", async |()| {
             let left = StateArtifact {
-                place: "/words".to_owned(),
+                place: ArtifactPlace::State("/words".to_owned()),
                 mime_type: "text/plain".to_owned(),
                 metadata: Map::from_iter([("bytes".to_owned(), found().len().into())]),
             };

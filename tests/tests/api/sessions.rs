@@ -81,6 +81,9 @@ async fn a_long_transcript_is_told_to_its_end() {
     }
     assert_eq!(told, (0..230).map(|n| n.to_string()).collect::<Vec<_>>());
     let fork = world.post(&format!("{session}/fork"), Value::Null).await;
+    let whole = world.post(&format!("/v1/sessions/{}/truncate", text(&fork["id"])), json!({"keep_first": 230})).await;
+    let last = world.get(&format!("/v1/messages/{}", text(&whole["new_tip_turn_id"]))).await;
+    assert_eq!(last["parts"][0]["text"], "229", "also of a fork that said nothing");
     let behind = world.post(&format!("/v1/sessions/{}/truncate", text(&fork["id"])), json!({"keep_first": 225})).await;
     assert_eq!((&behind["kept_turn_count"], &behind["removed_turn_count"]), (&json!(225), &json!(5)));
 }
@@ -138,9 +141,12 @@ async fn a_truncation_hides_what_came_later() {
     let path = format!("{session}/truncate");
     let all = world.post(&path, json!({"keep_first": 7})).await;
     assert_eq!((&all["kept_turn_count"], &all["removed_turn_count"]), (&json!(3), &json!(0)));
+    assert_eq!(all["new_tip_turn_id"], made[2]["id"], "where nothing is cut");
     let cut = world.post(&path, json!({"keep_first": 2, "reason": "wrong way"})).await;
     assert_eq!((&cut["kept_turn_count"], &cut["removed_turn_count"]), (&json!(2), &json!(1)));
     assert_eq!(cut["new_tip_turn_id"], made[1]["id"]);
+    let again = world.post(&path, json!({"keep_first": 2})).await;
+    assert_eq!((&again["removed_turn_count"], &again["new_tip_turn_id"]), (&json!(0), &made[1]["id"]));
     world.post(&format!("{session}/messages"), message("four")).await;
     assert_eq!(words(&world.get(&format!("{session}/messages")).await), ["one", "two", "four"]);
     let none = world.post(&path, json!({"keep_first": 0})).await;

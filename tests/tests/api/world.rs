@@ -3,7 +3,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use dormouse_api::{
     Actor, Agent, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, Receipts, RecordingStore,
-    WebhookKeys, WebhookParts, webhook_graph,
+    StoredImages, WebhookKeys, WebhookParts, webhook_graph,
 };
 use dormouse_declared::ServedTemplates;
 use dormouse_engine::{Engine, Ports};
@@ -148,10 +148,12 @@ impl World {
             clock: clock.clone(),
             keys: webhooks.clone(),
         };
+        let ids = Arc::new(CountingIds::default());
+        let images = StoredImages::new(records.clone(), gate.clone(), ids.clone(), clock.clone());
         let ports = Ports {
             store: recording.into(),
             clock: clock.clone(),
-            ids: Arc::new(CountingIds::default()),
+            ids,
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
@@ -162,7 +164,8 @@ impl World {
             .graph(|_| crate::receipts::working("silent"))
             .graph(|_| crate::receipts::working("strict"));
         let agents = more.iter().fold(agents, |agents, (_, agent)| agents.agent(agent.clone()));
-        let compiled = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap();
+        let outside = Outside::new(bus.clone(), clock.clone()).with_images(Arc::new(images));
+        let compiled = agents.compile(&outside).unwrap();
         let graphs = compiled.with_inner(webhook_graph(delivery).unwrap()).graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let mut personas =

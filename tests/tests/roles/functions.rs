@@ -11,7 +11,8 @@ use dormouse_harness::HarnessChildren;
 use dormouse_http::{App, Content, HeldSockets, Request, Response, Server, StreamServer};
 use dormouse_lambda::{Config, Function as Trigger, StreamConfig, compose, compose_sockets, compose_streams};
 use dormouse_ports::{
-    ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, JournalEntry, Map, ParentLink, StateArtifact,
+    ArtifactPlace, ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, JournalEntry, Map, ParentLink,
+    StateArtifact,
 };
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::HttpAnswer;
@@ -243,7 +244,7 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
             let source = "errand".to_owned();
             let detail_type = "Asked".to_owned();
             bus.publish(Event { source, detail_type, detail: Map::new() }).await?;
-            let place = "/note".to_owned();
+            let place = ArtifactPlace::State("/note".to_owned());
             let note = StateArtifact { place, mime_type: "text/plain".to_owned(), metadata: Map::new() };
             record(JournalEntry::new(EntryKind::SpanCompleted).with("name", "asked").leaving(Some(note)))?;
             Ok(Errand::log.append(["asked ".repeat(100)]))

@@ -138,7 +138,7 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
     run.usage = waited(parts, &run);
     let child = &mut run.dormouse_children[at];
     child.ended = true;
-    let text = text_of(&output_of(payload));
+    let text = text_of(parts, &output_of(payload)).0;
     let (before, behind) = frame(child);
     let said = format!("{before}{text}{behind}");
     let message = serde_json::to_value(Message::user(said)).map_err(unwritable)?;

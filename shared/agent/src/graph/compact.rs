@@ -10,7 +10,7 @@ use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
     Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, Response, RuntimeConfig, Usage,
 };
-use dormouse_ports::{EntryKind, JournalEntry};
+use dormouse_ports::{EntryKind, JournalEntry, Unmarked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -18,8 +18,9 @@ use super::context::repaired;
 use super::digest::of_value;
 use super::entries::naming;
 use super::hooks::fire;
+use super::images;
 use super::model::{conversational, millis};
-use super::open::{RUN, Told, callers, run_of, standing};
+use super::open::{Told, callers, run_of, standing};
 use super::parts::AgentParts;
 use super::run::{AgentRun, RunUsage, as_shown};
 use super::time::CallTime;
@@ -28,6 +29,8 @@ use crate::workspace::HookEvent;
 
 /// Bytes of JSON that count as a token.
 const BYTES_OF_TOKEN: u64 = 4;
+/// Tokens that an image counts as.
+const TOKENS_OF_IMAGE: u64 = 1600;
 /// Groups of messages that stay as they are, at most.
 const KEPT_GROUPS: usize = 3;
 /// Tokens of a summary.
@@ -200,14 +203,7 @@ fn current(run: &AgentRun) -> Option<&Compaction> {
 
 /// Digest of a message, whether its run is known or not.
 fn digest_of(message: &Value) -> String {
-    match message.as_object().filter(|fields| fields.contains_key(RUN)) {
-        Some(fields) => {
-            let mut fields = fields.clone();
-            fields.shift_remove(RUN);
-            of_value(&fields)
-        }
-        None => of_value(message),
-    }
+    of_value(&Unmarked(message))
 }
 
 /// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
@@ -377,17 +373,26 @@ fn text_of(content: &Content) -> String {
 
 /// Tokens of `request`, by its length.
 fn size(request: &CompletionRequest) -> u64 {
-    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN
+    let images = request.messages.iter().filter(|message| has_blocks(message)).map(|one| images::count(&json!(one)));
+    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN + images.sum::<u64>() * TOKENS_OF_IMAGE
+}
+
+/// True if `message` may have images.
+fn has_blocks(message: &Message) -> bool {
+    match message {
+        Message::User { content } => content.blocks().is_some(),
+        Message::Tool { images, .. } => !images.is_empty(),
+        Message::System { .. } | Message::Assistant(_) => false,
+    }
 }
 
 fn tokens(messages: &[Value]) -> u64 {
     messages.iter().map(length_of).sum::<u64>() / BYTES_OF_TOKEN
 }
 
-/// Bytes of a message without the mark of its run, which no model is told.
+/// Bytes of a message without the mark of its run, which no model is told, and with what its images count for.
 fn length_of(message: &Value) -> u64 {
-    let mark = message.get(RUN).map_or(0, |run| length(run) + length(&RUN) + 2);
-    length(message) - mark
+    length(&Unmarked(message)) + images::count(message) * TOKENS_OF_IMAGE * BYTES_OF_TOKEN
 }
 
 fn length(value: &impl Serialize) -> u64 {
@@ -396,6 +401,8 @@ fn length(value: &impl Serialize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::RUN_MARK;
+
     use super::*;
 
     fn run(roles: &[&str]) -> AgentRun {
@@ -440,11 +447,11 @@ mod tests {
     fn a_summary_is_told_which_calls_wait() {
         let mut run = run(&["user", "assistant", "user"]);
         run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
-        run.messages[1][RUN] = "0a1b2c3d".into();
+        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
         run.unanswered =
             json!({ "0a1b2c3d": { "1": "it waits for a person" } }).as_object().cloned().expect("an object");
         assert!(told(&run, 2, 1000).contains("deploy with {} (it waits for a person)"), "{}", told(&run, 2, 1000));
-        run.messages[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN: "0a1b2c3d" });
+        run.messages[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN_MARK: "0a1b2c3d" });
         assert!(told(&run, 3, 1000).contains("deploy with {}\n"), "{}", told(&run, 3, 1000));
     }
 
@@ -454,7 +461,7 @@ mod tests {
         run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
         let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages));
         run.compaction = Some(Compaction { upto: 2, last, summary: "short".to_owned() });
-        run.messages[1][RUN] = "0a1b2c3d".into();
+        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
         assert!(current(&run).is_some());
         assert_eq!(tokens(&run.messages), before);
         assert_eq!(

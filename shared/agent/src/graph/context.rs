@@ -1,6 +1,6 @@
 //! What a model is asked: instructions, conversation, tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::compact;
 use super::environment::instructions;
@@ -9,7 +9,7 @@ use super::parts::AgentParts;
 use super::run::AgentRun;
 use super::toolset::Toolset;
 use dormouse_ports::Map;
-use dormouse_ports::model::{Block, CompletionRequest, Content, Message};
+use dormouse_ports::model::{Block, CompletionRequest, Content, Message, ToolCall};
 
 /// Text of a result that is missing in a conversation: a model refuses a call without one.
 const NO_RESULT: &str = "no result was recorded for this call";
@@ -70,8 +70,9 @@ pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&
         }
     }
     let mut repaired = Vec::new();
-    for (at, message, run) in others {
-        let results = results.remove(&at).unwrap_or_default();
+    let mut names = Names::of(others.iter().map(|(_, message, _)| message));
+    for (at, mut message, run) in others {
+        let mut results = results.remove(&at).unwrap_or_default();
         let missing: Vec<Message> = match &message {
             Message::Assistant(answer) => {
                 let is_result =
@@ -83,15 +84,64 @@ pub(crate) fn repaired<'m>(messages: impl IntoIterator<Item = (Message, Option<&
             }
             Message::System { .. } | Message::User { .. } | Message::Tool { .. } => Vec::new(),
         };
+        results.extend(missing);
+        names.tell_apart(&mut message, &mut results);
         repaired.push(message);
-        repaired.extend(results.into_iter().chain(missing));
+        repaired.extend(results);
     }
     repaired
 }
 
+/// Ids of the calls of a request. Models, and servers that give none, name the calls of several steps and runs alike, and not
+/// every provider takes an id twice.
+struct Names {
+    /// All of them, as the conversation has them.
+    all: BTreeSet<String>,
+    /// Those that stand in the request so far.
+    used: BTreeSet<String>,
+}
+
+impl Names {
+    fn of<'m>(messages: impl Iterator<Item = &'m Message>) -> Self {
+        let all = messages.flat_map(calls_of).map(|call| call.id.clone()).collect();
+        Self { all, used: BTreeSet::new() }
+    }
+
+    /// Gives the calls of `message` that have the id of an earlier message another one, and their `results` with them. It is
+    /// the same in each request of the same conversation.
+    fn tell_apart(&mut self, message: &mut Message, results: &mut [Message]) {
+        let Message::Assistant(answer) = message else { return };
+        let own: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
+        for call in &mut answer.tool_calls {
+            if !self.used.contains(&call.id) {
+                continue;
+            }
+            let mut names = (2_u32..).map(|number| format!("{}-{number}", call.id));
+            let name = names.find(|name| !self.all.contains(name) && !self.used.contains(name)).unwrap_or_default();
+            for result in results.iter_mut() {
+                if let Message::Tool { tool_call_id, .. } = result
+                    && *tool_call_id == call.id
+                {
+                    tool_call_id.clone_from(&name);
+                }
+            }
+            self.used.insert(name.clone());
+            call.id = name;
+        }
+        self.used.extend(own);
+    }
+}
+
+fn calls_of(message: &Message) -> &[ToolCall] {
+    match message {
+        Message::Assistant(answer) => &answer.tool_calls,
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => &[],
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::model::{AssistantMessage, ToolCall};
+    use dormouse_ports::model::AssistantMessage;
     use serde_json::json;
 
     use super::*;
@@ -140,7 +190,8 @@ mod tests {
             Message::assistant("first done"),
         ];
         let order = [0, 1, 6, 7, 2, 3, 4, 5, 8];
-        let expected: Vec<Message> = order.map(|at| messages[at].clone()).into();
+        let mut expected: Vec<Message> = order.map(|at| messages[at].clone()).into();
+        (expected[5], expected[6]) = (asks(&["1-2"]), Message::tool("1-2", "of the second"));
         assert_eq!(of_one(messages, &Map::new()), expected);
     }
 
@@ -150,12 +201,13 @@ mod tests {
         for results in [[(&first, "a"), (&second, "b")], [(&second, "b"), (&first, "a")]] {
             let calls = [(asks(&["0"]), Some("a")), (asks(&["0"]), Some("b"))];
             let results = results.map(|(message, run)| (message.clone(), Some(run)));
-            let expected = [asks(&["0"]), first.clone(), asks(&["0"]), second.clone()];
+            let expected = [asks(&["0"]), first.clone(), asks(&["0-2"]), Message::tool("0-2", "of the second")];
             assert_eq!(repaired(calls.into_iter().chain(results), &Map::new()), expected);
         }
         let open = json!({ "a": { "0": "the first waits" } }).as_object().cloned().expect("an object");
         let told = repaired([(asks(&["0"]), Some("a")), (asks(&["0"]), Some("b")), (second.clone(), Some("b"))], &open);
-        assert_eq!(told, [asks(&["0"]), Message::tool("0", "the first waits"), asks(&["0"]), second]);
+        let behind = Message::tool("0-2", "of the second");
+        assert_eq!(told, [asks(&["0"]), Message::tool("0", "the first waits"), asks(&["0-2"]), behind]);
     }
 
     #[test]
@@ -168,6 +220,22 @@ mod tests {
         let open = json!({ "a": { "1": "it waits" } }).as_object().cloned().expect("an object");
         let told = repaired([(asks(&["1"]), None), (asks(&["1"]), Some("b"))], &open);
         assert_eq!(told[1], Message::tool("1", "it waits"));
-        assert_eq!(told[3], Message::tool("1", NO_RESULT), "it is of another run");
+        assert_eq!(told[3], Message::tool("1-2", NO_RESULT), "it is of another run");
+    }
+
+    #[test]
+    fn no_id_stands_twice_in_a_request_and_none_is_taken_from_another_call() {
+        let steps = ["0", "0", "0-2", "0", "1"];
+        let messages = steps.iter().flat_map(|id| [asks(&[id]), Message::tool(*id, format!("of {id}"))]);
+        let messages: Vec<Message> = messages.collect();
+        let told = of_one(messages.clone(), &Map::new());
+        let named = ["0", "0-3", "0-2", "0-4", "1"];
+        let expected = named.iter().zip(steps);
+        let expected = expected.flat_map(|(id, was)| [asks(&[id]), Message::tool(*id, format!("of {was}"))]);
+        assert_eq!(told, expected.collect::<Vec<_>>());
+        assert_eq!(of_one(told.clone(), &Map::new()), told, "what is told apart stays as it is");
+        let both = of_one(vec![asks(&["0"]), asks(&["0", "1"]), Message::tool("1", "one")], &Map::new());
+        let ids: Vec<_> = both.iter().flat_map(calls_of).map(|call| call.id.as_str()).collect();
+        assert_eq!(ids, ["0", "0-2", "1"]);
     }
 }

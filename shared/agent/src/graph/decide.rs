@@ -18,7 +18,7 @@ use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, cut, edited, give_up, invocation, settle};
 use super::run::{AgentRun, CallStatus, Choice, GivenInput, PlannedCall, Reply, TerminalReason};
 use super::time;
-use super::tools::{Concluded, Time, answered, conclude, out_of_time, vendor};
+use super::tools::{Concluded, Outcome, Time, answered, conclude, out_of_time, vendor};
 use super::toolset::Toolset;
 use super::waits::{PendingDue, due, outcomes_at_once, with};
 
@@ -46,7 +46,9 @@ pub(crate) async fn decide(
             continue;
         }
         let asked = call.digest.clone();
-        let Some((status, whole)) = replies.next(parts, &tools, call, &mut stops)? else { continue };
+        let Some(Outcome { status, whole, pictures }) = replies.next(parts, &tools, call, &mut stops)? else {
+            continue;
+        };
         call.status = status;
         if call.digest != asked && !stops && stopped.is_none() {
             says = says.and(before_edited(parts, &tools, call).await?);
@@ -57,7 +59,7 @@ pub(crate) async fn decide(
             room -= 1;
             let elapsed = parts.clock.now().duration_since(since).as_millis();
             let time = Time::Elapsed(u64::try_from(elapsed).unwrap_or_default());
-            let concluded = Concluded { whole, effects: NotedEffects::default(), time };
+            let concluded = Concluded { whole, pictures, effects: NotedEffects::default(), time };
             if let Some(reason) = conclude(parts, (call, &mut run.usage), concluded, &mut outputs).await? {
                 stopped = Some(reason);
             }
@@ -88,6 +90,7 @@ pub(crate) async fn decide(
         .then(open)
         .set(AgentRun::calls, run.calls)
         .set(AgentRun::usage, run.usage)
+        .set(AgentRun::image_bytes, outputs.image_bytes())
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::dormouse_children, run.dormouse_children)
         .then(conclusion(run.reason, run.dormouse_shortfall))
@@ -178,16 +181,15 @@ impl Replies {
         self.outcome.clone().or_else(|| self.outcomes.answers.get(&call.part).cloned())
     }
 
-    /// Next status of `call`, with its whole output where the model is shown only a part; `None` where the pause was not
-    /// about it.
+    /// What came of `call`; `None` where the pause was not about it.
     fn next(
         &self,
         parts: &AgentParts,
         tools: &Toolset<'_>,
         call: &mut PlannedCall,
         stops: &mut bool,
-    ) -> Result<Option<(CallStatus, Option<String>)>, NodeError> {
-        let alone = |status| Some((status, None));
+    ) -> Result<Option<Outcome>, NodeError> {
+        let alone = |status: CallStatus| Some(status.into());
         match (call.status.clone(), self.about) {
             (CallStatus::NeedsApproval, About::Approval) => approval(tools, call, self.reply(call), stops).map(alone),
             (CallStatus::Uncertain { .. }, About::Uncertain) => {
@@ -320,17 +322,17 @@ fn outcome(
     call: &mut PlannedCall,
     (pending, since): (Pending, Option<Timestamp>),
     outcome: Option<Map>,
-) -> Option<(CallStatus, Option<String>)> {
+) -> Option<Outcome> {
     let Some(outcome) = outcome else {
         return match due(&pending, since, parts.clock.now()) {
             PendingDue::Later(_) => None,
             PendingDue::Asked => {
                 call.polled = pending.state;
-                Some((CallStatus::Ready { approved_digest: None, input: None }, None))
+                Some(CallStatus::Ready { approved_digest: None, input: None }.into())
             }
             PendingDue::Over => {
                 let text = "error: the tool sent no outcome in time".to_owned();
-                Some((CallStatus::Answered { text, is_error: true }, None))
+                Some(CallStatus::Answered { text, is_error: true }.into())
             }
         };
     };

@@ -10,6 +10,11 @@ pub(crate) fn of_arguments(arguments: &Map) -> String {
     of_value(&value)
 }
 
+/// SHA-256 of `bytes`, in hexadecimal.
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
 /// SHA-256 of the JSON of `value` as it stands.
 pub(crate) fn of_value(value: &impl Serialize) -> String {
     // What was made of values can be written.

@@ -3,7 +3,7 @@
 
 use dormouse_engine::{NodeError, Update};
 use dormouse_ports::model::Message;
-use dormouse_ports::{ChildStanding, Map};
+use dormouse_ports::{ChildStanding, Map, RUN_MARK};
 use serde_json::Value;
 
 use super::digest::of_value;
@@ -11,9 +11,6 @@ use super::parts::AgentParts;
 use super::plan::invocation;
 use super::run::{AgentRun, CallStatus};
 
-/// Field of a message of a session that makes calls, or has the result of one: the mark of the run that added it. Earlier
-/// versions did not set it.
-pub(crate) const RUN: &str = "run";
 /// Characters of a mark. It has to differ among the runs of a session that are open at a time, no more.
 const MARK: usize = 8;
 
@@ -34,7 +31,7 @@ pub(crate) fn marked(mut messages: Vec<Value>) -> Result<Vec<Value>, NodeError> 
     let mark = own_mark()?;
     for message in &mut messages {
         if !matches!(Told::of_value(message), Told::Other) {
-            message[RUN] = mark.as_str().into();
+            message[RUN_MARK] = mark.as_str().into();
         }
     }
     Ok(messages)
@@ -42,7 +39,7 @@ pub(crate) fn marked(mut messages: Vec<Value>) -> Result<Vec<Value>, NodeError> 
 
 /// The mark of the run that added `message`.
 pub(crate) fn run_of(message: &Value) -> Option<&str> {
-    message.get(RUN)?.as_str()
+    message.get(RUN_MARK)?.as_str()
 }
 
 /// A message, as far as calls go, and the mark of its run where that is known.

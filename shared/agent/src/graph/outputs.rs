@@ -1,12 +1,12 @@
 //! Whole outputs of tools, where a model is shown only a part: they stay in the state, and clients fetch them as artifacts
-//! of the task.
+//! of the task. Their images are kept beside the state.
 
-use dormouse_ports::{Map, StateArtifact};
+use dormouse_ports::{ArtifactPlace, Map, StateArtifact};
 
 use super::parts::AgentLimits;
 use super::run::{AgentRun, KeptOutput, PlannedCall};
 
-/// Outputs that become artifacts in one commit: each is written with its places in three lists, and a transaction has an
+/// Outputs and images that become artifacts in one commit: each is written with its places in three lists, and a transaction has an
 /// end.
 const MOST_AT_ONCE: usize = 8;
 
@@ -18,6 +18,10 @@ pub(crate) struct Outputs {
     /// Bytes that may still be kept.
     room: usize,
     kept: Vec<KeptOutput>,
+    /// Artifacts so far.
+    artifacts: usize,
+    /// Bytes of images that the run has kept.
+    image_bytes: u64,
 }
 
 impl Outputs {
@@ -28,7 +32,30 @@ impl Outputs {
             before: run.outputs.len(),
             room: limits.kept_output.saturating_sub(taken),
             kept: Vec::new(),
+            artifacts: 0,
+            image_bytes: run.image_bytes,
         }
+    }
+
+    /// True if an image of so many `bytes` has room among those of the run; it then has it.
+    pub(crate) fn takes(&mut self, bytes: usize) -> bool {
+        let most = u64::try_from(self.limits.kept_images).unwrap_or(u64::MAX);
+        let with = self.image_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if with <= most {
+            self.image_bytes = with;
+        }
+        with <= most
+    }
+
+    /// True if one more artifact has a place in this commit; it then has it.
+    pub(crate) fn has_place(&mut self) -> bool {
+        self.artifacts += 1;
+        self.artifacts <= MOST_AT_ONCE
+    }
+
+    /// Bytes of images that the run keeps by now.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.image_bytes
     }
 
     /// Keeps the output of `call`, or its beginning where there is no room for all of it. `None` where that would be no more
@@ -49,8 +76,9 @@ impl Outputs {
         }
         let place = format!("/outputs/{}/text", self.before + self.kept.len());
         self.kept.push(KeptOutput { call: call.id.clone(), text });
+        let place = ArtifactPlace::State(place);
         let artifact = StateArtifact { place, mime_type: "text/plain; charset=utf-8".to_owned(), metadata };
-        (self.kept.len() <= MOST_AT_ONCE).then_some(artifact)
+        self.has_place().then_some(artifact)
     }
 
     pub(crate) fn into_kept(self) -> Vec<KeptOutput> {
@@ -81,6 +109,7 @@ mod tests {
             polled: Value::Null,
             unfit: Vec::new(),
             edited: false,
+            images: Vec::new(),
             status: CallStatus::NeedsApproval,
         };
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };
@@ -88,8 +117,10 @@ mod tests {
         let run = AgentRun { outputs: vec![before], ..AgentRun::default() };
         let mut outputs = Outputs::of(&run, &limits);
         let artifacts: Vec<_> = (1..=9).map(|number| outputs.keep(&call(number), "äb".to_owned())).collect();
-        let places: Vec<_> = artifacts.iter().flatten().map(|artifact| artifact.place.as_str()).collect();
-        assert_eq!((places.len(), places[0], places[7]), (8, "/outputs/1/text", "/outputs/8/text"));
+        let places: Vec<_> = artifacts.iter().flatten().map(|artifact| &artifact.place).collect();
+        let place = |at: usize| ArtifactPlace::State(format!("/outputs/{at}/text"));
+        assert_eq!((places.len(), places[0], places[7]), (8, &place(1), &place(8)));
+        assert!(!outputs.has_place(), "images count with them");
         assert_eq!(outputs.kept.len(), 9);
         assert_eq!(outputs.keep(&call(10), "no room".to_owned()), None);
         let mut outputs = Outputs::of(&AgentRun::default(), &AgentLimits { kept_output: 4, ..limits });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
-use dormouse_ports::{Clock, IdSource, InvocationId, SessionId};
+use dormouse_ports::{Clock, IdSource, Images, InvocationId, SessionId};
 
 use super::agents::{Colleagues, SOURCE};
 use super::entries::calls_with;
@@ -50,6 +50,8 @@ pub struct AgentParts {
     pub ids: Arc<dyn IdSource>,
     /// Receives pieces of answers while they arrive.
     pub deltas: Option<Arc<dyn DeltaSink>>,
+    /// Keeps the images of its tools; `None` where they are told in words.
+    pub images: Option<Arc<dyn Images>>,
     /// Makes the addresses at which outcomes of pending calls arrive.
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
     /// Limits that the agent does not set itself.
@@ -115,6 +117,8 @@ pub struct ModelPart {
     pub config: RuntimeConfig,
     /// Prices of the model.
     pub prices: Option<Prices>,
+    /// True if it takes images.
+    pub takes_images: bool,
     /// Tokens that a request and its answer may have together, where that is known.
     pub context_window: Option<u64>,
     /// Time for one attempt.
@@ -154,6 +158,8 @@ pub struct AgentLimits {
     pub shown_output: usize,
     /// Bytes of whole outputs that a run keeps beside that, all together.
     pub kept_output: usize,
+    /// Bytes of images of tools that a run keeps, all together.
+    pub kept_images: usize,
 }
 
 impl Default for AgentLimits {
@@ -163,6 +169,7 @@ impl Default for AgentLimits {
             tool_timeout: Duration::from_secs(120),
             shown_output: 32 * 1024,
             kept_output: 3 * 1024 * 1024,
+            kept_images: 32 * 1024 * 1024,
         }
     }
 }

@@ -123,6 +123,7 @@ fn one(parts: &AgentParts, tools: &Toolset<'_>, at: usize, call: &ToolCall) -> P
         polled: Value::Null,
         unfit: Vec::new(),
         edited: false,
+        images: Vec::new(),
         status: CallStatus::NeedsApproval,
     };
     planned.status = match status(parts, tools, at, call, &mut planned) {

@@ -3,6 +3,7 @@
 
 mod children;
 mod hooks;
+mod images;
 mod model;
 mod past;
 mod tools;
@@ -14,11 +15,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{EngineError, Twin};
 use dormouse_ports::model::DeltaKind;
-use dormouse_ports::{Clock, Map, PARENT, ReplayIds, ReplayMaterial};
+use dormouse_ports::{Clock, Images, Map, PARENT, ReplayIds, ReplayMaterial};
 use jiff::Timestamp;
 use serde_json::json;
 
 use self::hooks::RecordedHook;
+use self::images::RecordedImages;
 use self::model::RecordedModel;
 use self::past::Past;
 use self::tools::RecordedTools;
@@ -93,6 +95,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
         // The request says whether the answer is to be streamed, which none is that comes in the background.
         deltas: streams.then(|| Arc::new(Nobody) as Arc<dyn DeltaSink>),
         callbacks: None,
+        images: parts.images.as_ref().map(|_| Arc::new(RecordedImages(past.clone())) as Arc<dyn Images>),
         environment: parts.environment.clone().map(|told| EnvironmentPart { place: None, ..told }),
         ..parts.clone()
     }

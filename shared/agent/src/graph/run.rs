@@ -1,15 +1,16 @@
 use dormouse_engine::{Votes, state};
-use dormouse_ports::model::{BackgroundJob, Message, Usage};
+use dormouse_ports::model::{BackgroundJob, Block, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
-use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId};
+use dormouse_ports::{ChildLink, Map, ParentLink, Shortfall, SignalId, Unmarked};
 use jiff::Timestamp;
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::compact::Compaction;
+use super::images::IMAGES;
 use super::model::conversational;
-use super::open::{RUN, run_of};
+use super::open::run_of;
 use crate::memory;
 use crate::workspace::ToolOrigin;
 
@@ -73,6 +74,8 @@ state! {
         pub outcomes: Votes<Map>,
         /// Tool output that was too long for the model, whole.
         pub outputs: Vec<KeptOutput>,
+        /// Bytes of images that tools gave; they are kept beside the state, and its messages name them.
+        pub image_bytes: u64,
         /// Notes of sources of tools in this session, by their names.
         pub notes: Map,
         /// The model could not be asked: the rest before the next attempt.
@@ -261,6 +264,9 @@ pub struct PlannedCall {
     /// True if a person gave other arguments than the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub edited: bool,
+    /// Images of its result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Block>,
     /// Next thing to do about it.
     pub status: CallStatus,
 }
@@ -460,6 +466,9 @@ pub(crate) fn result_message(call: &PlannedCall, text: &str, is_error: bool) -> 
     if call.edited {
         message[EDITED] = conversational(&json!(call.arguments).to_string(), MOST_EDITED).into();
     }
+    if !call.images.is_empty() {
+        message[IMAGES] = json!(call.images);
+    }
     message
 }
 
@@ -474,10 +483,8 @@ pub(crate) fn as_shown<'m>(
 
 /// A message of a conversation without what only its session knows of it; `None` where it is none.
 pub(crate) fn read(message: &Value) -> Option<Message> {
-    let known = [IS_ERROR, EDITED, RUN];
-    let fields = message.as_object()?.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-    let mut read =
-        Message::deserialize(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)))).ok()?;
+    let fields = Unmarked(message).fields().filter(|(name, _)| ![IS_ERROR, EDITED].contains(name));
+    let mut read = Message::deserialize(MapDeserializer::new(fields)).ok()?;
     if let (Message::Tool { content, .. }, Some(edited)) = (&mut read, message[EDITED].as_str()) {
         content.push_str(&format!("\n[a person changed the arguments of this call; they became {edited}]"));
     }

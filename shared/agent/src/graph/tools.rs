@@ -8,7 +8,7 @@ use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
 };
-use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
+use dormouse_ports::{EntryKind, Image, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
 use futures::future::{Either, join_all, select};
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ use super::children;
 use super::digest;
 use super::entries::{LATER, SIDE_EFFECTS, about, record_in_room};
 use super::gates::after_tool;
+use super::images::{IMAGES, Picture, keep, listed, of_output, told};
 use super::model::{conclusion, end, ended_by_hook, millis, unwritable};
 use super::notes::note;
 use super::open;
@@ -38,6 +39,8 @@ struct FinishedCall {
     status: CallStatus,
     /// Its output, where the model is shown only a part.
     whole: Option<String>,
+    /// Images of its output.
+    pictures: Vec<Picture>,
     /// Notes of its source for later calls.
     notes: Option<(String, Map)>,
     /// What it did outside.
@@ -99,7 +102,8 @@ pub(crate) async fn act(
         children::hand_over_once(&run.next_agent, &mut run.calls[one.at]);
         let call = run.calls[one.at].clone();
         children::note(parts, &invocation, &mut run, &call)?;
-        let concluded = Concluded { whole: one.whole, effects: one.effects, time: Time::Worked(one.duration_ms) };
+        let time = Time::Worked(one.duration_ms);
+        let concluded = Concluded { whole: one.whole, pictures: one.pictures, effects: one.effects, time };
         if let Some(reason) = conclude(parts, (&mut run.calls[one.at], &mut run.usage), concluded, &mut outputs).await?
         {
             stopped = Some(reason);
@@ -121,6 +125,7 @@ pub(crate) async fn act(
         .append(open::marked(results)?)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::action, run.action)
+        .set(AgentRun::image_bytes, outputs.image_bytes())
         .append(AgentRun::outputs, outputs.into_kept())
         .set(AgentRun::usage, run.usage)
         .then(open)
@@ -147,7 +152,15 @@ fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
             call.status = CallStatus::Uncertain { message: WORKER_ENDED.to_owned() };
             let status = call.status.clone();
             let effects = NotedEffects::default();
-            doubted.push(FinishedCall { at, status, whole: None, notes: None, effects, duration_ms: 0 });
+            doubted.push(FinishedCall {
+                at,
+                status,
+                whole: None,
+                pictures: Vec::new(),
+                notes: None,
+                effects,
+                duration_ms: 0,
+            });
         }
     }
     doubted
@@ -182,7 +195,7 @@ impl Making<'_> {
         let began = self.parts.clock.monotonic();
         let mut notes = None;
         let effects = SideEffects::default();
-        let (status, whole) = match self.try_make(call, &effects).await {
+        let Outcome { status, whole, pictures } = match self.try_make(call, &effects).await {
             Ok(mut reply) => {
                 if let ToolReply::Done(output) = &mut reply {
                     let noted = std::mem::take(&mut output.notes);
@@ -191,10 +204,10 @@ impl Making<'_> {
                 }
                 self.status(call, reply)
             }
-            Err(error) => (failed(call, &error), None),
+            Err(error) => failed(call, &error).into(),
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
-        FinishedCall { at, status, whole, notes, effects: effects.noted(), duration_ms }
+        FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms }
     }
 
     async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Result<ToolReply, ToolError> {
@@ -282,14 +295,14 @@ impl Making<'_> {
         key(self.invocation, self.step, call).into()
     }
 
-    fn status(self, call: &PlannedCall, reply: ToolReply) -> (CallStatus, Option<String>) {
+    fn status(self, call: &PlannedCall, reply: ToolReply) -> Outcome {
         match reply {
             ToolReply::Done(output) => answered(self.parts, &output),
             ToolReply::Pending(pending) => {
                 let since = Some(self.parts.clock.now());
-                (CallStatus::Pending { signal_id: self.signal(call), pending, since }, None)
+                CallStatus::Pending { signal_id: self.signal(call), pending, since }.into()
             }
-            ToolReply::InputRequired(request) => (CallStatus::Asking { request }, None),
+            ToolReply::InputRequired(request) => CallStatus::Asking { request }.into(),
         }
     }
 }
@@ -312,24 +325,46 @@ fn explained(mut reply: ToolReply, time: CallTime) -> ToolReply {
     reply
 }
 
-/// The result of a call that ended, and its whole text where that is cut.
-pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> (CallStatus, Option<String>) {
-    let text = text_of(output);
+/// What came of a call.
+pub(crate) struct Outcome {
+    /// Next thing to do about it.
+    pub(crate) status: CallStatus,
+    /// Its whole output, where the model is shown only a part.
+    pub(crate) whole: Option<String>,
+    /// Images of its output.
+    pub(crate) pictures: Vec<Picture>,
+}
+
+impl From<CallStatus> for Outcome {
+    fn from(status: CallStatus) -> Self {
+        Self { status, whole: None, pictures: Vec::new() }
+    }
+}
+
+/// The result of a call that ended.
+pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> Outcome {
+    let (text, images) = text_of(parts, output);
+    let pictures = of_output(output, images);
     let limits = &parts.limits;
     if text.len() <= limits.shown_output {
-        return (CallStatus::Answered { text, is_error: output.is_error }, None);
+        let status = CallStatus::Answered { text, is_error: output.is_error };
+        return Outcome { status, whole: None, pictures };
     }
     let shown = &text[..text.floor_char_boundary(limits.shown_output)];
     let cut = format!("{shown}\n[cut: {} of {} bytes are shown; ask for less at a time]", shown.len(), text.len());
-    (CallStatus::Answered { text: cut, is_error: output.is_error }, Some(text))
+    let status = CallStatus::Answered { text: cut, is_error: output.is_error };
+    Outcome { status, whole: Some(text), pictures }
 }
 
-/// The output as the model is shown it.
-pub(crate) fn text_of(output: &ToolOutput) -> String {
+/// The output as the model is told it, and its images that the model may be shown.
+pub(crate) fn text_of(parts: &AgentParts, output: &ToolOutput) -> (String, Vec<Image>) {
+    let mut images = Vec::new();
     let block = |content: &ToolContent| match content {
         ToolContent::Text { text } => text.clone(),
         ToolContent::Image { media_type, data } => {
-            format!("[image, {media_type}, {} bytes of Base64, which cannot be shown to you]", data.len())
+            let (words, image) = told(parts, images.len(), (media_type, data));
+            images.extend(image);
+            words
         }
         ToolContent::ResourceLink { uri, name, .. } => match name {
             Some(name) => format!("[{name}]({uri})"),
@@ -340,12 +375,13 @@ pub(crate) fn text_of(output: &ToolOutput) -> String {
     if let (true, Some(value)) = (output.content.is_empty(), &output.structured) {
         text = value.to_string();
     }
-    match (output.is_error, text.is_empty()) {
+    let text = match (output.is_error, text.is_empty()) {
         (true, true) => "error: the tool failed and said nothing".to_owned(),
         (true, false) => format!("error: {text}"),
         (false, true) => "(no output)".to_owned(),
         (false, false) => text,
-    }
+    };
+    (text, images)
 }
 
 /// What becomes of a call without an outcome: a question to a person where it may have had an effect, else an error for
@@ -369,6 +405,8 @@ fn failed(call: &PlannedCall, error: &ToolError) -> CallStatus {
 pub(crate) struct Concluded {
     /// Its output, where the model is shown only a part.
     pub(crate) whole: Option<String>,
+    /// Images of its output.
+    pub(crate) pictures: Vec<Picture>,
     /// What it did outside.
     pub(crate) effects: NotedEffects,
     /// Time that it took.
@@ -398,8 +436,11 @@ pub(crate) async fn conclude(
     // What a hook replaced or withheld is not to be had elsewhere either.
     let is_untouched = shown(call).starts_with(&before);
     let whole = concluded.whole.filter(|_| is_untouched);
-    let artifact = whole.and_then(|text| outputs.keep(call, text));
-    report(call, concluded.effects, concluded.time, artifact)?;
+    let mut artifacts: Vec<StateArtifact> = whole.and_then(|text| outputs.keep(call, text)).into_iter().collect();
+    if is_untouched {
+        artifacts.extend(keep(parts, call, concluded.pictures, outputs).await);
+    }
+    report(call, concluded.effects, concluded.time, artifacts)?;
     Ok(stop)
 }
 
@@ -408,12 +449,15 @@ fn report(
     call: &PlannedCall,
     effects: NotedEffects,
     time: Time,
-    artifact: Option<StateArtifact>,
+    artifacts: Vec<StateArtifact>,
 ) -> Result<(), NodeError> {
     let entry = match &call.status {
         CallStatus::Answered { text, is_error } => {
             let kind = if *is_error { EntryKind::ToolFailed } else { EntryKind::ToolCompleted };
-            about(kind, call).with("output_digest", digest::of_value(text)).with("output_bytes", text.len())
+            let entry = about(kind, call).with("output_digest", digest::of_value(text));
+            let entry = entry.with("output_bytes", text.len());
+            let images = listed(call);
+            if images.is_empty() { entry } else { entry.with(IMAGES, images) }
         }
         CallStatus::Pending { pending, .. } => {
             let entry = vendor("dormouse.tool_pending", call)?.with("reference", pending.reference.clone());
@@ -434,7 +478,7 @@ fn report(
         Time::Worked(milliseconds) => entry.with("duration_ms", milliseconds),
         Time::Elapsed(milliseconds) => entry.with(LATER, true).with("elapsed_ms", milliseconds),
     };
-    record_in_room(entry.leaving(artifact))
+    record_in_room(entry.leaving(artifacts))
 }
 
 pub(crate) fn vendor(name: &str, call: &PlannedCall) -> Result<JournalEntry, NodeError> {

@@ -29,6 +29,8 @@ pub struct ModelDefinition {
     pub url: Option<Template>,
     /// True if its calls are worked on in the background, over OpenAI's Responses.
     pub background: bool,
+    /// True if it takes images beside text.
+    pub takes_images: bool,
     /// Tokens that one request and its answer may have together.
     pub context_window: Option<u64>,
     /// Prices of the model.
@@ -122,6 +124,7 @@ impl ModelDefinition {
             );
             problems.error(line, message);
         }
+        let takes_images = takes_images(name, &mut fields, problems);
         let metadata = fields.json("metadata").and_then(|value| value.as_object().cloned()).unwrap_or_default();
         let number = |name: &str| metadata.get(name).and_then(serde_json::Value::as_u64);
         let context_window = number("context_window").or_else(|| number("max_model_len"));
@@ -145,11 +148,30 @@ impl ModelDefinition {
             key,
             url,
             background,
+            takes_images,
             context_window,
             prices,
             metadata,
         })
     }
+}
+
+/// Kinds of content that a model may take.
+const CONTENT: [&str; 2] = ["text", "image"];
+
+/// True if `input` of the model `name` says that it takes images.
+fn takes_images(name: &str, fields: &mut Fields<'_>, problems: &mut FileProblems<'_>) -> bool {
+    let line = fields.get("input").map(|node| node.line);
+    let input = fields.texts("input", problems).unwrap_or_default();
+    for unknown in input.iter().filter(|word| !CONTENT.contains(&word.as_str())) {
+        let message =
+            format!("`input` of model `{name}` has `{unknown}`: models are given `{}`", CONTENT.join("` and `"));
+        problems.error(line, message);
+    }
+    if line.is_some() && !input.is_empty() && !input.iter().any(|word| word == "text") {
+        problems.error(line, format!("`input` of model `{name}` lacks `text`, which every model is given"));
+    }
+    input.iter().any(|word| word == "image")
 }
 
 /// True if `text` can be asked over HTTP.

@@ -199,6 +199,7 @@ pub fn parts(
             background: None,
             config: RuntimeConfig::default(),
             prices: Some(Prices { prompt: 1.0, completion: 2.0, cached: Some(0.5) }),
+            takes_images: false,
             context_window: None,
             timeout: Duration::from_secs(60),
         },
@@ -217,6 +218,7 @@ pub fn parts(
         clock,
         ids: Arc::new(CountingIds::default()),
         deltas: None,
+        images: None,
         callbacks: None,
         limits: AgentLimits::default(),
     }

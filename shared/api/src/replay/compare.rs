@@ -1,7 +1,7 @@
 //! Where a run and its replay part.
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{JournalEntry, Map, PastEnd, PastEntry, ReplayMaterial};
+use dormouse_ports::{JournalEntry, Map, PastEnd, PastEntry, RUN_MARK, ReplayMaterial, Unmarked};
 use dormouse_protocol::event::redact;
 use serde_json::Value;
 
@@ -11,12 +11,13 @@ use super::store::RunCommit;
 /// provider said why it stopped. A replay has the answer without the provider.
 pub const PASSING_FIELDS: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
-/// for later, output that was not shown, how its last pause ended, of which a replay has none where the run slept for its
+/// for later, output that was not shown, and how large its images are, how its last pause ended, of which a replay has none where the run slept for its
 /// model, and what it knew of its session, which earlier versions did not keep.
-const BESIDE: [&str; 9] = [
+const BESIDE: [&str; 10] = [
     "usage",
     "notes",
     "outputs",
+    "image_bytes",
     "dormouse_resolution",
     "waiting",
     "unanswered",
@@ -29,8 +30,6 @@ const ADDED: [&str; 4] = ["source", "output_digest", "gen_ai.provider.name", "ge
 /// Fields of entries that earlier versions did not record: about outcomes that came later, from elsewhere, and about calls
 /// that were not made since their run ended.
 const NEW_ENTRIES: [&str; 2] = ["later", "given_up"];
-/// The field of a message with the mark of its run.
-const RUN: &str = "run";
 /// The kind of entries about calls in doubt, and the field of those about what a person reported of one. Earlier versions did not
 /// record the doubt that a dead worker left, and no report.
 const TOOL_UNCERTAIN: &str = "vendor.dormouse.tool_uncertain";
@@ -128,10 +127,7 @@ fn field_that_differs(past: &Map, now: &Map, converses: bool) -> Option<String> 
 fn is_equal(name: &str, past: Option<&Value>, now: Option<&Value>) -> bool {
     let (Some(Value::Array(past)), Some(Value::Array(now))) = (past, now) else { return past == now };
     let is_same = |(past, now): (&Value, &Value)| match (past, now) {
-        (Value::Object(past), Value::Object(now)) if name == MESSAGES && !past.contains_key(RUN) => {
-            now.iter().filter(|(name, _)| *name != RUN).count() == past.len()
-                && past.iter().all(|(name, value)| now.get(name) == Some(value))
-        }
+        (Value::Object(fields), now) if name == MESSAGES && !fields.contains_key(RUN_MARK) => Unmarked(now).is(past),
         (past, now) => past == now,
     };
     past.len() == now.len() && past.iter().zip(now).all(is_same)
@@ -155,7 +151,7 @@ mod tests {
     fn a_message_of_an_earlier_version_is_the_same_without_the_mark_of_its_run() {
         let call = json!({ "role": "assistant", "tool_calls": [{ "id": "1" }] });
         let mut marked = call.clone();
-        marked[RUN] = "0a1b2c3d".into();
+        marked[RUN_MARK] = "0a1b2c3d".into();
         let same = |name, past: &Value, now: &Value| is_equal(name, Some(&json!([past])), Some(&json!([now])));
         assert!(same(MESSAGES, &call, &marked));
         assert!(!same("notes", &call, &marked), "of messages alone");

@@ -178,11 +178,11 @@ impl Client {
         Pages { client: self, path: format!("{path}{separator}limit={PAGE}"), cursor, next: Some(String::new()) }
     }
 
-    /// Reads the text at `path`.
-    pub(crate) async fn read_text(&self, path: &str) -> Result<String, TalkError> {
+    /// Reads the bytes at `path`.
+    pub(crate) async fn read_bytes(&self, path: &str) -> Result<Vec<u8>, TalkError> {
         let response = self.once(self.request(Method::GET, path).timeout(TIME_TO_ANSWER)).await?;
         let status = response.status().as_u16();
-        response.text().await.map_err(|_| TalkError::Unreadable { status })
+        Ok(response.bytes().await.map_err(|_| TalkError::Unreadable { status })?.into())
     }
 
     /// Posts `body` to `path`, once however often it is sent.

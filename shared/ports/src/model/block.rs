@@ -12,7 +12,7 @@ pub enum Block {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
-    /// An image, in messages of users (§3.1.2).
+    /// An image, in messages of users (§3.1.2) and results of tools.
     Image {
         /// Source of the image.
         source: ImageSource,
@@ -55,6 +55,12 @@ impl Block {
         Self::Image { source, media_type: Some(media_type.into()), detail: None }
     }
 
+    /// An image that is kept beside the conversation under `id`.
+    pub fn image_kept(media_type: impl Into<String>, id: impl Into<String>) -> Self {
+        let source = ImageSource::Kept { id: id.into() };
+        Self::Image { source, media_type: Some(media_type.into()), detail: None }
+    }
+
     /// True for reasoning, shown or hidden.
     pub fn is_reasoning(&self) -> bool {
         match self {
@@ -77,6 +83,11 @@ pub enum ImageSource {
     Inline {
         /// The bytes in Base64; passed on unread.
         base64_data: String,
+    },
+    /// Kept beside the conversation ([`Images`](crate::Images)). Whoever asks a model reads it first; no provider takes it so.
+    Kept {
+        /// Its id there.
+        id: String,
     },
 }
 

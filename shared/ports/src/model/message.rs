@@ -27,6 +27,9 @@ pub enum Message {
         content: String,
         /// The id of the call, in an earlier message of an assistant.
         tool_call_id: String,
+        /// Images of the result: blocks of images alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<Block>,
     },
 }
 
@@ -48,7 +51,7 @@ impl Message {
 
     /// The result of the call `tool_call_id`.
     pub fn tool(tool_call_id: impl Into<String>, content: impl Into<String>) -> Self {
-        Self::Tool { content: content.into(), tool_call_id: tool_call_id.into() }
+        Self::Tool { content: content.into(), tool_call_id: tool_call_id.into(), images: Vec::new() }
     }
 
     /// The name of its role in JSON.
@@ -225,6 +228,8 @@ mod tests {
             json!({ "role": "assistant", "content": [{ "type": "thinking", "text": "hm", "signature": "s" },
                 { "type": "redacted_thinking", "data": "d" }, { "type": "text", "text": "a" }], "origin": "anthropic" }),
             json!({ "role": "tool", "content": "3", "tool_call_id": "1" }),
+            json!({ "role": "tool", "content": "a chart", "tool_call_id": "1", "images": [{ "type": "image",
+                "source": { "type": "kept", "id": "a" }, "media_type": "image/png" }] }),
         ] {
             let message: Message = serde_json::from_value(form.clone()).expect("a message");
             assert_eq!(serde_json::to_value(&message).expect("JSON"), form);

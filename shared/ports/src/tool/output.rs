@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Map;
+use crate::model::Block;
 
 /// Reply to a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,22 +63,20 @@ pub struct ToolOutput {
     /// before. Only sources of this process are believed; a session keeps 64 KiB of each.
     #[serde(skip)]
     pub notes: Map,
+    /// Images of it that are kept already, as a repetition of a call has them: the text tells of them.
+    #[serde(skip)]
+    pub images: Vec<Block>,
 }
 
 impl ToolOutput {
     /// Success with one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![ToolContent::text(text)], structured: None, is_error: false, notes: Map::new() }
+        Self { content: vec![ToolContent::text(text)], ..Self::default() }
     }
 
     /// Success with a value, which the model is shown as JSON.
     pub fn value(value: Value) -> Self {
-        Self {
-            content: vec![ToolContent::text(value.to_string())],
-            structured: Some(value),
-            is_error: false,
-            notes: Map::new(),
-        }
+        Self { content: vec![ToolContent::text(value.to_string())], structured: Some(value), ..Self::default() }
     }
 
     /// Failure that the model is shown.

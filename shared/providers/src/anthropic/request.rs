@@ -34,7 +34,8 @@ fn messages(messages: &[Message]) -> Vec<Value> {
     let mut sent: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
-        if let Message::Tool { content, tool_call_id } = message {
+        if let Message::Tool { content, tool_call_id, images } = message {
+            let content = result_content(content, images);
             results.push(json!({ "type": "tool_result", "tool_use_id": tool_call_id, "content": content }));
             continue;
         }
@@ -47,6 +48,14 @@ fn messages(messages: &[Message]) -> Vec<Value> {
     }
     flush(&mut results, &mut sent);
     sent
+}
+
+fn result_content(text: &str, images: &[Block]) -> Value {
+    if images.is_empty() {
+        return Value::from(text);
+    }
+    let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+    text.into_iter().chain(images.iter().filter_map(|block| entry(block, false))).collect()
 }
 
 /// Results of tools that follow one another are one message of the user (§8.2.1.2).
@@ -96,6 +105,8 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
         ImageSource::Inline { base64_data } => {
             json!({ "type": "base64", "media_type": media_type, "data": base64_data })
         }
+        // Refused before a request is made.
+        ImageSource::Kept { .. } => Value::Null,
     };
     json!({ "type": "image", "source": source })
 }

@@ -42,7 +42,9 @@ fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
             Message::System { .. } => continue,
             Message::User { content } => ("user", entries(content, false)?),
             Message::Assistant(message) => ("assistant", assistant(message)?),
-            Message::Tool { content, tool_call_id } => ("user", vec![tool_result(tool_call_id, content)]),
+            Message::Tool { content, tool_call_id, images } => {
+                ("user", vec![tool_result(tool_call_id, content, images)?])
+            }
         };
         match sent.last_mut() {
             Some((last, known)) if *last == role => known.extend(entries),
@@ -52,8 +54,10 @@ fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
     Ok(sent.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect())
 }
 
-fn tool_result(id: &str, content: &str) -> Value {
-    json!({ "toolResult": { "toolUseId": id, "content": [{ "text": content }] } })
+fn tool_result(id: &str, text: &str, images: &[Block]) -> Result<Value, ModelError> {
+    let images = images.iter().filter_map(|block| entry(block, false).transpose());
+    let content = std::iter::once(Ok(json!({ "text": text }))).chain(images).collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({ "toolResult": { "toolUseId": id, "content": content } }))
 }
 
 fn assistant(message: &AssistantMessage) -> Result<Vec<Value>, ModelError> {
@@ -95,6 +99,7 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Result<Value, ModelE
             Some((media_type, data)) => (Some(media_type), json!({ "bytes": data })),
             None => return Err(unsupported("Bedrock takes images inline or at s3://, not at other addresses")),
         },
+        ImageSource::Kept { .. } => return Err(unsupported("the image was not read before the model was asked")),
     };
     let format = media_type.and_then(|media_type| media_type.strip_prefix("image/"));
     let format = format.ok_or_else(|| unsupported("the image has no `media_type` such as `image/png`"))?;

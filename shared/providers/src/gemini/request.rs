@@ -43,15 +43,22 @@ fn system(messages: &[Message]) -> Option<Value> {
 fn contents(messages: &[Message]) -> Vec<Value> {
     let mut sent: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
+    // A response is a value; what is no value stands behind all of them.
+    let mut images: Vec<Value> = Vec::new();
     // Which tool each call named, the latest counting.
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     for message in messages {
-        if let Message::Tool { content, tool_call_id } = message {
+        if let Message::Tool { content, tool_call_id, images: of_result } = message {
             let name = names.get(tool_call_id.as_str()).copied().unwrap_or_default();
             let response = json!({ "name": name, "id": tool_call_id, "response": { "result": content } });
             results.push(json!({ "functionResponse": response }));
+            if !of_result.is_empty() {
+                images.push(json!({ "text": format!("[images of the result of the call `{tool_call_id}`]") }));
+                images.extend(of_result.iter().filter_map(|block| part(block, false)));
+            }
             continue;
         }
+        results.append(&mut images);
         flush(&mut results, &mut sent);
         match message {
             Message::System { .. } | Message::Tool { .. } => {}
@@ -62,6 +69,7 @@ fn contents(messages: &[Message]) -> Vec<Value> {
             }
         }
     }
+    results.append(&mut images);
     flush(&mut results, &mut sent);
     sent
 }
@@ -110,6 +118,8 @@ fn image(source: &ImageSource, media_type: Option<&str>) -> Value {
             Some(kind) => json!({ "fileData": { "mimeType": kind, "fileUri": url } }),
             None => json!({ "fileData": { "fileUri": url } }),
         },
+        // Refused before a request is made.
+        ImageSource::Kept { .. } => Value::Null,
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> 
     let config = &request.config;
     let mut body = RequestBody::default();
     body.set("model", Some(model));
-    body.set("messages", Some(request.messages.iter().map(message).collect::<Vec<_>>()));
+    body.set("messages", Some(messages(&request.messages)));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
     let max_tokens = if is_own { "max_completion_tokens" } else { "max_tokens" };
@@ -30,12 +30,39 @@ pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> 
     Ok(Value::Object(body.with_extras(&extras, true)?))
 }
 
+fn messages(messages: &[Message]) -> Vec<Value> {
+    let mut sent = Vec::new();
+    let mut images = Vec::new();
+    for one in messages {
+        match one {
+            Message::Tool { images: of_result, tool_call_id, .. } if !of_result.is_empty() => {
+                let told = format!("[images of the result of the call `{tool_call_id}`]");
+                images.push(json!({ "type": "text", "text": told }));
+                images.extend(of_result.iter().filter_map(part));
+            }
+            Message::Tool { .. } => {}
+            Message::System { .. } | Message::User { .. } | Message::Assistant(_) => show(&mut images, &mut sent),
+        }
+        sent.push(message(one));
+    }
+    show(&mut images, &mut sent);
+    sent
+}
+
+/// Results of tools are text alone here, and stand together behind their calls: their images are a message of the user behind
+/// them.
+fn show(images: &mut Vec<Value>, sent: &mut Vec<Value>) {
+    if !images.is_empty() {
+        sent.push(json!({ "role": "user", "content": std::mem::take(images) }));
+    }
+}
+
 fn message(message: &Message) -> Value {
     match message {
         Message::System { content } => json!({ "role": "system", "content": content }),
         Message::User { content } => json!({ "role": "user", "content": user_content(content) }),
         Message::Assistant(message) => assistant(message),
-        Message::Tool { content, tool_call_id } => {
+        Message::Tool { content, tool_call_id, images: _ } => {
             json!({ "role": "tool", "content": content, "tool_call_id": tool_call_id })
         }
     }
@@ -72,6 +99,8 @@ pub(crate) fn address(source: &ImageSource, media_type: Option<&str>) -> String 
         ImageSource::Inline { base64_data } => {
             format!("data:{};base64,{base64_data}", media_type.unwrap_or_default())
         }
+        // Refused before a request is made.
+        ImageSource::Kept { .. } => String::new(),
     }
 }
 

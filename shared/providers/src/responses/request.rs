@@ -47,10 +47,19 @@ fn items(message: &Message) -> Vec<Value> {
         Message::System { .. } => Vec::new(),
         Message::User { content } => vec![json!({ "role": "user", "content": user_content(content) })],
         Message::Assistant(message) => assistant(message),
-        Message::Tool { content, tool_call_id } => {
-            vec![json!({ "type": "function_call_output", "call_id": tool_call_id, "output": content })]
+        Message::Tool { content, tool_call_id, images } => {
+            let output = output(content, images);
+            vec![json!({ "type": "function_call_output", "call_id": tool_call_id, "output": output })]
         }
     }
+}
+
+fn output(text: &str, images: &[Block]) -> Value {
+    if images.is_empty() {
+        return Value::from(text);
+    }
+    let text = json!({ "type": "input_text", "text": text });
+    std::iter::once(text).chain(images.iter().filter_map(part)).collect()
 }
 
 fn user_content(content: &Content) -> Value {

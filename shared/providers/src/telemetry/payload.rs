@@ -64,11 +64,13 @@ fn call(call: &ToolCall) -> Value {
 
 /// A message without the bytes of its inline images.
 fn redacted(mut message: Value) -> Value {
-    let blocks = message.get_mut("content").and_then(Value::as_array_mut);
-    for block in blocks.into_iter().flatten() {
-        let length = block.pointer("/source/base64_data").and_then(Value::as_str).map(str::len);
-        if let Some(length) = length {
-            block["source"] = json!({ "type": "inline_redacted", "byte_count": length });
+    for field in ["content", "images"] {
+        let blocks = message.get_mut(field).and_then(Value::as_array_mut);
+        for block in blocks.into_iter().flatten() {
+            let length = block.pointer("/source/base64_data").and_then(Value::as_str).map(str::len);
+            if let Some(length) = length {
+                block["source"] = json!({ "type": "inline_redacted", "byte_count": length });
+            }
         }
     }
     message

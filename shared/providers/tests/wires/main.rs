@@ -4,6 +4,7 @@ mod anthropic;
 mod bad_input;
 mod bedrock;
 mod gemini;
+mod images;
 mod odd;
 mod openai;
 mod responses;

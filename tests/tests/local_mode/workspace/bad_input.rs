@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use serde_json::json;
@@ -134,4 +135,21 @@ async fn a_command_sees_no_process_but_its_own() {
     let result = project.results().remove(0);
     let counts: Vec<usize> = result.lines().filter_map(|line| line.trim().parse().ok()).collect();
     assert!(counts[0] == 0 && counts[1] < 12, "the keys of the server are in its environment: {result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_is_a_folder_or_a_socket_is_an_error_that_names_it() {
+    let project = Project::of(&[]).await;
+    fs::remove_file(project.path("AGENTS.md")).expect("it was there");
+    fs::create_dir(project.path("AGENTS.md")).expect("a folder");
+    fs::create_dir(project.path(".openharness/settings.yaml")).expect("a folder");
+    let _socket = UnixListener::bind(project.path(".openharness/agents/other.md")).expect("a socket");
+    let told = project.check();
+    for (path, kind) in [
+        ("AGENTS.md", "a folder"),
+        (".openharness/settings.yaml", "a folder"),
+        (".openharness/agents/other.md", "a socket, a pipe or a device"),
+    ] {
+        assert!(told.contains(&format!("{path} is {kind} and no file")), "{path}: {told}");
+    }
 }

@@ -6,6 +6,7 @@ mod bad_input;
 mod context;
 mod export;
 mod hooks;
+mod images;
 mod lists;
 mod mirror;
 mod own;

@@ -150,7 +150,9 @@ impl Project {
 
 fn since_last_message(request: &Value) -> impl Iterator<Item = &Value> {
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let last = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
+    // Images of results are a message of the user as well.
+    let is_said = |message: &Value| message["role"] == "user" && message["content"].is_string();
+    let last = messages.iter().rposition(is_said).unwrap_or_default();
     messages[last..].iter()
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::model::{AssistantMessage, Content, Message};
+use dormouse_ports::model::{AssistantMessage, Block, Content, Message};
 use dormouse_ports::tool::{InputRequest, NotedEffects, Pending, ToolError, ToolErrorKind};
 use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::super::compact::{BEFORE, COMPACTED};
 use super::super::digest;
 use super::super::entries::{HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING};
+use super::super::images::IMAGES;
 use super::super::run::{TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
 use super::super::toolset::left_out_in;
@@ -59,6 +60,8 @@ pub(super) enum PastOutcome {
         is_error: bool,
         /// Its whole output, where that was longer.
         whole: Option<String>,
+        /// Its images.
+        images: Vec<Block>,
     },
     Pending(Pending),
     Asking(InputRequest),
@@ -304,8 +307,11 @@ fn read<T: for<'de> Deserialize<'de>>(entry: &PastEntry, name: &str) -> Option<T
 fn answered(entry: &PastEntry, earlier: &[PastEntry], messages: &[Value], kept: &[Value], id: &str) -> PastOutcome {
     let wanted = text(&entry.payload, "output_digest");
     let is_result = |message: &&Value| message["role"] == "tool" && message["tool_call_id"] == *id;
-    let texts = messages.iter().filter(is_result).filter_map(|message| message["content"].as_str());
-    let shown = texts.into_iter().find(|shown| Some(digest::of_value(shown).as_str()) == wanted);
+    let mut results =
+        messages.iter().filter(is_result).filter_map(|message| Some((message, message["content"].as_str()?)));
+    let found = results.find(|(_, shown)| Some(digest::of_value(shown).as_str()) == wanted);
+    let shown = found.map(|(_, shown)| shown);
+    let images = found.and_then(|(message, _)| Vec::deserialize(message.get(IMAGES)?).ok()).unwrap_or_default();
     // Hooks behind a call change what the model is shown of it.
     let mut hooks = earlier.iter().rev().take_while(|other| is_of_hook(other));
     let is_after = |hook: &&PastEntry| text(&hook.payload, "event") == Some("after_tool_dispatch");
@@ -316,5 +322,6 @@ fn answered(entry: &PastEntry, earlier: &[PastEntry], messages: &[Value], kept: 
         text: before.or(shown).map(str::to_owned),
         is_error: entry.kind == "tool.failed",
         whole: whole.map(str::to_owned),
+        images,
     }
 }

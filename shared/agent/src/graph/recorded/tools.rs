@@ -68,8 +68,8 @@ impl ToolSource for RecordedTools {
             ToolError::permanent(format!("`{tool}` is not recorded: {reason}"))
         };
         match outcome {
-            Some(PastOutcome::Answered { text: Some(text), is_error, whole }) => {
-                Ok(ToolReply::Done(repeated(&text, is_error, whole)))
+            Some(PastOutcome::Answered { text: Some(text), is_error, whole, images }) => {
+                Ok(ToolReply::Done(ToolOutput { images, ..repeated(&text, is_error, whole) }))
             }
             Some(PastOutcome::Answered { text: None, .. }) => {
                 Err(lacks("its result is not in the record of the run any more"))

@@ -1,0 +1,86 @@
+//! Images of results of tools, on each wire.
+
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Message, ModelErrorCategory, ModelProvider, ToolCall,
+};
+use dormouse_providers::{ProviderSetup, anthropic, bedrock, gemini, openai, responses};
+use serde_json::{Value, json};
+
+use crate::stage::{Signer, Stage, sum, with_most};
+
+/// Two calls with their results, of which the first has an image, and a question behind them.
+fn drawn(image: Block) -> CompletionRequest {
+    let call = |id: &str| ToolCall::new(id, "add", Map::new());
+    let mut request = with_most(sum());
+    let calls = AssistantMessage { tool_calls: vec![call("t-1"), call("t-2")], ..AssistantMessage::default() };
+    let drawn = Message::Tool { content: "a chart".into(), tool_call_id: "t-1".into(), images: vec![image] };
+    request.messages.extend([Message::Assistant(calls), drawn, Message::tool("t-2", "3"), Message::user("So?")]);
+    request
+}
+
+fn image() -> Block {
+    Block::image_inline("image/png", "AAAA")
+}
+
+async fn sent<P: ModelProvider>(provider: impl FnOnce(ProviderSetup) -> P, request: &CompletionRequest) -> Value {
+    // What is answered does not matter here.
+    let stage = Stage::json(json!({}));
+    let _ = stage.ask(&provider(stage.setup()), request).await;
+    stage.sent()
+}
+
+#[tokio::test]
+async fn an_image_of_a_tool_is_sent_in_the_form_of_each_wire() {
+    let request = drawn(image());
+    let told = "[images of the result of the call `t-1`]";
+
+    let messages = sent(openai, &request).await["messages"].clone();
+    let url = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } });
+    let behind = json!({ "role": "user", "content": [{ "type": "text", "text": told }, url] });
+    assert_eq!(messages[3], json!({ "role": "tool", "content": "a chart", "tool_call_id": "t-1" }));
+    assert_eq!(messages[4]["tool_call_id"], "t-2", "results stand together");
+    assert_eq!((&messages[5], &messages[6]["content"]), (&behind, &json!("So?")));
+
+    let messages = sent(anthropic, &request).await["messages"].clone();
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": "AAAA" });
+    let content = json!([{ "type": "text", "text": "a chart" }, { "type": "image", "source": source }]);
+    let result = json!({ "type": "tool_result", "tool_use_id": "t-1", "content": content });
+    assert_eq!(messages[2]["content"][0], result);
+    assert_eq!(messages[2]["content"][1]["content"], "3", "a result without an image is text as before");
+
+    let contents = sent(gemini, &request).await["contents"].clone();
+    let kinds: Vec<&str> = contents[2]["parts"].as_array().expect("parts").iter().map(first_field).collect();
+    assert_eq!(kinds, ["functionResponse", "functionResponse", "text", "inlineData"]);
+    assert_eq!(contents[2]["parts"][3], json!({ "inlineData": { "mimeType": "image/png", "data": "AAAA" } }));
+
+    let input = sent(responses, &request).await["input"].clone();
+    let shown = json!([
+        { "type": "input_text", "text": "a chart" },
+        { "type": "input_image", "image_url": "data:image/png;base64,AAAA" },
+    ]);
+    let output = json!({ "type": "function_call_output", "call_id": "t-1", "output": shown });
+    assert!(input.as_array().expect("items").contains(&output), "{input}");
+
+    let signed = |setup| bedrock(setup, "eu-central-1", Arc::new(Signer));
+    let messages = sent(signed, &request).await["messages"].clone();
+    let shown = json!({ "image": { "format": "png", "source": { "bytes": "AAAA" } } });
+    let result = json!({ "toolUseId": "t-1", "content": [{ "text": "a chart" }, shown] });
+    assert_eq!(messages[2]["content"][0], json!({ "toolResult": result }));
+}
+
+fn first_field(value: &Value) -> &str {
+    value.as_object().and_then(|fields| fields.keys().next()).map_or("", String::as_str)
+}
+
+#[tokio::test]
+async fn what_is_no_image_that_was_read_is_not_sent() {
+    for (block, words) in [(Block::image_kept("image/png", "a"), "was not read"), (Block::text("a"), "images alone")] {
+        let stage = Stage::default();
+        let refused = stage.ask(&openai(stage.setup()), &drawn(block)).await.expect_err("refused");
+        assert_eq!((refused.category, stage.fetch.requests().len()), (ModelErrorCategory::InvalidRequest, 0));
+        assert!(refused.message.contains(words), "{refused}");
+    }
+}
