@@ -33,8 +33,10 @@ class Model:
         results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
         if results:
             return {"role": "assistant", "content": f"Done: {results[-1]}"}, "stop"
-        arguments = json.dumps({"room": "blue", "hour": 9})
-        call = {"id": "call_1", "type": "function", "function": {"name": "book", "arguments": arguments}}
+        name, arguments = "book", {"room": "blue", "hour": 9}
+        if any(tool["function"]["name"] == "Write" for tool in request.get("tools", [])):
+            name, arguments = "Write", {"file_path": "minutes.txt", "content": "We met."}
+        call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
 
     def instructions(self):

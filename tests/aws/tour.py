@@ -637,8 +637,28 @@ def agent_works(stack, model, folder):
     until(lambda: task_is(later, "COMPLETED") or task_is(later, "AUTH_REQUIRED"), 60, "a new run")
     same("second day" in model.instructions()[2], True, f"a new run begins with the new bundle: {model.instructions()}")
     same(model.refused, [], "requests without the key")
+    own_agent_works(stack, model, ask, task_is)
     (folder / ".openharness/agents/clerk.md").write_text("---\nmodel: workspace/nothing\n---\n")
     same(stack.publish(folder, "front-desk"), 3, "a workspace that is wrong")
+
+
+def own_agent_works(stack, model, ask, task_is):
+    """An agent that the files of a workspace declare, which is made over the protocol, writes one of them when that is approved."""
+    agent = (
+        "---\nmodel: workspace/tour\ntools: {native: [Write]}\npolicy: {approval: {native: [Write]}}\n---\nYou write minutes.\n"
+    )
+    workspace = ask("/v1/workspaces", {"name": "own", "root": "/", "files": {".openharness/agents/mine.md": agent}})
+    session = ask("/v1/sessions", {"workspace_id": workspace["id"]})
+    said = {"role": "user", "parts": [{"type": "text", "text": "Write the minutes."}]}
+    task = ask(f"/v1/sessions/{session['id']}/tasks", {"persona_id": "persona_mine", "input": said})
+    until(lambda: task_is(task, "AUTH_REQUIRED"), 60, "the agent of the workspace waits for the approval")
+    same(stack.emulator.kill_functions() > 0, True, "every sandbox is gone")
+    said = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}}]}
+    ask(f"/v1/tasks/{task['id']}/messages", {"kind": "tool_confirmation", "message": said})
+    until(lambda: task_is(task, "COMPLETED"), 60, "another sandbox finds the agent in the table and completes the run")
+    headers = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"} | stack.bearer
+    file = stack.door.get(f"/v1/workspaces/{workspace['id']}/files?path=minutes.txt", headers=headers)
+    same(file.json.get("content"), "We met.", f"the file that it wrote: {file}")
 
 
 def tools_of_a_published_agent(stack):

@@ -30,7 +30,7 @@ use crate::config::{Config, SecretsError};
 use crate::machine::LookedFor;
 use crate::sockets::FunctionCalls;
 use crate::workers::WorkerCalls;
-use crate::workspaces::{MakesOwnAgents, published};
+use crate::workspaces::{MakesOwnAgents, own, published};
 
 /// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ pub async fn compose(
     telemetry: Option<Telemetry>,
     agents: &Agents,
 ) -> Result<Server, BootError> {
-    let Joined { app, wire, .. } = joined(shape(function, &config), config, telemetry, agents).await?;
+    let Joined { app, wire, .. } = joined(shape(function, &config, Some(own)), config, telemetry, agents).await?;
     Ok(Server::new(app, wire))
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn boot_app(
     telemetry: Option<Telemetry>,
 ) -> Result<App, BootError> {
     let config = Config::from_env(function)?;
-    Ok(joined(shape(function, &config), config, telemetry, agents).await?.app)
+    Ok(joined(shape(function, &config, Some(own)), config, telemetry, agents).await?.app)
 }
 
 /// The sockets of `agents` that the function `socket` holds on AWS, as the environment describes it.
@@ -112,7 +112,7 @@ pub async fn compose_sockets(
     agents: &Agents,
 ) -> Result<HeldSockets, BootError> {
     let own = config.sockets.clone().ok_or(BootError::NoSockets)?;
-    let shape = shape(Function::Socket, &config);
+    let shape = shape(Function::Socket, &config, None);
     let fetch = shape.fetch.clone();
     let access = config.access.clone();
     let table = config.table.clone();
@@ -135,16 +135,17 @@ pub async fn compose_sockets(
     }))
 }
 
-/// The shape of the server that `function` runs.
-fn shape(function: Function, config: &Config) -> ServerShape {
+/// The shape of the server that `function` runs, with agents that files of workspaces declare where published ones are
+/// served: without these there is no model to lend, and nothing is asked of their files.
+fn shape(function: Function, config: &Config, own: Option<MakesOwnAgents>) -> ServerShape {
     let clients = config.access.clone().clients();
     let bus = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
     let clock = Arc::new(SystemClock::default());
     let bus = Arc::new(WorkerCalls::new(bus, &config.wakeup_arn, &config.access, fetch.clone(), clock));
     let reads_only = function == Function::Socket;
-    // The roles of the functions let no turn list or make files of a workspace.
-    ServerShape { streams: streams(function), reads_only, own_agents: None, clients, bus, fetch }
+    let own_agents = own.filter(|_| config.workspaces.is_some());
+    ServerShape { streams: streams(function), reads_only, own_agents, clients, bus, fetch }
 }
 
 /// Differences between the functions, and between them and a machine of one's own.

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::gate::{Gate, HOOK};
+use crate::gate::{Behind, Gate, HOOK};
 use crate::template::{STACK, Template};
 
 /// The variables of a function as the template, whoever deploys it, and Lambda set them.
@@ -39,8 +39,8 @@ struct Deployed {
 
 impl Deployed {
     /// Those of the function `{name}Function`, and the gate of its role.
-    async fn start(template: &Template, name: &str, store: String) -> (Gate, Self) {
-        let (gate, address) = Gate::open(&template.statements(&format!("{name}Role")), store).await;
+    async fn start(template: &Template, name: &str, behind: Behind) -> (Gate, Self) {
+        let (gate, address) = Gate::open(&template.statements(&format!("{name}Role")), behind).await;
         let environment = template.environment(&format!("{name}Function"));
         let named = format!("{STACK}-{}", name.to_lowercase());
         let by_lambda = json!({
@@ -71,8 +71,8 @@ pub(crate) struct StreamFunction {
 }
 
 impl StreamFunction {
-    pub(crate) async fn start(template: &Template, store: String) -> Self {
-        let (gate, deployed) = Deployed::start(template, "Stream", store).await;
+    pub(crate) async fn start(template: &Template, behind: Behind) -> Self {
+        let (gate, deployed) = Deployed::start(template, "Stream", behind).await;
         let config = StreamConfig::from_variables(|variable| deployed.value(variable));
         let config = config.expect("the environment of the template is complete");
         Self { server: compose_streams(config), gate }
@@ -96,8 +96,8 @@ pub(crate) struct Function {
 
 impl Function {
     /// The function with the logical name `{name}Function`, with the role `{name}Role`.
-    pub(crate) async fn start(template: &Template, name: &str, store: String) -> Self {
-        let (gate, deployed) = Deployed::start(template, name, store).await;
+    pub(crate) async fn start(template: &Template, name: &str, behind: Behind) -> Self {
+        let (gate, deployed) = Deployed::start(template, name, behind).await;
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,

@@ -9,23 +9,36 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use dormouse_ports::Objects;
+use dormouse_testkit::MemoryObjects;
 use dormouse_tests::STORE_SECRET;
 use dormouse_tests::lambda::{SECRET, SIGNAL_KEY};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::policy::{Asked, Grant, grants, judge, prohibitions};
-use crate::template::{bus_arn, connection_arn, function_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
+use crate::template::{
+    bucket, bus_arn, connection_arn, function_arn, parameter_arn, rule_arn, schedule_arn, table_arn,
+};
 
 /// A rule on the bus that no entry names.
 const UNNEEDED_RULE: &str = "dormouse-0123456789012345678901234567890123456789-0123456789ab";
 
-/// A gate in front of the store at an address of this machine.
+/// A gate in front of the store and the objects at an address of this machine.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
+/// What the gates of all roles stand in front of.
+#[derive(Clone)]
+pub(crate) struct Behind {
+    /// Address of the store.
+    pub(crate) store: String,
+    /// Objects of the bucket of workspaces.
+    pub(crate) objects: Arc<MemoryObjects>,
+}
+
 struct Inner {
-    store: String,
+    behind: Behind,
     client: reqwest::Client,
     grants: BTreeSet<Grant>,
     prohibitions: BTreeSet<Grant>,
@@ -36,9 +49,9 @@ struct Inner {
 
 impl Gate {
     /// Opens a gate that grants `statements` to whoever asks at the address it gives.
-    pub(crate) async fn open(statements: &[Value], store: String) -> (Self, String) {
+    pub(crate) async fn open(statements: &[Value], behind: Behind) -> (Self, String) {
         let inner = Inner {
-            store,
+            behind,
             client: reqwest::Client::new(),
             grants: grants(statements),
             prohibitions: prohibitions(statements),
@@ -107,6 +120,7 @@ async fn answer(
         Some(("AWSEvents", operation)) => on_bus(operation, &read),
         Some(("AmazonSSM", operation)) => on_parameters(operation, &read),
         _ if uri.path().contains("/@connections/") => vec![on_connection(&method, &uri)],
+        _ if object(&uri).is_some() => vec![on_object(&method, &uri)],
         _ => match called(&uri) {
             Some(function) => {
                 vec![Asked { action: "lambda:InvokeFunction".to_owned(), resource: function, context: Vec::new() }]
@@ -139,7 +153,27 @@ async fn answer(
         None if called(&uri).is_some() && gate.fails() => away(),
         None if called(&uri).is_some() => StatusCode::ACCEPTED.into_response(),
         None if uri.path().contains("/@connections/") => StatusCode::OK.into_response(),
+        None if object(&uri).is_some() => found_object(&gate, &uri).await,
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
+    }
+}
+
+/// Key of the object that a request asks for, if it asks for one.
+fn object(uri: &Uri) -> Option<&str> {
+    uri.path().strip_prefix('/')?.strip_prefix(&bucket())?.strip_prefix('/')
+}
+
+fn on_object(method: &Method, uri: &Uri) -> Asked {
+    let action = if *method == Method::GET { "s3:GetObject" } else { "s3:PutObject" };
+    let resource = format!("arn:aws:s3:::{}", uri.path().trim_start_matches('/'));
+    Asked { action: action.to_owned(), resource, context: Vec::new() }
+}
+
+async fn found_object(gate: &Gate, uri: &Uri) -> Response {
+    let key = object(uri).expect("a key");
+    match gate.0.behind.objects.get(key, u64::MAX).await.expect("the objects are there") {
+        Some(found) => ([("etag", found.version.as_str().to_owned())], found.bytes).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
@@ -158,12 +192,16 @@ fn on_connection(method: &Method, uri: &Uri) -> Asked {
 /// A secret of the tenant `acme`, in a vault.
 pub(crate) const HOOK: &str = "it is a secret to everybody";
 
+/// The key of the model that agents of workspaces ask.
+pub(crate) const MODEL_KEY: &str = "key-of-the-model";
+
 /// What the parameters that `body` names hold.
 fn parameters(body: &Value) -> Value {
     let held = |name: &str| match name.rsplit('/').next() {
         Some("callback-secret") => Some(SECRET),
         Some("signal-key") => Some(SIGNAL_KEY),
         Some("acme.HOOK") => Some(HOOK),
+        Some("MODEL_KEY") => Some(MODEL_KEY),
         // Nothing is being replaced.
         Some("callback-secret-second" | "signal-key-second") => None,
         other => panic!("there is no parameter {other:?}"),
@@ -181,7 +219,7 @@ fn away() -> Response {
 }
 
 async fn passed_on(gate: &Gate, target: &str, body: Bytes) -> Response {
-    let request = gate.0.client.post(&gate.0.store).header("x-amz-target", target);
+    let request = gate.0.client.post(&gate.0.behind.store).header("x-amz-target", target);
     let request = request.header("content-type", "application/x-amz-json-1.0");
     let signature =
         "AWS4-HMAC-SHA256 Credential=a/20240101/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";

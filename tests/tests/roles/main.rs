@@ -12,6 +12,7 @@ mod offers;
 mod policy;
 mod stack;
 mod template;
+mod workspaces;
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::FreshTurn;
 use dormouse_http::FollowCall;
-use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
+use dormouse_local::{EmbeddedDynamoDb, ScriptedModel, StoreLocation};
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Invocations, Journal, Map,
 };
@@ -32,7 +33,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::functions::{Function, StreamFunction};
-use crate::gate::Gate;
+use crate::gate::{Behind, Gate};
 use crate::template::Template;
 
 /// What the roles grant to services that act for a function: no line of ours asks for it.
@@ -65,25 +66,33 @@ struct Scene {
     socket: Function,
     /// An API key for everything.
     key: String,
+    /// The model of the published workspace, which it lends.
+    model: ScriptedModel,
 }
 
 impl Scene {
     async fn set() -> Self {
-        let options = [("Sockets", "enabled"), ("Webhooks", "enabled"), ("StreamsOfTenant", "50")];
+        let options = [
+            ("Sockets", "enabled"),
+            ("Webhooks", "enabled"),
+            ("StreamsOfTenant", "50"),
+            ("Workspaces", workspaces::PUBLISHED),
+        ];
         let template = Template::with(&options);
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
-        let door = open_door(&store).await;
+        let model = workspaces::model().await;
+        let behind = Behind { store: open_door(&store).await, objects: workspaces::published(&model).await };
         let functions = ["Inbound", "Signal", "Wakeup", "Sweep", "Socket"];
-        let stream = StreamFunction::start(&template, door.clone()).await;
+        let stream = StreamFunction::start(&template, behind.clone()).await;
         let [inbound, signal, wakeup, sweep, socket] = functions.map(|name| {
             let template = &template;
-            let endpoint = door.clone();
-            async move { Function::start(template, name, endpoint).await }
+            let behind = behind.clone();
+            async move { Function::start(template, name, behind).await }
         });
         let key = key(&store).await;
         let (inbound, signal, wakeup, sweep) = (inbound.await, signal.await, wakeup.await, sweep.await);
-        Self { inbound, signal, wakeup, sweep, stream, socket: socket.await, store, key }
+        Self { inbound, signal, wakeup, sweep, stream, socket: socket.await, store, key, model }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -168,6 +177,7 @@ async fn everything_is_granted_and_used() {
     requests(&scene).await;
     times(&scene).await;
     tasks(&scene).await;
+    workspaces::own_agents(&scene).await;
     sockets(&scene).await;
     let mut unused = Vec::new();
     for (name, gate) in scene.gates() {

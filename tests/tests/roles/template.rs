@@ -177,6 +177,7 @@ impl Template {
             "AWS::URLSuffix" => "amazonaws.com".to_owned(),
             "SocketApi" => SOCKETS.to_owned(),
             "StateTable" => "dormouse".to_owned(),
+            "WorkspaceBucket" => bucket(),
             "ArtifactPrefix" => format!("{STACK}/0123456789abcdef"),
             parameter => self.setting(parameter),
         }
@@ -191,12 +192,17 @@ fn attribute(path: &str) -> String {
         "StateTable.Arn" => table_arn("dormouse"),
         "Bus.Arn" => format!("arn:aws:events:{PLACE}:event-bus/{STACK}"),
         "SchedulerRole.Arn" => "arn:aws:iam::123456789012:role/scheduler".to_owned(),
-        "WorkspaceBucket.Arn" => format!("arn:aws:s3:::{STACK}-workspaces"),
+        "WorkspaceBucket.Arn" => format!("arn:aws:s3:::{}", bucket()),
         "FailedQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-failed"),
         "UndeliveredQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-undelivered"),
         "FunctionLogs.Arn" => format!("arn:aws:logs:{PLACE}:log-group:/dormouse/{STACK}/functions:*"),
         other => panic!("nothing is known of {other}"),
     }
+}
+
+/// Name of the bucket of workspaces.
+pub(crate) fn bucket() -> String {
+    format!("{STACK}-workspaces")
 }
 
 pub(crate) fn table_arn(name: &str) -> String {
