@@ -71,7 +71,7 @@ impl Answering<'_> {
         }
         let last = frames.last().map_err(garbled)?;
         if let (None, Some(answer)) = (&last, unframed.as_deref().and_then(unstreamed)) {
-            return answer.map_err(|malformed| of_malformed(malformed, None));
+            return answer;
         }
         if let Some(Err(fault)) = last.map(|frame| self.take(&mut *assembler, frame, &shown)) {
             return self.broken_off(assembler, fault).map_err(|error| may_pass_unless(&shown, error));
@@ -126,11 +126,20 @@ fn may_pass_unless(shown: &AtomicBool, mut error: ModelError) -> ModelError {
 }
 
 /// What a server answers that streams nothing: the answer whole. `None` for what is no answer at all.
-fn unstreamed(body: &[u8]) -> Option<Result<Value, Malformed>> {
+fn unstreamed(body: &[u8]) -> Option<Result<Value, ModelError>> {
     let body = body.trim_ascii_start();
-    matches!(body.first()?, b'{' | b'[' | b'<').then(|| {
-        dormouse_json::read(body, dormouse_json::STATE)
-            .map_err(|error| Malformed(format!("it is neither a stream of events nor JSON: {error}")))
+    matches!(body.first()?, b'{' | b'[' | b'<').then(|| value_in(body, "neither a stream of events nor JSON"))
+}
+
+/// The JSON that `body` is, or the error for what is `none`. What has begun as JSON was garbled on its way, and may be whole the
+/// next time; a page of somebody else's comes again.
+fn value_in(body: &[u8], none: &str) -> Result<Value, ModelError> {
+    dormouse_json::read(body, dormouse_json::STATE).map_err(|error| {
+        let mut failed = of_malformed(Malformed(format!("it is {none}: {error}")), None);
+        if matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) {
+            failed.may_pass = Some(true);
+        }
+        failed
     })
 }
 
@@ -182,8 +191,7 @@ fn told_wait(body: &Value) -> Option<Duration> {
 /// The body of an answer of one piece.
 pub(crate) async fn whole_body(answer: FetchResponse, most: usize) -> Result<Value, ModelError> {
     let text = body_text(answer, most).await.map_err(|error| of_fetch(&error))?;
-    dormouse_json::read(text.as_bytes(), dormouse_json::STATE)
-        .map_err(|error| of_malformed(Malformed(format!("it is no JSON: {error}")), None))
+    value_in(text.as_bytes(), "no JSON")
 }
 
 async fn body_text(answer: FetchResponse, most: usize) -> Result<String, FetchError> {

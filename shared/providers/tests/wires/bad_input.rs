@@ -313,6 +313,21 @@ async fn a_request_that_is_malformed_is_not_sent() {
 }
 
 #[tokio::test]
+async fn json_that_was_garbled_on_its_way_may_be_whole_the_next_time_and_a_page_is_a_page() {
+    let (cut, page) = ("{\"choices\": [{\"mess", "<html>Welcome</html>");
+    for streams in [false, true] {
+        for (body, may_pass) in [(cut, true), ("{nothing}", true), (page, false)] {
+            let pieces = ScriptedAnswer::pieces(200, [body.as_bytes().to_vec()]);
+            let stage = Stage::answering(pieces.header("content-type", "application/json"));
+            let request = CompletionRequest { stream: streams, ..hello() };
+            let failed = stage.ask(&openai(stage.setup()), &request).await.expect_err("it is no answer");
+            assert_eq!(failed.category, Category::InvalidResponse, "{body}: {failed}");
+            assert_eq!(failed.may_pass.unwrap_or_default(), may_pass, "{body}: {failed}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_may_pass_is_tried_again_and_nothing_else_and_one_request_is_under_way() {
     let stage = Stage::default();
     stage.fetch.answer(ScriptedAnswer::json(503, &json!({}))).fail(FetchError::Closed("reset".into()));
