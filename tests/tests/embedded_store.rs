@@ -6,9 +6,9 @@ use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement
 use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    BufferedSignal, Commit, Commits, GrowingLists, InvocationWrite, Journal, LeaseRequest, Map, OwnedState,
-    PausedInvocation, SessionExpectation, SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, Sleepers,
-    SuspendFrom,
+    Breadth, BufferedSignal, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, Journal,
+    LeaseRequest, Listed, Map, OwnedState, PausedInvocation, SessionExpectation, SessionId, SessionWrite, Sessions,
+    SignalDescriptor, Signals, Sleepers, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -149,6 +149,39 @@ async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
     for place in [1, 2] {
         let session = SessionId::from(format!("s{place}"));
         assert!(store.load_session(&session, None).await.expect("an answer").record.is_some(), "{place}");
+    }
+}
+
+/// Rows of lists are written ahead of their commit. One that does not happen leaves rows that lead to no document and name a
+/// session or workspace all the same.
+#[tokio::test]
+async fn rows_of_a_commit_that_did_not_happen_are_erased_with_what_they_name() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::UNIX_EPOCH;
+    let document = |kind: &str, id: &str, listed| {
+        let (key, body) = (DocumentKey::new(kind, id), Some(Map::new()));
+        DocumentWrite { key, expect: 0, body, listed, expires_at: None }
+    };
+    let commit = |id: &str, documents| {
+        let journal = Journal::new(documents, Vec::new());
+        Commit { journal, ..Commit::new(id, now) }
+    };
+    let place = |list: &str, breadth| Listed { list: list.to_owned(), order: "task_lost".to_owned(), breadth };
+    let session = document("session", "session_1", Vec::new());
+    store.commit(&commit("first", vec![session.clone()])).await.expect("it is kept");
+    let wide = Breadth::Wide { label: Some("workspace_1".to_owned()) };
+    let listed = vec![
+        place("acme/task", wide),
+        place("acme/task/session_1", Breadth::Narrow),
+        place("acme/task/session_2", Breadth::Narrow),
+    ];
+    let lost = commit("lost", vec![document("task", "task_lost", listed), session]);
+    assert!(store.commit(&lost).await.is_err(), "the session is there already");
+    for (owner, rows) in [("session_1", Some(1)), ("session_1", None), ("workspace_1", Some(1)), ("acme", None)] {
+        let belongings = Belongings { owners: [owner.to_owned()].into(), ..Belongings::default() };
+        let erased = store.eraser().erase(&belongings).await.expect("it erases");
+        assert_eq!(erased.get("rows").copied(), rows, "{owner}");
     }
 }
 

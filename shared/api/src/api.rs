@@ -251,6 +251,7 @@ impl Api {
             if let Some(refusal) = refusal {
                 return Err(refusal);
             }
+            self.check_not_overtaken(call).await?;
         }
         Err(busy())
     }

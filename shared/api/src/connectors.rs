@@ -41,7 +41,7 @@ use crate::signature::{SignatureScheme, SignedBody};
 use crate::{Actor, Call, CallAnswer, Proof};
 
 /// Right of a vault that its secrets prove deliveries.
-const VERIFY: &str = "webhooks:verify";
+pub(crate) const VERIFY: &str = "webhooks:verify";
 
 /// Kind of the documents by which deliveries are known again, and of the counters of those that were not believed.
 const DELIVERY: &str = "delivery";
@@ -240,6 +240,22 @@ impl Api {
         Change::new(Journal::new(vec![stored.write()?], Vec::new()), 200, &stored.kept.resource)
     }
 
+    /// Refuses a change of a connector's secrets before which another one came: whoever sent it has not seen which secrets
+    /// stand now.
+    ///
+    /// # Errors
+    /// `conflict` with the names of these secrets, never their values.
+    pub(crate) async fn check_not_overtaken(&self, call: &Call) -> Result<(), ProtocolError> {
+        if call.operation != Operation::UpdateConnector
+            || call.body.clone().decode::<UpdateConnectorRequest>()?.auth.is_none()
+        {
+            return Ok(());
+        }
+        let connector = self.reads.named::<Connector>(call, "connector_id").await?.kept.resource;
+        let message = "the connector was changed at the same time: details.auth is what stands; send the change again if it is to replace that";
+        Err(conflict(message).with_detail("auth", connector.auth))
+    }
+
     /// Takes a webhook. It is given the status and the body of the answer.
     ///
     /// # Errors
@@ -384,7 +400,22 @@ impl Proofs {
             return Err(ProtocolError::not_found("vault"));
         }
         check_right(&vault.kept.resource)?;
+        // The vault may be one of a server with other providers.
+        self.check_provider("auth.vault_id", &vault.kept.resource.provider)?;
         Ok(proof)
+    }
+
+    /// Checks that this server has the provider `name` of the vault that the field `param` names.
+    pub(crate) fn check_provider(&self, param: &str, name: &str) -> Result<(), ProtocolError> {
+        if self.secrets.contains_key(name) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.secrets.keys().map(String::as_str).collect();
+        let message = match known.is_empty() {
+            true => "this server has no provider of secrets; its operator gives it one".to_owned(),
+            false => format!("this server has no such provider of secrets; it has {}", known.join(", ")),
+        };
+        Err(ProtocolError::invalid(param, message).with_detail("providers", known))
     }
 
     /// The secrets that prove deliveries of `connector`. What the vault allows now counts.

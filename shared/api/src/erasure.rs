@@ -6,8 +6,8 @@
 //! not, and its files. With a tenant goes everything that it has, its keys among it. The audit log stays until it expires.
 //!
 //! Sessions and invocations of `/graphs` and `/chat` have no documents: their items name the tenant in whose name they
-//! began. Those of earlier versions do not; of them are found the sessions of the actors whose keys the tenant has, and the
-//! invocations in them.
+//! began. Those of earlier versions do not; of them are found the sessions of the actors whose keys the tenant has, those of
+//! agents that were asked there, and the invocations in all of these.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub enum Erasure {
 pub struct Forgotten {
     /// The documents.
     pub documents: BTreeSet<DocumentKey>,
-    /// Ids of sessions and tasks: their streams, states and invocations go.
+    /// Ids of workspaces, sessions and tasks: their streams, states, invocations and lists go.
     pub owners: BTreeSet<String>,
     /// Sessions of `/graphs` and `/chat`.
     pub sessions: BTreeSet<StateId>,
@@ -122,7 +122,7 @@ impl Erasure {
         };
         match self {
             Self::Session(_) | Self::Workspace(_) => {}
-            Self::Tenant(name) => forgotten.take_states_of(name, &actors(name), states),
+            Self::Tenant(name) => forgotten.take_states_of(name, &actors(name), states, asked_by),
             Self::Conversation { name, tenant } => {
                 let ids: BTreeSet<StateId> = match tenant {
                     Some(tenant) => actors(tenant).iter().map(|owner| owned::session(owner, name)).collect(),
@@ -173,10 +173,25 @@ impl Forgotten {
         !is_there && self.sessions.is_empty() && self.invocations.is_empty()
     }
 
-    /// Takes the states that began in the name of `tenant`, and those of earlier versions in sessions of `actors`.
-    fn take_states_of(&mut self, tenant: &str, actors: &[String], states: &[OwnedState]) {
+    /// Takes the states that began in the name of `tenant`, and those of earlier versions in sessions of `actors` and of agents
+    /// that were asked there.
+    fn take_states_of(
+        &mut self,
+        tenant: &str,
+        actors: &[String],
+        states: &[OwnedState],
+        asked_by: impl Fn(&str) -> String,
+    ) {
         let prefixes: Vec<String> = actors.iter().map(|owner| owned::session(owner, "").to_string()).collect();
-        let is_actors = |id: &StateId| prefixes.iter().any(|prefix| id.as_str().starts_with(prefix));
+        let of_actors = |id: &StateId| prefixes.iter().any(|prefix| id.as_str().starts_with(prefix));
+        let unsaid = || sessions_of(states).filter(|(_, of)| of.is_none()).map(|(id, _)| id);
+        let is_theirs = |(id, of): &(&StateId, Option<&String>)| match of {
+            Some(of) => *of == tenant,
+            None => of_actors(id),
+        };
+        let theirs = sessions_of(states).filter(is_theirs).map(|(id, _)| id.clone()).collect();
+        let theirs = with_those_asked(theirs, unsaid, asked_by);
+        let is_actors = |id: &StateId| theirs.contains(id);
         for state in states {
             if self.documents_lead_to(state) {
                 continue;
@@ -208,19 +223,9 @@ impl Forgotten {
         is_named: impl Fn(&StateId, Option<&String>) -> bool,
         asked_by: impl Fn(&str) -> String,
     ) {
-        let sessions = || {
-            states.iter().filter_map(|state| match state {
-                OwnedState::Session { id, tenant } => Some((id, tenant.as_ref())),
-                OwnedState::Invocation { session, tenant, .. } => Some((session.as_ref()?, tenant.as_ref())),
-            })
-        };
-        let mut new: BTreeSet<&StateId> = sessions().filter(|(id, of)| is_named(id, *of)).map(|(id, _)| id).collect();
-        while !new.is_empty() {
-            let starts: Vec<String> = new.iter().map(|id| asked_by(id.as_str())).collect();
-            self.sessions.extend(new.into_iter().cloned());
-            let works = |id: &StateId| starts.iter().any(|start| id.as_str().starts_with(start));
-            new = sessions().map(|(id, _)| id).filter(|id| works(id) && !self.sessions.contains(*id)).collect();
-        }
+        let named = sessions_of(states).filter(|(id, of)| is_named(id, *of)).map(|(id, _)| id.clone()).collect();
+        let all = || sessions_of(states).map(|(id, _)| id);
+        self.sessions.extend(with_those_asked(named, all, asked_by));
         for state in states {
             if let OwnedState::Invocation { id, session: Some(session), is_open, .. } = state
                 && self.sessions.contains(session)
@@ -265,7 +270,7 @@ impl Forgotten {
         if kind == KEY {
             self.documents.insert(DocumentKey::new(KEY_USE, id));
         }
-        if kind == SessionId::OBJECT || kind == TaskId::OBJECT {
+        if [SessionId::OBJECT, TaskId::OBJECT, WorkspaceId::OBJECT].contains(&kind.as_str()) {
             self.owners.insert(id.clone());
         }
         let status = resource(document).and_then(|task| TaskStatus::deserialize(task.get("status")?).ok());
@@ -273,6 +278,30 @@ impl Forgotten {
             self.open.insert(InvocationId::from(id.as_str()));
         }
     }
+}
+
+/// The sessions of `states`, each with the tenant that its state or that of an invocation in it names.
+fn sessions_of(states: &[OwnedState]) -> impl Iterator<Item = (&StateId, Option<&String>)> {
+    states.iter().filter_map(|state| match state {
+        OwnedState::Session { id, tenant } => Some((id, tenant.as_ref())),
+        OwnedState::Invocation { session, tenant, .. } => Some((session.as_ref()?, tenant.as_ref())),
+    })
+}
+
+/// `sessions`, and those of `all` in which agents work that were asked in one of them or of those.
+fn with_those_asked<'s, S: Iterator<Item = &'s StateId>>(
+    sessions: BTreeSet<StateId>,
+    all: impl Fn() -> S,
+    asked_by: impl Fn(&str) -> String,
+) -> BTreeSet<StateId> {
+    let (mut known, mut new) = (BTreeSet::new(), sessions);
+    while !new.is_empty() {
+        let starts: Vec<String> = new.iter().map(|id| asked_by(id.as_str())).collect();
+        known.append(&mut new);
+        let works = |id: &&StateId| starts.iter().any(|start| id.as_str().starts_with(start));
+        new = all().filter(works).filter(|id| !known.contains(*id)).cloned().collect();
+    }
+    known
 }
 
 /// `session`, and the sessions that were made of it or of one of those.
@@ -388,7 +417,15 @@ mod tests {
     fn with_a_tenant_go_its_sessions_and_invocations_beside_the_protocol() {
         let adas = owned::session(&owned::owner_of("acme", "ada"), "s");
         let unknown = owned::session(&owned::owner_of("acme", "grace@corp"), "s");
+        // An agent that was asked in a session of an earlier version, one that it asked, and one of a session that is nobody's.
+        let asked = format!("{}1", asked_by(adas.as_str()));
+        let asked_in_turn = format!("{}2", asked_by(&asked));
+        let asked_by_unknown = format!("{}1", asked_by(unknown.as_str()));
         let states = [
+            session(asked_in_turn.clone(), None),
+            session(asked.clone(), None),
+            session(asked_by_unknown, None),
+            run("run-asked-open", None, Some(asked.clone().into())),
             session("new", Some("acme")),
             session("others", Some("evil")),
             session(adas.clone(), None),
@@ -403,10 +440,11 @@ mod tests {
             run("delivery_2", Some("evil"), None),
         ];
         let forgotten = taken(&Erasure::Tenant("acme".to_owned()), &states);
-        assert_eq!(names(&forgotten.sessions), ["new".to_owned(), adas.to_string()]);
-        assert_eq!(names(&forgotten.invocations), ["delivery_1-open", "run-old", "run-open"]);
-        assert_eq!(names(&forgotten.open), ["delivery_1-open", "run-open"]);
-        assert_eq!(forgotten.nobodys, 2, "a session and an invocation that may be theirs");
+        let gone: BTreeSet<String> = ["new".to_owned(), adas.to_string(), asked, asked_in_turn].into();
+        assert_eq!(names(&forgotten.sessions), gone.into_iter().collect::<Vec<_>>());
+        assert_eq!(names(&forgotten.invocations), ["delivery_1-open", "run-asked-open", "run-old", "run-open"]);
+        assert_eq!(names(&forgotten.open), ["delivery_1-open", "run-asked-open", "run-open"]);
+        assert_eq!(forgotten.nobodys, 3, "two sessions and an invocation that may be theirs");
         assert!(!forgotten.is_empty(&[]) && taken(&Erasure::Tenant("none".to_owned()), &states).is_empty(&[]));
     }
 

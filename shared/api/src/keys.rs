@@ -116,7 +116,8 @@ struct StoredKey {
 pub enum Rotation {
     /// There is no such key.
     NoKey,
-    /// It has been replaced already, by the key of this id: two of them would be good where one was.
+    /// It has been replaced already: two of them would be good where one was. The id is that of the key that stands in its
+    /// place now, also where that of the first replacement was replaced in turn.
     Replaced(String),
     /// What a store has to commit, and the new key.
     Made(Box<Journal>, Box<KeyInfo>),
@@ -281,7 +282,7 @@ impl Keys {
             return Ok(Rotation::NoKey);
         };
         if let Some(by) = old.replaced_by {
-            return Ok(Rotation::Replaced(by));
+            return Ok(Rotation::Replaced(self.standing(by, now).await?));
         }
         let grant = Grant { expires_at: expires_at.or(old.grant.expires_at), ..old.grant.clone() };
         let creation = Self::creation_limited(token, grant.clone(), old.quota_id.clone(), now);
@@ -292,6 +293,17 @@ impl Keys {
         let ending = Self::write(id, document.version, Some(old.body()), Some(until));
         let info = KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant };
         Ok(Rotation::Made(Box::new(creation.merged_with(ending)), Box::new(info)))
+    }
+
+    /// The key that stands at the end of the replacements that begin with the key `id`.
+    async fn standing(&self, mut id: String, now: Timestamp) -> Result<String, StoreError> {
+        loop {
+            let found = self.records.document(&DocumentKey::new(KIND, &id), now).await?;
+            match found.and_then(|document| read(&document)).and_then(|key| key.replaced_by) {
+                Some(next) => id = next,
+                None => return Ok(id),
+            }
+        }
     }
 
     /// True if `tenant` has the quota `id`.

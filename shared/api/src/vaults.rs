@@ -1,5 +1,6 @@
 //! Vaults: places for secrets, known by their provider and by what their secrets may be used for. No operation takes,
-//! stores or gives a secret: the provider has them already.
+//! stores or gives a secret: the provider has them already. A vault whose secrets this server is to use has a provider that it
+//! knows.
 
 use dormouse_ports::Journal;
 use dormouse_protocol::event::redact;
@@ -9,6 +10,7 @@ use dormouse_protocol::resource::{CreateVaultRequest, Vault};
 use dormouse_protocol::{Envelope, ProtocolError};
 
 use crate::api::{Api, Change, found};
+use crate::connectors::VERIFY;
 use crate::deletion::place_write;
 use crate::documents::Stored;
 use crate::lists::Lists;
@@ -38,6 +40,9 @@ impl Api {
     pub(crate) async fn create_vault(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: CreateVaultRequest = call.body.clone().decode()?;
         check_words(&request)?;
+        if is_used_here(&request.capabilities) {
+            self.proofs.check_provider("provider", &request.provider)?;
+        }
         self.reads.check_place(call, request.workspace_id.as_ref()).await?;
         let id: VaultId = self.fresh(call.now);
         let vault = Vault {
@@ -52,6 +57,11 @@ impl Api {
         let writes = place.into_iter().chain([stored.write()?]).collect();
         Change::new(Journal::new(writes, Vec::new()), 201, &stored.kept.resource)
     }
+}
+
+/// True unless all of `capabilities` are for others: those are registered with this server, which asks no provider for them.
+fn is_used_here(capabilities: &[String]) -> bool {
+    capabilities.is_empty() || capabilities.iter().any(|capability| capability == VERIFY)
 }
 
 fn check_words(request: &CreateVaultRequest) -> Result<(), ProtocolError> {

@@ -8,7 +8,7 @@ use dormouse_api::keys::{Grant, KeyInfo, KeyToken, Rotation};
 use dormouse_api::{Agents, Keys};
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, TENANT, generate, keep};
-use dormouse_ports::{Commits, StoreError};
+use dormouse_ports::{CommitError, Commits, StoreError};
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::{QuotaId, WorkspaceId};
 use jiff::{SignedDuration, Timestamp};
@@ -19,6 +19,8 @@ use crate::target::{Purpose, StoreTarget, TargetError};
 
 /// Number of keys that are listed at once.
 const PAGE: usize = 100;
+/// Number of attempts at replacing a key that others change at the same time.
+const ATTEMPTS: u32 = 3;
 
 /// Commands for keys.
 #[derive(Debug, Subcommand)]
@@ -216,7 +218,7 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     let expires_at = ask.expires_in.map(|duration| now + duration);
     let rotated = replace(opened.store(), &keys, (&ask.id, &token), (expires_at, old_until, now)).await;
     opened.close().await?;
-    let info = rotated?.ok_or_else(|| KeysError::NoKey(ask.id.clone()))?;
+    let info = rotated?;
     let mut told = json!(info);
     told["key"] = token.reveal().into();
     told["replaced"] = ask.id.into();
@@ -224,18 +226,24 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&told)?)
 }
 
+/// Puts `token` in the place of the key `id`. Where others replaced or revoked it at the same time, it is told by which key, or
+/// that it is gone.
 async fn replace(
     store: &dyn Commits,
     keys: &Keys,
     (id, token): (&str, &KeyToken),
     (expires_at, old_until, now): (Option<Timestamp>, Timestamp, Timestamp),
-) -> Result<Option<KeyInfo>, KeysError> {
-    match keys.rotation(id, token, expires_at, (old_until, now)).await? {
-        Rotation::NoKey => Ok(None),
-        Rotation::Replaced(by) => Err(KeysError::Replaced { key: id.to_owned(), by }),
-        Rotation::Made(journal, info) => {
-            keep(store, *journal, now).await?;
-            Ok(Some(*info))
+) -> Result<KeyInfo, KeysError> {
+    let mut attempt = 1;
+    loop {
+        match keys.rotation(id, token, expires_at, (old_until, now)).await? {
+            Rotation::NoKey => return Err(KeysError::NoKey(id.to_owned())),
+            Rotation::Replaced(by) => return Err(KeysError::Replaced { key: id.to_owned(), by }),
+            Rotation::Made(journal, info) => match keep(store, *journal, now).await {
+                Ok(()) => return Ok(*info),
+                Err(KeyError::Commit(CommitError::Journal(_))) if attempt < ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error.into()),
+            },
         }
     }
 }

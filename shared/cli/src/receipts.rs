@@ -119,6 +119,13 @@ pub(crate) enum ReceiptsError {
     NoFile(PathBuf),
     #[error("there is no former key {0}; the one that signs has to be rotated first")]
     NoKey(String),
+    #[error(
+        "the key {0} was put in its place at the same time, and signs from the next start on: nothing was changed; \
+         `dormouse receipts rotate` again replaces that one"
+    )]
+    Overtaken(String),
+    #[error("{}: there are no keys that sign receipts", .0.display())]
+    NoRing(PathBuf),
     #[error("{0:?} is no ARN of a key of AWS KMS: arn:aws:kms:REGION:ACCOUNT:key/ID")]
     NoArn(String),
     #[error(transparent)]
@@ -134,10 +141,11 @@ impl ReceiptsError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Talk(error) => error.exit_code(),
-            Self::NoKey(_) | Self::NoFile(_) => ExitCode::from(4),
+            Self::NoKey(_) | Self::NoRing(_) | Self::NoFile(_) => ExitCode::from(4),
             Self::File { .. }
             | Self::Export { .. }
             | Self::Anchor(_)
+            | Self::Overtaken(_)
             | Self::NoArn(_)
             | Self::Access(_)
             | Self::Kms(_)
@@ -318,14 +326,19 @@ fn as_json(place: &Path, count: usize, report: &Report) -> Value {
 
 async fn rotate(asked: &RotateArgs) -> Result<(), ReceiptsError> {
     let now = Timestamp::now();
+    // The first key of a ring for functions is made in an empty folder.
+    let is_first = asked.kms_key.is_some() && !asked.data.join(RECEIPT_RING).exists();
+    let before = if is_first { None } else { Some(dormouse_local::receipt_ring(&asked.data)?.signs()) };
     let next = match &asked.kms_key {
         Some(key) => in_kms(key, now).await?,
         None => Ring::Held(KeyRing::new(dormouse_local::seed()?, Some(now))),
     };
-    // The first key of a ring for functions is made in an empty folder.
-    let is_first = asked.kms_key.is_some() && !asked.data.join(RECEIPT_RING).exists();
-    let ring = if is_first { next } else { dormouse_local::receipt_ring(&asked.data)?.replaced(next, now) };
-    keep(&asked.data, &ring)?;
+    let ring = dormouse_local::change_receipt_ring(&asked.data, |stands| match (stands, &before) {
+        (None, None) => Ok(next),
+        (Some(stands), Some(before)) if stands.signs() == *before => Ok(stands.replaced(next, now)),
+        (Some(stands), _) => Err(ReceiptsError::Overtaken(stands.signs())),
+        (None, Some(_)) => Err(ReceiptsError::NoRing(asked.data.join(RECEIPT_RING))),
+    })?;
     let mut out = io::stdout();
     match &ring {
         Ring::Held(ring) => {
@@ -356,13 +369,10 @@ async fn in_kms(key: &str, now: Timestamp) -> Result<Ring, ReceiptsError> {
 }
 
 fn revoke(asked: &RevokeArgs) -> Result<(), ReceiptsError> {
-    let ring = dormouse_local::receipt_ring(&asked.data)?;
-    let ring = ring.revoked(&asked.key, Timestamp::now()).ok_or_else(|| ReceiptsError::NoKey(asked.key.clone()))?;
-    keep(&asked.data, &ring)?;
+    dormouse_local::change_receipt_ring(&asked.data, |stands| {
+        let stands = stands.ok_or_else(|| ReceiptsError::NoRing(asked.data.join(RECEIPT_RING)))?;
+        stands.revoked(&asked.key, Timestamp::now()).ok_or_else(|| ReceiptsError::NoKey(asked.key.clone()))
+    })?;
     writeln!(io::stdout(), "{} is revoked; give out the keys of `/v1/keys` anew after the next start", asked.key)?;
     Ok(())
-}
-
-fn keep(data: &Path, ring: &Ring) -> Result<(), ReceiptsError> {
-    Ok(dormouse_local::keep_receipt_ring(data, ring)?)
 }

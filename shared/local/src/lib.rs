@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+mod alone;
 mod bus;
 mod dev;
 mod dispatcher;
@@ -35,6 +36,7 @@ mod receipts;
 mod rules;
 mod scheduler;
 mod scripted_model;
+mod seat;
 mod served;
 mod shutdown;
 mod sign_in;
@@ -54,7 +56,7 @@ pub use hosts::is_loopback;
 pub use machine::{MachineError, MachineOptions, MachineRole, serve_machine};
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key, follower_key};
 pub use program::program;
-pub use receipts::{RECEIPT_RING, keep_receipt_ring, receipt_ring, seed};
+pub use receipts::{RECEIPT_RING, change_receipt_ring, receipt_ring, seed};
 pub use scripted_model::{Respond, ScriptedFault, ScriptedJob, ScriptedModel, ScriptedReply, ScriptedTurn};
 pub use served::ServedBus;
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};

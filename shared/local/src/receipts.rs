@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
+use crate::alone::alone_with;
 use crate::folder::keep_secret;
 
 /// The file of a data folder with the key that signs receipts, and the public halves of those before it.
@@ -24,13 +25,23 @@ pub fn receipt_ring(path: &Path) -> io::Result<Ring> {
     Ring::parse(&text).map_err(|error| about(&error))
 }
 
-/// Keeps `ring` in the data folder at `path`, for this user alone. The server of the folder signs with it from its next
-/// start on.
+/// Puts what `change` makes of the keys of the data folder at `path` in their place, for this user alone; it is given none where
+/// there is no file. Of several processes that change them one does so after the other. The server of the folder signs with
+/// them from its next start on.
 ///
 /// # Errors
-/// If it cannot be written.
-pub fn keep_receipt_ring(path: &Path, ring: &Ring) -> io::Result<()> {
-    keep_secret(&path.join(RECEIPT_RING), ring.text()).map(|_| ())
+/// What `change` refuses; and if the file is damaged, or cannot be written.
+pub fn change_receipt_ring<E: From<io::Error>>(
+    path: &Path,
+    change: impl FnOnce(Option<Ring>) -> Result<Ring, E>,
+) -> Result<Ring, E> {
+    let file = path.join(RECEIPT_RING);
+    let about = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+    let _alone = alone_with(&file).map_err(about)?;
+    let stands = if file.exists() { Some(receipt_ring(path)?) } else { None };
+    let ring = change(stands)?;
+    keep_secret(&file, ring.text())?;
+    Ok(ring)
 }
 
 /// 32 bytes by the random source of the operating system.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::{Secret, SecretError, Secrets};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
+
+use crate::alone::alone_with;
 
 /// The variable that names the file.
 const FILE: &str = "DORMOUSE_VAULT_FILE";
@@ -145,6 +148,7 @@ impl SealedVault {
         if !is_name(name) {
             return Err(VaultError::Name(name.to_owned()));
         }
+        let _alone = self.alone()?;
         let mut sealed = self.sealed()?;
         for (other, content) in &sealed.secrets {
             self.opened(other, content)?;
@@ -160,6 +164,7 @@ impl SealedVault {
     /// # Errors
     /// [`VaultError`] when the file cannot be read or written.
     pub fn remove(&self, name: &str) -> Result<bool, VaultError> {
+        let _alone = self.alone()?;
         let mut sealed = self.sealed()?;
         if sealed.secrets.remove(name).is_none() {
             return Ok(false);
@@ -178,6 +183,11 @@ impl SealedVault {
         let Some(text) = read(&self.path)? else { return Ok(SealedFile { form: FORM, secrets: BTreeMap::new() }) };
         let sealed: SealedFile = serde_json::from_str(&text).map_err(|_| VaultError::Damaged(self.told()))?;
         if sealed.form == FORM { Ok(sealed) } else { Err(VaultError::Damaged(self.told())) }
+    }
+
+    /// The right to change the file: of two who change it at once, neither loses what the other wrote.
+    fn alone(&self) -> Result<File, VaultError> {
+        alone_with(&self.path).map_err(|error| VaultError::Io { path: self.told(), error })
     }
 
     /// In place of the file that is there, whole or not at all, and for this user alone.
@@ -276,6 +286,20 @@ mod tests {
         for name in ["acme", "acme.", ".HOOK", "acme.A-B", "ac me.HOOK", "acme.HOOK\n"] {
             assert!(matches!(vault.put(name, &Secret::new("x")), Err(VaultError::Name(_))), "{name:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_many_seal_at_once_is_all_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let vault = vault(&folder);
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let vault = &vault;
+                scope.spawn(move || vault.put(&format!("acme.S{number}"), &Secret::new(format!("hush {number}"))));
+            }
+        });
+        assert_eq!(vault.names().expect("it is read").len(), 16);
+        assert_eq!(vault.resolve("acme.S7").await.expect("it opens").expose(), "hush 7");
     }
 
     #[cfg(unix)]

@@ -103,6 +103,14 @@ impl Ring {
         }
     }
 
+    /// The id of the key that signs.
+    pub fn signs(&self) -> String {
+        match self {
+            Self::Held(ring) => ring.active().public().id,
+            Self::Kms(ring) => ring.public.id.clone(),
+        }
+    }
+
     /// The same, in which the key of `next` signs from `now` on. What it held of the private key before is gone.
     #[must_use]
     pub fn replaced(self, next: Self, now: Timestamp) -> Self {

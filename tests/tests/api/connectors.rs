@@ -305,6 +305,38 @@ async fn a_plain_signature_is_in_a_header_that_can_hold_one() {
 }
 
 #[tokio::test]
+async fn of_two_changes_of_secrets_at_once_one_is_made_and_the_other_is_told_what_stands() {
+    let world = World::new();
+    let (id, _) = connector(&world, json!({"kind": "message"}), json!({})).await;
+    let target = format!("/v1/connectors/{id}");
+    let before = world.get(&target).await["auth"].clone();
+    let with = |secret: &str| json!({"scheme": "github", "vault_id": before["vault_id"], "secrets": ["HOOK", secret]});
+    // The other one reads the connector when this one has, and writes it first.
+    let (other, path, first) = (world.clone(), target.clone(), json!({"auth": with("FIRST")}));
+    let mut is_first = true;
+    world.gate.hold(move |_| {
+        let (other, path, first) = (other.clone(), path.clone(), first.clone());
+        let goes_first = std::mem::take(&mut is_first);
+        Box::pin(async move {
+            if goes_first {
+                other.patch(&path, first).await;
+            }
+            Ok(())
+        })
+    });
+    let late = world.call(ada(), "PATCH", &target, &json!({"auth": with("SECOND")}), None).await;
+    let refusal = late.expect_err("the other one was faster");
+    assert_eq!(refusal.status(), 409, "{refusal}");
+    let told = json!(refusal.into_response("r"))["error"]["details"]["auth"].clone();
+    assert_eq!(told["secrets"], json!(["HOOK", "FIRST"]), "by name, and no value: {told}");
+    assert!(!told.to_string().contains(SECRET));
+    assert_eq!(world.get(&target).await["auth"], told);
+    world.gate.open();
+    world.patch(&target, json!({"auth": with("SECOND")})).await;
+    assert_eq!(world.get(&target).await["auth"]["secrets"], json!(["HOOK", "SECOND"]), "who has seen it may");
+}
+
+#[tokio::test]
 async fn a_vault_has_the_secrets_of_its_own_tenant_and_of_no_other() {
     let world = World::new();
     let eve = || actor("eve", "evil", None);

@@ -1,6 +1,7 @@
 //! Personas of tenants, vaults, memories, files, skills, tools and requests for permissions.
 
 use dormouse_api::CallAnswer;
+use dormouse_ports::{Clock, Document, DocumentKey, DocumentWrite, DocumentWrites, Records};
 use serde_json::{Value, json};
 
 use crate::world::{World, actor, ada, body, ids, says, text};
@@ -136,7 +137,7 @@ async fn a_persona_that_requires_receipts_works_only_where_they_are_issued() {
 async fn vaults_tell_nothing_of_their_secrets() {
     let world = World::new();
     let workspace = world.workspace().await;
-    let vault = json!({"workspace_id": workspace, "provider": "env", "capabilities": ["webhooks:verify"],
+    let vault = json!({"workspace_id": workspace, "provider": "test", "capabilities": ["webhooks:verify"],
         "metadata": {"password": "hush", "team": "desk"}});
     let mut told = vault.clone();
     told["secrets"] = json!({"TOKEN": "hush"});
@@ -149,12 +150,12 @@ async fn vaults_tell_nothing_of_their_secrets() {
     }
     assert!(!world.written().contains("hush"), "it is not even stored");
     for (field, bad) in [("provider", json!("")), ("provider", json!("a b")), ("capabilities", json!([""]))] {
-        let mut vault = json!({"provider": "env", "capabilities": []});
+        let mut vault = json!({"provider": "test", "capabilities": []});
         vault[field] = bad;
         assert_eq!(world.refusal(ada(), "POST", "/v1/vaults", vault).await.param(), Some(field));
     }
     let bound = || actor("bob", "acme", Some(&[&workspace]));
-    let of_tenant = json!({"provider": "env", "capabilities": []});
+    let of_tenant = json!({"provider": "test", "capabilities": []});
     assert_eq!(world.refusal(bound(), "POST", "/v1/vaults", of_tenant.clone()).await.status(), 403);
     world.post("/v1/vaults", of_tenant).await;
     assert_eq!(ids(&world.get(&format!("/v1/vaults?workspace_id={workspace}")).await), [text(&made["id"])]);
@@ -162,6 +163,43 @@ async fn vaults_tell_nothing_of_their_secrets() {
     let stolen = json!({"workspace_id": other, "vault_ids": [made["id"]]});
     assert_eq!(world.refusal(ada(), "POST", "/v1/sessions", stolen).await.status(), 404);
     world.post("/v1/sessions", json!({"workspace_id": workspace, "vault_ids": [made["id"]]})).await;
+}
+
+#[tokio::test]
+async fn a_vault_has_a_provider_that_the_server_knows_or_is_for_others() {
+    let world = World::new();
+    let workspace = world.workspace().await;
+    let vault = |provider: &str, capabilities: Value| json!({"provider": provider, "capabilities": capabilities});
+    for capabilities in [json!([]), json!(["webhooks:verify"]), json!(["oauth_refresh", "webhooks:verify"])] {
+        let refusal = world.refusal(ada(), "POST", "/v1/vaults", vault("hashicorp", capabilities)).await;
+        assert_eq!((refusal.status(), refusal.param()), (400, Some("provider")), "{refusal}");
+        assert!(refusal.message().contains("it has test"), "{refusal}");
+        assert_eq!(json!(refusal.into_response("r"))["error"]["details"]["providers"], json!(["test"]));
+    }
+    // What others use it for is no matter of this server: it keeps what it is told.
+    let others = world.post("/v1/vaults", vault("hashicorp", json!(["oauth_refresh"]))).await;
+    let session = world.post("/v1/sessions", json!({"workspace_id": workspace, "vault_ids": [others["id"]]})).await;
+    let known = world.post("/v1/vaults", vault("test", json!(["webhooks:verify"]))).await;
+    let mut connector = json!({"provider": "github", "workspace_id": workspace, "target_session_id": session["id"],
+        "mapping": {"kind": "message"}, "auth": {"scheme": "github", "vault_id": known["id"], "secrets": ["HOOK"]}});
+    let made = world.post("/v1/connectors", connector.clone()).await;
+
+    // A vault that an earlier version or another server took: no connector is given it.
+    let strange = world.post("/v1/vaults", vault("test", json!(["webhooks:verify"]))).await["id"].clone();
+    let (store, now) = (world.memory.as_ref().unwrap(), world.clock.now());
+    let key = DocumentKey::new("vault", text(&strange));
+    let Document { version, mut body, .. } = store.document(&key, now).await.unwrap().unwrap();
+    body["resource"]["provider"] = json!("hashicorp");
+    let write = DocumentWrite { key, expect: version, body: Some(body), listed: Vec::new(), expires_at: None };
+    assert!(store.write_document(&write, "forged", now).await.unwrap());
+    connector["auth"]["vault_id"] = strange;
+    let target = format!("/v1/connectors/{}", text(&made["id"]));
+    let change = json!({"auth": connector["auth"]});
+    for (method, path, body) in [("POST", "/v1/connectors", connector), ("PATCH", &*target, change)] {
+        let refusal = world.refusal(ada(), method, path, body).await;
+        assert_eq!((refusal.status(), refusal.param()), (400, Some("auth.vault_id")), "{method}: {refusal}");
+        assert_eq!(json!(refusal.into_response("r"))["error"]["details"]["providers"], json!(["test"]));
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod overload;
 mod process;
 mod protocol;
 mod receipts;
+mod rotations;
 mod sockets;
 mod storm;
 mod streams;

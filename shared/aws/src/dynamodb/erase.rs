@@ -19,8 +19,8 @@ use super::invocation::standing;
 use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
 use super::keys::{
-    self, BEGUN_FOR, BODY, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, OWNERS, PAUSE,
-    PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
+    self, BEGUN_FOR, BODY, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, LABEL, OWNERS,
+    PAUSE, PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
@@ -31,7 +31,7 @@ use super::write::ItemWrite;
 pub struct Belongings {
     /// The documents.
     pub documents: BTreeSet<DocumentKey>,
-    /// Ids of sessions, streams and invocations of the protocol, which no caller chooses.
+    /// Ids of workspaces, sessions, streams and invocations of the protocol, which no caller chooses.
     pub owners: BTreeSet<String>,
     /// Other sessions.
     pub sessions: BTreeSet<SessionId>,
@@ -166,7 +166,7 @@ impl Eraser {
         let selection = ScanSelection {
             condition: "pk <> :nothing".to_owned(),
             values: Item::from([(":nothing".to_owned(), text_value("-"))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, INVOCATION_ID, OWNERS],
+            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, OWNERS],
         };
         let named = |key: &DocumentKey| Key::document(key);
         let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
@@ -219,10 +219,18 @@ impl Belongings {
             (Ok(_) | Err(_), _) => false,
         };
         let is_note = || self.has_session(&key.sk) && is_note_of_a_session(key);
-        if names(STREAM) || is_invocations() || is_note() || self.is_in_lists(&key.pk) || is_listed() {
+        let is_theirs = || names(STREAM) || names(LABEL) || is_invocations() || is_note() || is_listed();
+        if self.is_in_lists(&key.pk) || self.is_in_own_list(&key.pk) || is_theirs() {
             return Some("rows");
         }
         None
+    }
+
+    /// True if the partition `pk` is a list of what is in one of their sessions, tasks or workspaces. A row of it may lead to
+    /// nothing: rows are written ahead of the commit, and stay where that does not happen.
+    fn is_in_own_list(&self, pk: &str) -> bool {
+        let list = pk.strip_prefix("LIST#").and_then(|list| list.rsplit_once('/'));
+        list.is_some_and(|(_, parent)| self.owners.contains(parent))
     }
 
     /// What is in the partition `pk`, if it is one of theirs.

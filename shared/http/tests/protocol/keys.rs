@@ -113,7 +113,13 @@ async fn a_key_is_replaced_once() {
     let again = keys.rotation(world.key.id(), &second, None, (later, now)).await.unwrap();
     assert!(matches!(&again, Rotation::Replaced(by) if by == first.id()), "{again:?}");
     let next = keys.rotation(first.id(), &second, None, (later, now)).await.unwrap();
-    assert!(matches!(next, Rotation::Made(..)), "the one that took its place is replaced in turn");
+    let Rotation::Made(journal, _) = next else { panic!("the one that took its place is replaced in turn: {next:?}") };
+    world.shelf.apply(*journal);
+    let third = KeyToken::generate([3; CHANCE]);
+    for replaced in [world.key.id(), first.id()] {
+        let late = keys.rotation(replaced, &third, None, (later, now)).await.unwrap();
+        assert!(matches!(&late, Rotation::Replaced(by) if by == second.id()), "the one that stands: {late:?}");
+    }
     assert!(matches!(keys.rotation("0000000000000000", &second, None, (later, now)).await.unwrap(), Rotation::NoKey));
 }
 
