@@ -15,6 +15,7 @@ mod dynamodb;
 mod executor;
 mod fault_plan;
 mod graphs;
+mod hearing;
 mod history;
 mod intent;
 mod invariants;

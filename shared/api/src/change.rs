@@ -149,7 +149,12 @@ impl SessionChange {
         &mut self.session.kept.resource
     }
 
-    /// Bookkeeping of the server about the session, to change it.
+    /// Bookkeeping of the server about the session.
+    pub(crate) fn thread(&self) -> &SessionIndex {
+        &self.session.kept.own
+    }
+
+    /// The same, to be changed.
     pub(crate) fn thread_mut(&mut self) -> &mut SessionIndex {
         &mut self.session.kept.own
     }

@@ -129,6 +129,7 @@ impl Opening<'_> {
             is_part: true,
             // Only agents ask others, and only agents.
             hears: true,
+            shows: true,
             ..TaskIndex::default()
         };
         let workspace = Some(task.workspace_id.clone());

@@ -382,7 +382,7 @@ impl SessionIndex {
     /// Notes that what its agent was given with `task`, which is called off or has failed, is in no conversation, unless a step
     /// of it has ended.
     pub(crate) fn not_kept(&mut self, task: &Kept<Task>) {
-        let TaskIndex { given, given_all, published_messages: None, .. } = &task.own else { return };
+        let TaskIndex { given, given_all, given_late, published_messages: None, .. } = &task.own else { return };
         if *given_all && self.open.len() <= 1 {
             return self.delivered_but(Some(0));
         }
@@ -390,12 +390,18 @@ impl SessionIndex {
         let own = usize::from(task.resource.status == TaskStatus::Submitted);
         let given = given.get(..given.len().saturating_sub(own)).unwrap_or_default();
         if self.undelivered_from.is_none() {
-            self.undelivered.extend(given);
+            self.undelivered.extend(given_late.iter().chain(given));
             self.undelivered.sort_unstable();
             self.undelivered.dedup();
             let spare = self.undelivered.len().saturating_sub(HEARD_AT_ONCE);
             self.undelivered.drain(..spare);
         }
+    }
+
+    /// Notes that a run that had waited for its turn is given the messages at `positions`.
+    pub(crate) fn delivered_late(&mut self, positions: &[u64]) {
+        self.undelivered.retain(|position| !positions.contains(position));
+        self.forget_delivered();
     }
 
     /// Notes that its agent has been given the messages from `undelivered_from` on, or all of them.
@@ -447,6 +453,9 @@ pub(crate) struct TaskProgress {
     /// [`TaskIndex::receipts`].
     #[serde(default, skip_serializing_if = "ReceiptNotes::is_empty")]
     pub(crate) receipts: ReceiptNotes,
+    /// [`TaskIndex::given_late`].
+    #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given_late: Vec<u64>,
     /// Instant at which it began to work, where it had waited for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<Timestamp>,
@@ -461,7 +470,8 @@ impl TaskProgress {
         let status = task.resource.status;
         let updated_at = task.resource.envelope.updated_at;
         let receipts = task.own.receipts.clone();
-        Self { status, updated_at, sequence, published_messages, is_confidential, receipts, started_at }
+        let given_late = task.own.given_late.clone();
+        Self { status, updated_at, sequence, published_messages, is_confidential, receipts, given_late, started_at }
     }
 }
 
@@ -474,7 +484,9 @@ impl Stored<Task> {
             (resource.status, resource.envelope.updated_at) = (status, updated_at);
             resource.started_at = resource.started_at.or(progress.started_at);
             let receipts = progress.receipts.clone();
-            *own = TaskIndex { sequence, published_messages, is_confidential, receipts, ..std::mem::take(own) };
+            let given_late = progress.given_late.clone();
+            let before = std::mem::take(own);
+            *own = TaskIndex { sequence, published_messages, is_confidential, receipts, given_late, ..before };
         }
         Some(self)
     }
@@ -523,9 +535,16 @@ pub(crate) struct TaskIndex {
     /// True if those were all of the transcript, of which its agent had been given nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) given_all: bool,
+    /// Where those are that its run was given besides when its turn came: runs before it had been given them, and kept none of
+    /// them.
+    #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given_late: Vec<u64>,
     /// True if its run hears, in its midst, what is said to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hears: bool,
+    /// True if images stay images in the conversation of its run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) shows: bool,
     /// Number of messages of the graph's conversation that were published; unknown before the first turn has ended.
     #[serde(rename = "told")]
     pub(crate) published_messages: Option<u64>,

@@ -4,19 +4,24 @@
 //! like any other, but a worker begins it only when it is the first and nothing else of the session works: that it begins
 //! is written on the condition that no other writer has changed the session. Each end or sleep of a task calls for the
 //! next; where the call is lost the sweep calls.
+//!
+//! What a run before it was given and did not keep, because it failed or was canceled before a step of it had ended, a
+//! queued task is given when it begins, in the same commit.
 
+use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Map, StoreError,
 };
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::TaskId;
-use dormouse_protocol::resource::{ReorderQueueRequest, Session, SessionQueue, Task, TaskStatus};
+use dormouse_protocol::resource::{Message, ReorderQueueRequest, Session, SessionQueue, Task, TaskStatus};
 use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::api::{ATTEMPTS as WRITES, Api, Change, by, found};
 use crate::change::SessionChange;
+use crate::conversation::joining;
 use crate::documents::{OpenTask, SessionIndex, Stored, TaskStanding};
 use crate::reads::Reads;
 use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_called};
@@ -71,7 +76,7 @@ impl RecordingStore {
 
     async fn begin_in_turn(
         &self,
-        record: Box<InvocationRecord>,
+        mut record: Box<InvocationRecord>,
         request: &ClaimRequest,
     ) -> Result<ClaimOutcome, StoreError> {
         let id = &record.paused.invocation_id;
@@ -83,17 +88,28 @@ impl RecordingStore {
             };
             let OpenedTask { mut task, mut change, .. } = opened;
             if task.kept.resource.status != TaskStatus::Submitted {
+                let late = self.said_at(&change, &task.kept.own.given_late).await?;
+                give_late(&mut record, (&late, task.kept.own.shows));
                 return Ok(ClaimOutcome::Granted(record));
             }
             if !change.is_ready(&task.kept.resource.envelope.id) {
                 self.give_back(id, request).await?;
                 return Ok(ClaimOutcome::Held { until: request.now });
             }
+            let late = match converses(&record) {
+                true => self.not_kept_before(&task, &change).await?,
+                false => Vec::new(),
+            };
+            task.kept.own.given_late = late.iter().map(|(position, _)| *position).collect();
+            change.thread_mut().delivered_late(&task.kept.own.given_late);
             change.advance(&mut task, TaskStatus::Working, None, Map::new());
             let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
             let commit = Commit { journal, ..self.of_claim(id, request, &format!("begun-{attempt}")) };
             match self.write(&commit).await {
-                Ok(()) => return Ok(ClaimOutcome::Granted(record)),
+                Ok(()) => {
+                    give_late(&mut record, (&late, task.kept.own.shows));
+                    return Ok(ClaimOutcome::Granted(record));
+                }
                 Err(CommitError::Journal(_)) => {}
                 // It was canceled meanwhile.
                 Err(CommitError::InvocationConflict) => return Ok(ClaimOutcome::NotClaimable(record)),
@@ -102,6 +118,28 @@ impl RecordingStore {
             }
         }
         Err(StoreError::Unavailable(format!("other writers changed the session of {id} at every attempt to begin it")))
+    }
+
+    /// The messages that runs before `task` were given and have not kept, with their positions: those from before it was
+    /// submitted, and those of runs that overtook it. What was said to the session since is for the next task.
+    async fn not_kept_before(
+        &self,
+        task: &Stored<Task>,
+        change: &SessionChange,
+    ) -> Result<Vec<(u64, Message)>, StoreError> {
+        let thread = change.thread();
+        if thread.undelivered_from.is_some() {
+            return Ok(Vec::new());
+        }
+        let awaited = thread.awaited();
+        let free: Vec<u64> =
+            thread.undelivered.iter().filter(|position| !awaited.contains(position)).copied().collect();
+        let mut said = self.said_at(change, &free).await?;
+        said.retain(|(position, message)| {
+            let of_ended = message.task_id.as_ref().is_some_and(|task| !thread.open.contains_key(task));
+            *position < task.kept.own.first || of_ended
+        });
+        Ok(said)
     }
 
     /// A commit that is true as long as the claim of `request` is.
@@ -120,6 +158,20 @@ impl RecordingStore {
             Err(CommitError::Store(error)) => Err(error),
             Err(error) => Err(StoreError::Unavailable(error.to_string())),
         }
+    }
+}
+
+/// True for an invocation that begins with a conversation, which it keeps in its session.
+fn converses(record: &InvocationRecord) -> bool {
+    record.paused.session_id.is_some() && record.paused.state.get(MESSAGES).is_some_and(Value::is_array)
+}
+
+/// Puts `late`, messages with their positions, before what the invocation of `record`, which has not begun, begins with;
+/// with their images, where its conversation `shows` them.
+fn give_late(record: &mut InvocationRecord, (late, shows): (&[(u64, Message)], bool)) {
+    let late: Vec<Message> = late.iter().map(|(_, message)| message.clone()).collect();
+    if let Some(Value::Array(messages)) = record.paused.state.get_mut(MESSAGES) {
+        messages.splice(..0, joining(&late, shows));
     }
 }
 

@@ -18,7 +18,7 @@ use dormouse_ports::{
     PausedInvocation, Records, Said, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::id::{QuotaId, TaskId};
-use dormouse_protocol::resource::{Task, TaskStatus};
+use dormouse_protocol::resource::{Message, Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 
@@ -311,11 +311,8 @@ impl RecordingStore {
     async fn said(&self, (id, shows): (&TaskId, bool), change: &mut SessionChange) -> Result<Option<Said>, StoreError> {
         let positions = change.thread_mut().unheard_by(id);
         let Some(upto) = positions.iter().max().copied() else { return Ok(None) };
-        let missed = stretches(change.stream(), &positions);
-        let read = transcript::read(&*self.records, &missed, None, (usize::MAX, usize::MAX)).await;
-        let mut read = read.map_err(corrupt)?.messages;
-        read.retain(|((_, position), _)| positions.contains(position));
-        let messages: Vec<_> = read.into_iter().map(|(_, message)| message).collect();
+        let said = self.said_at(change, &positions).await?;
+        let messages: Vec<_> = said.into_iter().map(|(_, message)| message).collect();
         let joins = joining(&messages, shows);
         if joins.is_empty() {
             // Nothing that a model could be told is left of them.
@@ -324,6 +321,18 @@ impl RecordingStore {
         }
         let names = messages.iter().map(|message| message.envelope.id.to_string()).collect();
         Ok(Some(Said { names, upto, update: Map::from_iter([(MESSAGES.to_owned(), joins.into())]) }))
+    }
+
+    /// The messages at `positions`, which are in order, of the stream of the session of `change`, with their positions.
+    pub(crate) async fn said_at(
+        &self,
+        change: &SessionChange,
+        positions: &[u64],
+    ) -> Result<Vec<(u64, Message)>, StoreError> {
+        let missed = stretches(change.stream(), positions);
+        let read = transcript::read(&*self.records, &missed, None, (usize::MAX, usize::MAX)).await;
+        let read = read.map_err(corrupt)?.messages.into_iter().map(|((_, position), message)| (position, message));
+        Ok(read.filter(|(position, _)| positions.contains(position)).collect())
     }
 
     /// What the nodes of `task` have recorded so far, where receipts tell of it: read where this process has not seen all

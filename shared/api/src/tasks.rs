@@ -22,7 +22,7 @@ use futures::future::try_join_all;
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
-use crate::conversation::{converses, first_state, is_confidential};
+use crate::conversation::{converses, first_state, is_confidential, shows_images};
 use crate::documents::{HEARD_AT_ONCE, Kept, Stored, TaskIndex, TaskStanding, TranscriptSegment};
 use crate::ending::{TaskEnd, end};
 use crate::lists::Lists;
@@ -161,6 +161,7 @@ impl Api {
             receipts,
             quotas,
             hears: converses(&graph) && graph.hears(),
+            shows: shows_images(&graph),
             given_all,
             ..TaskIndex::default()
         };

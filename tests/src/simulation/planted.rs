@@ -145,6 +145,8 @@ pub enum PlantedBug {
     EndUnproved,
     /// The session forgets which receipt was its last one.
     ForgetChain,
+    /// The session forgets which messages no run was given.
+    ForgetUnheard,
     /// What is stored in events for replays gets lost.
     DropMaterial,
     /// How far the worker of an agent has come is acknowledged and not kept.
@@ -155,7 +157,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 68] = [
+    pub const ALL: [Self; 69] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -221,6 +223,7 @@ impl PlantedBug {
         Self::DoubleEntries,
         Self::EndUnproved,
         Self::ForgetChain,
+        Self::ForgetUnheard,
         Self::DropMaterial,
         Self::ForgetStep,
         Self::ForgetMark,

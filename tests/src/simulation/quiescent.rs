@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::agents;
 use super::clients::Clients;
 use super::graphs::JURY;
+use super::hearing;
 use super::history::{History, Pause, has_ended, is_aside};
 use super::invariants::list;
 use super::services::Services;
@@ -33,7 +34,7 @@ pub(crate) struct Quiescent<'a> {
 type Holds = fn(&Quiescent<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 17] = [
+pub(crate) const AT_REST: [(&str, Holds); 19] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
@@ -50,6 +51,8 @@ pub(crate) const AT_REST: [(&str, Holds); 17] = [
     ("an awaited event is delivered", events_are_delivered),
     ("a delivered event is consumed or visible", events_are_consumed),
     ("no effect of a tool happens twice unless somebody wanted it", agents::nothing_is_paid_twice),
+    ("what is said is heard once", hearing::what_is_said_is_heard_once),
+    ("an answer wakes one pause", hearing::an_answer_wakes_one_pause),
     ("no effect of a tool is lost, and an uncertain one is asked about", agents::payments_are_told),
 ];
 

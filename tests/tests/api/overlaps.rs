@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_agent::SessionMemory;
 use dormouse_agent::graph::{ToolPart, graph};
@@ -11,11 +12,12 @@ use dormouse_harness::Transmission;
 use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
 use dormouse_ports::tool::{ActionDefinition, ActionEntry, ActionExposure, Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{Clock, Commit, Commits, SessionExpectation, SessionId, SessionWrite, Sessions};
+use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
+use crate::cast::{ScriptedModel, Toolbox, breathe, calls, parts, results, says as answers, tool};
 use crate::replays::{path_of, projected, replayed, world};
-use crate::world::{MakesAgent, World, says, text};
+use crate::world::{MakesAgent, World, ada, says, text};
 
 /// An agent that asks before it sends, and remembers.
 pub(crate) fn helper(model: &Arc<ScriptedModel>) -> MakesAgent {
@@ -383,6 +385,81 @@ async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_
         assert_eq!(task["status"], status, "{words}: {task:#}");
         said.push(words);
         assert_eq!(user_words(&model.last()), said, "each once, in order");
+    }
+}
+
+/// Submits a task for each of `words`, of which the first works and the others are queued.
+async fn queued(world: &World, session: &str, words: &[&str]) -> Vec<String> {
+    let mut paths = Vec::new();
+    for words in words {
+        let mut body = says(words);
+        body["persona_id"] = json!("persona_helper");
+        paths.push(path_of(&world.post(&format!("{session}/tasks"), body).await));
+    }
+    paths
+}
+
+#[tokio::test]
+async fn what_was_said_to_a_run_that_kept_nothing_is_given_with_the_task_that_waits_for_its_turn_and_once() {
+    let refused = ModelError::new(ModelErrorCategory::Authentication, "the key is not taken");
+    let model = ScriptedModel::playing(vec![Err(refused), Ok(answers("I see")), Ok(answers("so")), Ok(answers("now"))]);
+    let (world, session) = world(&[helper(&model)]).await;
+    let paths = queued(&world, &session, &["remember 42", "and 43", "withdrawn", "add them"]).await;
+    let note = json!({ "message": says("by the way")["input"] });
+    world.post(&format!("{session}/messages"), note).await;
+    world.post(&format!("{}/cancel", paths[2]), json!({})).await;
+    world.work().await;
+    assert_eq!(world.get(&paths[0]).await["status"], "FAILED");
+    let told: Vec<Vec<String>> = model.requests.lock().unwrap().iter().map(user_words).collect();
+    let all = ["remember 42", "and 43", "add them"];
+    assert_eq!(told, [&all[..1], &all[..2], &all[..]], "each once, in order, and without what was withdrawn");
+    for path in &paths[1..] {
+        let task = world.get(path).await;
+        let replay = replayed(&world, path, json!({})).await;
+        assert_eq!(replay["status"], task["status"], "{replay:#}");
+        assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+    }
+    task(&world, &session, "and now").await;
+    assert_eq!(user_words(&model.last()), ["remember 42", "and 43", "add them", "by the way", "and now"]);
+}
+
+#[tokio::test]
+async fn a_queued_task_is_given_what_a_run_that_overtook_it_and_was_canceled_was_told_whichever_worker_dies() {
+    for deaths in 0..12 {
+        let model = ScriptedModel::new(|_| Ok(answers("I see")));
+        let (world, session) = world(&[helper(&model)]).await;
+        let paths = queued(&world, &session, &["first", "second", "third"]).await;
+        let ids: Vec<&str> = paths.iter().filter_map(|path| path.rsplit('/').next()).collect();
+        let (second, third) = (ids[1].into(), ids[2].into());
+        let order = json!({ "task_ids": [ids[2], ids[1]] });
+        world.call(ada(), "PUT", &format!("{session}/queue"), &order, None).await.unwrap();
+        world.post(&format!("{}/cancel", paths[0]), json!({})).await;
+        world.gate.hold(|_| {
+            async {
+                breathe().await;
+                Ok(())
+            }
+            .boxed()
+        });
+        // The third is the first in the queue: it begins, and is called off before a step of it has ended.
+        let mut work = Box::pin(world.harness.take_up(&third, None));
+        while world.get(&paths[2]).await["status"] == "SUBMITTED" {
+            assert!((&mut work).now_or_never().is_none(), "it has ended already");
+        }
+        drop(work);
+        world.post(&format!("{}/cancel", paths[2]), json!({})).await;
+        let mut work = Box::pin(world.harness.take_up(&second, None));
+        let died = !(0..=deaths).any(|_| (&mut work).now_or_never().is_some());
+        drop(work);
+        if died {
+            world.clock.advance(Duration::from_secs(30 * 60));
+        }
+        world.gate.open();
+        world.harness.take_up(&second, None).await;
+        assert_eq!(world.get(&paths[1]).await["status"], "COMPLETED", "{deaths}");
+        assert_eq!(user_words(&model.last()), ["first", "third", "second"], "{deaths}");
+        task(&world, &session, "and now").await;
+        assert_eq!(user_words(&model.last()), ["first", "third", "second", "and now"], "{deaths}");
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::simulation::hearing::AllGiven;
 use crate::simulation::outside::{Truth, at_once};
 
 /// What is stored for clients: documents in all their versions, and streams.
@@ -20,6 +21,8 @@ pub(crate) struct Published {
     pub(crate) tasks: BTreeMap<String, Vec<Task>>,
     pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
+    /// Messages that tasks were given.
+    given: AllGiven,
     /// Sessions, as their documents have them.
     documents: BTreeMap<String, Session>,
     /// What idempotency keys were answered with, and until when that is kept.
@@ -49,6 +52,10 @@ pub(crate) struct Thread {
     pub(crate) position: u64,
     /// What its open tasks do.
     pub(crate) open: BTreeMap<TaskId, String>,
+    /// The position from which on no message was given to a run, where that is known of no single ones.
+    pub(crate) undelivered_from: Option<u64>,
+    /// The positions of the messages that no run was given.
+    pub(crate) undelivered: Vec<u64>,
 }
 
 /// What every resource is stored as.
@@ -69,6 +76,9 @@ struct SessionEnd {
 struct OwnOfSession {
     position: u64,
     open: BTreeMap<TaskId, OpenTask>,
+    unheard: Option<u64>,
+    #[serde(default)]
+    unheard_at: Vec<u64>,
 }
 
 /// What a session knows of an open task.
@@ -76,7 +86,13 @@ struct OwnOfSession {
 #[serde(untagged)]
 enum OpenTask {
     Standing(String),
-    Progress { status: TaskStatus, updated_at: Timestamp, started_at: Option<Timestamp> },
+    Progress {
+        status: TaskStatus,
+        updated_at: Timestamp,
+        started_at: Option<Timestamp>,
+        #[serde(default)]
+        late: Vec<u64>,
+    },
 }
 
 impl OpenTask {
@@ -142,6 +158,7 @@ impl Published {
                     let outcome: Outcome = serde_json::from_value(outcome.clone())?;
                     self.outcomes.entry(outcome.envelope.id.to_string()).or_default().push(outcome);
                 }
+                self.given.insert(TaskId::from(id.clone()), serde_json::from_value(body["own"].clone())?);
                 self.tasks.entry(id).or_default().push(resource(body)?);
             }
             OutcomeId::OBJECT => self.outcomes.entry(id).or_default().push(resource(body)?),
@@ -160,18 +177,27 @@ impl Published {
     fn note_end(&mut self, id: &str, known: Map) -> Result<(), serde_json::Error> {
         let Some(mut session) = self.documents.get(id).cloned() else { return Ok(()) };
         let SessionEnd { state, updated_at, own } = serde_json::from_value(Value::Object(known))?;
-        let OwnOfSession { position, open } = own;
+        let OwnOfSession { position, open, unheard: undelivered_from, unheard_at: undelivered } = own;
         open.iter().for_each(|(task, open)| self.goes_on(task, open));
         let open = open.into_iter().map(|(task, open)| (task, open.standing())).collect();
         (session.state, session.envelope.updated_at) = (state, updated_at);
         session.last_event_id = Some(EventId::at(id, position));
-        self.sessions.entry(id.to_owned()).or_default().push(Thread { session, position, open });
+        self.sessions.entry(id.to_owned()).or_default().push(Thread {
+            session,
+            position,
+            open,
+            undelivered_from,
+            undelivered,
+        });
         Ok(())
     }
 
     /// An open task is at the end of the stream of its session as it is.
     fn goes_on(&mut self, id: &TaskId, open: &OpenTask) {
-        let OpenTask::Progress { status, updated_at, started_at } = open else { return };
+        let OpenTask::Progress { status, updated_at, started_at, late } = open else { return };
+        if let Some(given) = self.given.get_mut(id) {
+            given.late.clone_from(late);
+        }
         let Some(versions) = self.tasks.get_mut(id.as_str()) else { return };
         if let Some(mut task) = versions.last().cloned() {
             (task.status, task.envelope.updated_at) = (*status, *updated_at);
@@ -185,6 +211,23 @@ impl Published {
     /// The task `id` as it is.
     pub(crate) fn task(&self, id: &str) -> Option<&Task> {
         self.tasks.get(id)?.last()
+    }
+
+    /// All sessions as they are, by their ids.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (&str, &Thread)> {
+        self.sessions.iter().filter_map(|(id, all)| Some((id.as_str(), all.last()?)))
+    }
+
+    /// The tasks of the session `id` that were given its message at `position`.
+    pub(crate) fn given_to(&self, id: &str, position: u64) -> Vec<&Task> {
+        let given = self.given.iter().filter(|(_, given)| given.has(position));
+        let tasks = given.filter_map(|(task, _)| self.task(task.as_str()));
+        tasks.filter(|task| task.session_id.as_str() == id).collect()
+    }
+
+    /// Whether the message at `position` is that with which `task` was submitted.
+    pub(crate) fn is_own(&self, task: &TaskId, position: u64) -> bool {
+        self.given.get(task).is_some_and(|given| given.is_own(position))
     }
 
     /// The session `id` as it is.

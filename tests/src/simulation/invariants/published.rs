@@ -83,7 +83,7 @@ pub(super) fn sessions_know(sight: &Sight<'_>) -> Result<(), String> {
     }
     let published = &sight.history.published;
     published.sessions.iter().try_for_each(|(id, versions)| {
-        let Some(Thread { session, position, open }) = versions.last() else { return Ok(()) };
+        let Some(Thread { session, position, open, .. }) = versions.last() else { return Ok(()) };
         let events = published.streams.get(id).map_or(&[][..], Vec::as_slice);
         let last = events.last().map(|event| &event.envelope.id);
         ensure(*position == events.len() as u64 && session.last_event_id.as_ref() == last, || {

@@ -103,12 +103,17 @@ impl LyingStore {
                 write.expect = version(&write.key).await;
             }
         }
-        if self.has(PlantedBug::ForgetChain) {
+        let forgotten = match self.bug {
+            Some(PlantedBug::ForgetChain) => Some("receipts"),
+            Some(PlantedBug::ForgetUnheard) => Some("unheard_at"),
+            _ => None,
+        };
+        if let Some(forgotten) = forgotten {
             for append in &mut journal.appends {
                 if let StreamEnd::Append(end) = &mut append.end
                     && let Some(own) = end.known.get_mut("own").and_then(Value::as_object_mut)
                 {
-                    own.shift_remove("receipts");
+                    own.shift_remove(forgotten);
                 }
             }
         }
