@@ -33,7 +33,16 @@ struct Found {
     principal: Option<Principal>,
     standings: Vec<Standing>,
     has_a_rate_left: bool,
+    is_answered: bool,
     begun: Option<BegunEntry>,
+}
+
+impl ProvedCaller {
+    /// `principal`, if they have proved who they are by what they presented.
+    pub(crate) fn of(principal: &Principal) -> Option<Self> {
+        let proved = matches!(principal.proof, Proof::Key | Proof::Token | Proof::SignalKey);
+        proved.then(|| Self { tenant: principal.tenant.clone() })
+    }
 }
 
 impl Findings {
@@ -58,10 +67,17 @@ impl Findings {
 
     /// Who sent it, where they have proved it by what they presented. Known when it is answered.
     pub fn caller(&self) -> Option<ProvedCaller> {
-        let found = self.found();
-        let principal = found.principal.as_ref()?;
-        let proved = matches!(principal.proof, Proof::Key | Proof::Token | Proof::SignalKey);
-        proved.then(|| ProvedCaller { tenant: principal.tenant.clone() })
+        self.found().principal.as_ref().and_then(ProvedCaller::of)
+    }
+
+    /// Its answer is known, and only has to be noted and sent.
+    pub(crate) fn note_answer(&self) {
+        self.found().is_answered = true;
+    }
+
+    /// True once its answer is known. What is noted of that is noted also where nobody waits for the answer any more.
+    pub fn is_answered(&self) -> bool {
+        self.found().is_answered
     }
 
     /// Remainders of what its sender may send.

@@ -64,6 +64,7 @@ impl Passage {
         };
         let answering = async {
             let answered = self.guarded(surface, &request, &request_id, server).await;
+            request.findings.note_answer();
             let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
             request.findings.end(&self.keys, &request, response.status, self.clock.now()).await;
             let response = request.findings.tell(self.dressed(surface, &request, response));

@@ -41,9 +41,10 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::findings::holder;
 use crate::passage::doubled;
 use crate::protocol::DELTA;
-use crate::{Content, Findings, Request, Response, Server};
+use crate::{Content, Findings, ProvedCaller, Request, Response, Server};
 
 pub use elsewhere::CommandsElsewhere;
 pub use held::{FOLLOW, FollowCall, HeldParts, HeldSockets};
@@ -71,6 +72,8 @@ pub struct Socket {
     query: String,
     /// Number of frames that could not be read.
     unreadable: u32,
+    /// Who opened it; known once it is followed.
+    caller: Option<ProvedCaller>,
 }
 
 /// A frame that the server sends by itself.
@@ -117,8 +120,9 @@ impl Server {
     /// # Errors
     /// The response that refuses it, as a stream over HTTP would be.
     pub async fn socket(&self, request: Request) -> Result<(Socket, Frames), Response> {
-        let socket = Socket::over(self, with_credentials(request))?;
-        let (_, items) = socket.follow(&socket.query).await?;
+        let mut socket = Socket::over(self, with_credentials(request))?;
+        let (actor, items) = socket.follow(&socket.query).await?;
+        socket.caller = ProvedCaller::of(&holder(&actor));
         let now = self.app().now();
         Ok((socket, frames(items, now, None).boxed()))
     }
@@ -137,13 +141,29 @@ impl Socket {
         let place = |name: &str| Some(found.params.get(name)).filter(|id| !id.is_empty()).map(str::to_owned);
         let (task_id, session_id) = (place("task_id"), place("session_id"));
         let query = opened.query.clone();
-        Ok(Self { server: server.clone(), opened, task_id, session_id, query, unreadable: 0 })
+        Ok(Self { server: server.clone(), opened, task_id, session_id, query, unreadable: 0, caller: None })
     }
 
     /// The subprotocol that the server chooses of those that the client offered.
     pub fn subprotocol(request: &Request) -> Option<&'static str> {
         let offered = request.header("sec-websocket-protocol")?;
         offered.split(',').any(|one| one.trim() == PROTOCOL_VERSION).then_some(PROTOCOL_VERSION)
+    }
+
+    /// What the sender of `request` presents to prove who they are, as the header `Authorization` would have it.
+    pub fn authorization(request: &Request) -> Option<String> {
+        with_credentials(request.clone()).header("authorization").map(str::to_owned)
+    }
+
+    /// Who opened it, where they have proved it by what they presented.
+    pub fn caller(&self) -> Option<&ProvedCaller> {
+        self.caller.as_ref()
+    }
+
+    /// The frame that refuses the frame `text` of a client, of which nothing was done, because of `error`.
+    pub fn refusal_of(text: &str, error: ProtocolError) -> String {
+        let frame = dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY).ok();
+        refused(frame.and_then(|frame| frame.get("id").cloned()), error)
     }
 
     /// What the stream yields that `query` asks for, and who asks.

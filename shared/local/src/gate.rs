@@ -6,11 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
-use dormouse_http::ProvedCaller;
+use dormouse_http::{Findings, ProvedCaller};
 use dormouse_ports::Clock;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::lane::{Lane, Turns};
+use crate::seat::{Seat, WaitingClient};
 
 /// Number of requests that are worked on, and of those that wait. One lane has at most three quarters: one that asks
 /// without end leaves room for the others.
@@ -18,6 +23,10 @@ const LIMITS: AdmissionLimits =
     AdmissionLimits { running: 128, running_per_key: 96, waiting: 1024, waiting_per_key: 768 };
 /// The longest wait: behind it, most clients have stopped to listen.
 const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(5), refusable: true };
+/// Number of requests that are worked on although their clients have left; more keep their seats.
+const LEFT: AdmissionLimits = AdmissionLimits { running: 128, running_per_key: 96, waiting: 0, waiting_per_key: 0 };
+/// Pieces of a stream that are made before its client takes them.
+const AHEAD: usize = 1;
 /// Number of credentials whose lanes are remembered.
 const REMEMBERED: usize = 10_000;
 
@@ -25,6 +34,7 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     admission: Admission<Lane>,
+    left: Admission<Lane>,
     processor: Turns,
     lanes: Arc<Mutex<BTreeMap<Credentials, Lane>>>,
 }
@@ -42,7 +52,8 @@ impl Credentials {
 impl Gate {
     /// A gate to work that `processor` does.
     pub(crate) fn new(processor: Turns, clock: Arc<dyn Clock>) -> Self {
-        Self { admission: Admission::new(LIMITS, clock), processor, lanes: Arc::default() }
+        let left = Admission::new(LEFT, clock.clone());
+        Self { admission: Admission::new(LIMITS, clock), left, processor, lanes: Arc::default() }
     }
 
     /// The lane of a caller with these credentials. It is the tenant's as soon as one request has shown whose they are:
@@ -53,15 +64,16 @@ impl Gate {
         lanes.get(&credentials).cloned().unwrap_or(Lane::Strangers)
     }
 
-    /// Remembers that these credentials are those of `caller`.
-    pub(crate) fn learn(&self, credentials: Credentials, caller: ProvedCaller) {
+    /// Remembers that these credentials are those of `caller`; their lane.
+    pub(crate) fn learn(&self, credentials: Credentials, caller: ProvedCaller) -> Lane {
         let lane = caller.tenant.map_or(Lane::Deployment, |tenant| Lane::Tenant(tenant.into()));
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if lanes.len() >= REMEMBERED && !lanes.contains_key(&credentials) {
             // They are learned again with their next request.
             lanes.clear();
         }
-        lanes.insert(credentials, lane);
+        lanes.insert(credentials, lane.clone());
+        lane
     }
 
     /// Waits until a request in `lane` may be worked on.
@@ -69,9 +81,42 @@ impl Gate {
         self.admission.enter(lane, WAIT).await
     }
 
+    /// The seat that `admitted` is, of a request in `lane`.
+    pub(crate) fn seat(&self, admitted: Admitted<Lane>, lane: Lane) -> Seat {
+        Seat::new(admitted, lane, self.left.clone())
+    }
+
+    /// The client that waits for what `work` answers on `seat`; of a read with its findings.
+    pub(crate) fn client<T>(seat: Seat, work: &JoinHandle<T>, read: Option<Findings>) -> WaitingClient {
+        WaitingClient::new(seat, work.abort_handle(), read, WAIT)
+    }
+
     /// The work on a request in `lane`, in turn with that in others.
     pub(crate) fn work<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.processor.share(lane, work)
+    }
+
+    /// The pieces of a stream in `lane`, which are made in turn with what is done in others. They are made in a task of their
+    /// own, since a client that does not read holds up its connection, and must not hold a turn. It ends with the stream.
+    pub(crate) fn pieces<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        mut pieces: BoxStream<'static, T>,
+    ) -> impl Stream<Item = T> + Send + use<T> {
+        let (sender, mut receiver) = mpsc::channel(AHEAD);
+        let making = async move {
+            while let Ok(room) = sender.reserve().await
+                && let Some(piece) = pieces.next().await
+            {
+                room.send(piece);
+            }
+        };
+        let mut task = JoinSet::new();
+        task.spawn(self.work(lane, making));
+        stream::poll_fn(move |cx| {
+            let _ends_with_it = &task;
+            receiver.poll_recv(cx)
+        })
     }
 }
 
@@ -96,7 +141,7 @@ mod tests {
         let gate = gate();
         let [one, two, other, signals] = ["one", "two", "other", "signals"].map(Credentials::new);
         assert_eq!((gate.lane(None), gate.lane(Some(one))), (Lane::Nobody, Lane::Strangers));
-        gate.learn(one, of(Some("acme")));
+        assert_eq!(gate.learn(one, of(Some("acme"))), Lane::Tenant("acme".into()));
         gate.learn(two, of(Some("acme")));
         gate.learn(other, of(Some("globex")));
         gate.learn(signals, of(None));
@@ -113,6 +158,29 @@ mod tests {
             gate.learn(Credentials::new(&number.to_string()), of(Some("acme")));
         }
         assert_eq!(gate.lanes.lock().expect("no panic").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_made_in_its_lane_as_it_is_taken_and_ends_with_its_client() {
+        let gate = gate();
+        let lane = Lane::Tenant("acme".into());
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let (by, gone) = (made.clone(), tokio::sync::oneshot::channel::<()>());
+        let (held, mut end) = gone;
+        let pieces = stream::unfold((0, held), move |(number, held)| {
+            by.lock().expect("no panic").push(Lane::current());
+            async move { Some((number, (number + 1, held))) }
+        });
+        let mut pieces = Box::pin(gate.pieces(lane.clone(), pieces.boxed()));
+        let taken: Vec<i32> = pieces.by_ref().take(3).collect().await;
+        assert_eq!(taken, [0, 1, 2]);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*made.lock().expect("no panic"), vec![lane; 3 + AHEAD], "no more than is taken, and one");
+        assert!(end.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
+        drop(pieces);
+        assert!(end.await.is_err(), "it is dropped");
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use crate::bus::LocalBus;
 use crate::gate::{Credentials, Gate};
 use crate::hosts::Hosts;
+use crate::lane::Lane;
 use crate::listen;
 use crate::shutdown::RunningGuard;
 use crate::sign_in::SignIn;
@@ -105,7 +106,8 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// Hands a request to the application. The turn goes on when the client leaves, as it does on AWS.
+    /// Hands a request to the application. What changes something goes on when the client leaves, as it does on AWS; a read is
+    /// given up.
     pub(crate) async fn answer(self, request: Request<Body>) -> Response {
         answered(self, request).await
     }
@@ -113,7 +115,7 @@ impl Front {
 
 async fn answered(gateway: Front, request: Request<Body>) -> Response {
     if socket::is_asked_for(&request) {
-        return socket::open(&gateway.server, request, gateway.running).await;
+        return socket::open(&gateway, request).await;
     }
     let Front { server, body_limit, running, gate } = gateway;
     let (head, body) = request.into_parts();
@@ -132,32 +134,51 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
             return invalid(&format!("no whole request came: {error}"));
         }
     };
-    // A caller that leaves while it waits leaves the line; what has begun is done.
+    // A caller that leaves while it waits leaves the line.
     let credentials = request.header("authorization").map(Credentials::new);
     let lane = gate.lane(credentials);
     let admitted = match gate.enter(lane.clone()).await {
         Ok(admitted) => admitted,
         Err(overloaded) => return overload(overloaded, request.path.starts_with("/v1")),
     };
-    let (runs, known) = (running.clone(), gate.clone());
+    let seat = gate.seat(admitted, lane.clone());
+    let read = is_read(&request.method).then(|| request.findings.clone());
+    let (runs, known, on) = (running.clone(), gate.clone(), seat.clone());
+    let own = lane.clone();
     let turn = async move {
         let _running = runs;
-        let _admitted = admitted;
         let findings = request.findings.clone();
         let response = server.http(request).await;
-        if let (Some(credentials), Some(caller)) = (credentials, findings.caller()) {
-            known.learn(credentials, caller);
-        }
-        response
+        on.give_back();
+        let lane = credentials.zip(findings.caller()).map_or(own, |(known_by, caller)| known.learn(known_by, caller));
+        (response, lane)
     };
-    match tokio::spawn(gate.work(lane, turn)).await {
-        Ok(response) => encode(response, running),
+    let work = tokio::spawn(gate.work(lane, turn));
+    let client = Gate::client(seat, &work, read);
+    let answered = work.await;
+    client.has_its_answer();
+    match answered {
+        Ok((response, lane)) => encode(paced(response, &gate, lane), running),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
             let message = "the request could not be served; the log says why";
             failure(StatusCode::INTERNAL_SERVER_ERROR, Category::NodeException, message)
         }
     }
+}
+
+/// True if requests of this method change nothing.
+fn is_read(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
+/// `response`, of which the pieces of a stream are made in `lane`.
+fn paced(response: dormouse_http::Response, gate: &Gate, lane: Lane) -> dormouse_http::Response {
+    let content = match response.content {
+        Content::Live(pieces) => Content::Live(gate.pieces(lane, pieces).boxed()),
+        Content::Whole(bytes) => Content::Whole(bytes),
+    };
+    dormouse_http::Response { content, ..response }
 }
 
 /// The request without its body.
@@ -270,30 +291,35 @@ fn invalid(message: &str) -> Response {
     failure(StatusCode::BAD_REQUEST, Category::RequestInvalid, message)
 }
 
-/// More is asked than can be done, by all or by one tenant: in the shape of the protocol, or of the routes of turns.
-fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
-    let (status, code, message) = match overloaded.by_its_own {
+/// More is asked than can be done, by all or by one tenant.
+pub(crate) fn too_much(overloaded: Overloaded) -> ProtocolError {
+    let (code, message) = match overloaded.by_its_own {
         true => (
-            StatusCode::TOO_MANY_REQUESTS,
             ErrorCode::RateLimited,
             "too many of your requests are under way already; nothing was done, send it again later",
         ),
-        false => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            ErrorCode::ServiceUnavailable,
-            "more is asked than can be done now; nothing was done, send it again later",
-        ),
+        false => {
+            (ErrorCode::ServiceUnavailable, "more is asked than can be done now; nothing was done, send it again later")
+        }
     };
-    let error = TurnError::refused(Category::Overloaded, overloaded, message);
-    let seconds = error.retry_after.unwrap_or(1);
+    let seconds = TurnError::refused(Category::Overloaded, overloaded, message).retry_after.unwrap_or(1);
+    ProtocolError::new(code, message).retry_after(seconds)
+}
+
+/// The same as a response, in the shape of the protocol or of the routes of turns.
+pub(crate) fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
+    let error = too_much(overloaded);
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let seconds = error.header().map_or("1", |(_, seconds)| seconds).to_owned();
     let mut response = if in_protocol {
-        let error = ProtocolError::new(code, message).retry_after(seconds);
         let request_id = format!("req_{}", uuid::Uuid::new_v4());
         (status, Json(json!(error.into_response(&request_id)))).into_response()
     } else {
-        failure(status, error.category, message)
+        failure(status, Category::Overloaded, error.message())
     };
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    if let Ok(seconds) = HeaderValue::try_from(seconds) {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
     response
 }
 

@@ -4,11 +4,14 @@
 //! way has a hundred pieces of work before both, and one that asks now and then would wait behind all of them. So the
 //! lanes take turns, at each step: a step is what a request does between two waits, or one request to the store. Who
 //! waits for a model or a clock stands in no line, and a lane that is alone has everything.
+//!
+//! A step may be long: a page of a megabyte is read and written in one. So a lane leaves one place free while another tenant has
+//! asked for something lately, where there is more than one: that tenant's next step finds it, and waits for no other.
 
 use std::fmt;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -20,6 +23,8 @@ use futures::future::BoxFuture;
 
 /// Requests to the store that are worked on at a time: one is read or written while the other is made or understood.
 const STORE: usize = 2;
+/// Time for which a place is kept free for a tenant that has asked for something.
+const LATELY: Duration = Duration::from_secs(10);
 /// What is under way waits for as long as it takes.
 const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(24 * 3600), refusable: false };
 
@@ -57,24 +62,66 @@ impl Lane {
 
 /// A resource that the lanes use in turn. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Turns(Admission<Lane>);
+pub(crate) struct Turns {
+    all: Admission<Lane>,
+    /// The places that one lane may have while other tenants ask for something.
+    beside_others: Admission<Lane>,
+    seen: Arc<Mutex<SeenTenants>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The right to use the resource; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _all: Admitted<Lane>,
+    _beside_others: Option<Admitted<Lane>>,
+}
+
+/// When tenants asked for something, by the monotonic clock.
+#[derive(Debug, Default)]
+struct SeenTenants {
+    /// The last one, and when it did.
+    last: Option<(Lane, Duration)>,
+    /// When the last one before it did that is another one.
+    other: Option<Duration>,
+}
+
+impl SeenTenants {
+    /// Notes that something is done in `lane`; true if a tenant of another lane has asked lately.
+    fn note(&mut self, lane: &Lane, now: Duration) -> bool {
+        let others = match &self.last {
+            Some((last, _)) if last == lane => self.other,
+            Some((_, at)) => Some(*at),
+            None => None,
+        };
+        if matches!(lane, Lane::Tenant(_)) {
+            self.other = others;
+            self.last = Some((lane.clone(), now));
+        }
+        others.is_some_and(|at| now.saturating_sub(at) < LATELY)
+    }
+}
 
 impl fmt::Debug for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.all.fmt(f)
     }
 }
 
 impl Turns {
-    /// A resource that does `at_once` things at a time, `per_lane` of one lane.
+    /// A resource that does `at_once` things at a time, `per_lane` of one lane, and one less than all while others ask.
     pub(crate) fn new(at_once: usize, per_lane: usize, clock: Arc<dyn Clock>) -> Self {
-        let limits = AdmissionLimits {
-            running: at_once,
-            running_per_key: per_lane,
-            waiting: usize::MAX,
-            waiting_per_key: usize::MAX,
+        let places = |running, running_per_key| {
+            let (waiting, waiting_per_key) = (usize::MAX, usize::MAX);
+            Admission::new(AdmissionLimits { running, running_per_key, waiting, waiting_per_key }, clock.clone())
         };
-        Self(Admission::new(limits, clock))
+        let beside_others = at_once.saturating_sub(1).clamp(1, per_lane);
+        Self {
+            all: places(at_once, per_lane),
+            beside_others: places(usize::MAX, beside_others),
+            seen: Arc::default(),
+            clock,
+        }
     }
 
     /// The processor of this machine.
@@ -89,13 +136,13 @@ impl Turns {
     }
 
     /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
-    pub(crate) async fn take(&self, lane: Lane) -> Admitted<Lane> {
-        loop {
-            // A line of any length refuses nobody, and what is under way waits on.
-            if let Ok(turn) = self.0.enter(lane.clone(), WAIT).await {
-                return turn;
-            }
-        }
+    pub(crate) async fn take(&self, lane: Lane) -> Turn {
+        let is_beside_others = lane != Lane::House && {
+            let now = self.clock.monotonic();
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).note(&lane, now)
+        };
+        let beside_others = if is_beside_others { Some(place(&self.beside_others, &lane).await) } else { None };
+        Turn { _all: place(&self.all, &lane).await, _beside_others: beside_others }
     }
 
     /// `work` in `lane`, which takes a turn for each of its steps.
@@ -104,12 +151,22 @@ impl Turns {
     }
 }
 
+/// A place for `lane`.
+async fn place(places: &Admission<Lane>, lane: &Lane) -> Admitted<Lane> {
+    loop {
+        // A line of any length refuses nobody, and what is under way waits on.
+        if let Ok(place) = places.enter(lane.clone(), WAIT).await {
+            return place;
+        }
+    }
+}
+
 /// Work that takes a turn for each step.
 struct Stepwise<F> {
     turns: Turns,
     lane: Lane,
     work: Pin<Box<F>>,
-    waiting: Option<BoxFuture<'static, Admitted<Lane>>>,
+    waiting: Option<BoxFuture<'static, Turn>>,
 }
 
 impl<F: Future> Future for Stepwise<F> {
@@ -202,6 +259,34 @@ mod tests {
         assert!(turns.take(tenant("noisy")).now_or_never().is_none());
         drop(taken);
         assert!(turns.take(tenant("noisy")).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_lane_leaves_a_place_to_a_tenant_that_has_asked_lately() {
+        let turns = turns(3);
+        drop(turns.take(tenant("quiet")).await);
+        let noisy: Vec<_> = (0..3).map(|_| Box::pin(turns.take(tenant("noisy")))).collect();
+        let mut noisy: Vec<_> = noisy.into_iter().map(|mut turn| ((&mut turn).now_or_never(), turn)).collect();
+        assert_eq!(noisy.iter().filter(|(taken, _)| taken.is_some()).count(), 2);
+        let held = turns.take(tenant("quiet")).now_or_never().expect("the place that was left");
+        assert!(turns.take(tenant("another")).now_or_never().is_none(), "there are no more");
+        drop(held);
+        // A place of its own is what it goes on with.
+        drop(noisy.remove(0));
+        let (_, last) = noisy.pop().expect("the one that waits");
+        assert!(last.now_or_never().is_some());
+    }
+
+    #[test]
+    fn tenants_are_seen_for_a_while_and_the_process_itself_is_none() {
+        let mut seen = SeenTenants::default();
+        let at = Duration::from_secs;
+        assert!(!seen.note(&tenant("a"), at(0)) && !seen.note(&tenant("a"), at(1)));
+        assert!(!seen.note(&Lane::Strangers, at(20)), "it is long ago");
+        assert!(seen.note(&tenant("b"), at(5)), "another one was there");
+        assert!(seen.note(&tenant("b"), at(10)) && !seen.note(&tenant("b"), at(11)));
+        assert!(seen.note(&Lane::Strangers, at(12)), "strangers leave a place, too");
+        assert!(seen.note(&tenant("a"), at(13)), "and are not what one is left for");
     }
 
     #[tokio::test]

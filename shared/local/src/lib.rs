@@ -36,6 +36,7 @@ mod receipts;
 mod rules;
 mod scheduler;
 mod scripted_model;
+mod seat;
 mod served;
 mod shutdown;
 mod sign_in;

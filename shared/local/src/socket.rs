@@ -6,10 +6,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_http::{Frames, LARGEST_FRAME, Server, Socket, SocketReply};
+use dormouse_http::{Frames, LARGEST_FRAME, Socket, SocketReply};
 use futures::{SinkExt, StreamExt};
+use tokio::task::JoinSet;
 
-use crate::gateway::{encode, headed};
+use crate::gate::{Credentials, Gate};
+use crate::gateway::{Front, encode, headed, overload, too_much};
+use crate::lane::Lane;
 use crate::shutdown::RunningGuard;
 
 /// Bytes that are read of a socket at once.
@@ -21,8 +24,9 @@ pub(crate) fn is_asked_for(request: &Request) -> bool {
     upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))
 }
 
-/// Opens the WebSocket that `request` asks for, or refuses it.
-pub(crate) async fn open(server: &Server, request: Request, running: RunningGuard) -> Response {
+/// Opens the WebSocket that `request` asks for, or refuses it. It is opened and carried in the lane of its caller.
+pub(crate) async fn open(front: &Front, request: Request) -> Response {
+    let Front { server, running, gate, .. } = front;
     let (mut head, _) = request.into_parts();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
         Ok(upgrade) => upgrade,
@@ -37,19 +41,59 @@ pub(crate) async fn open(server: &Server, request: Request, running: RunningGuar
         Some(protocol) => upgrade.protocols([protocol]),
         None => upgrade,
     };
-    match server.socket(asked).await {
+    let credentials = Socket::authorization(&asked).map(|presented| Credentials::new(&presented));
+    let lane = gate.lane(credentials);
+    let opened = {
+        let _admitted = match gate.enter(lane.clone()).await {
+            Ok(admitted) => admitted,
+            Err(overloaded) => return overload(overloaded, true),
+        };
+        // A task of its own, which ends with this one: a connection that is not looked at must not hold a turn.
+        let (server, mut opening) = (server.clone(), JoinSet::new());
+        opening.spawn(gate.work(lane.clone(), async move { server.socket(asked).await }));
+        match opening.join_next().await {
+            Some(Ok(opened)) => opened,
+            Some(Err(_)) | None => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    };
+    match opened {
         Ok((socket, frames)) => {
+            let proved = credentials.zip(socket.caller().cloned());
+            let lane = proved.map_or(lane, |(credentials, caller)| gate.learn(credentials, caller));
             let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
             // Most sockets are silent: a buffer for each is most of what they cost.
             let upgrade = upgrade.read_buffer_size(READ_BUFFER);
-            upgrade.on_upgrade(move |connection| carry(connection, socket, frames, running))
+            let commands = Commands { gate: gate.clone(), lane: lane.clone() };
+            let (gate, running) = (gate.clone(), running.clone());
+            upgrade
+                .on_upgrade(move |connection| gate.work(lane, carry(connection, (socket, frames), commands, running)))
         }
-        Err(refusal) => encode(refusal, running),
+        Err(refusal) => encode(refusal, running.clone()),
+    }
+}
+
+/// What is done for the frames of a client: as much at a time as of requests.
+struct Commands {
+    gate: Gate,
+    lane: Lane,
+}
+
+impl Commands {
+    async fn take(&self, socket: &mut Socket, text: &str) -> SocketReply {
+        match self.gate.enter(self.lane.clone()).await {
+            Ok(_admitted) => socket.take(text).await,
+            Err(overloaded) => SocketReply::Frame(Socket::refusal_of(text, too_much(overloaded))),
+        }
     }
 }
 
 /// Carries frames both ways until one side ends it.
-async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames, running: RunningGuard) {
+async fn carry(
+    mut connection: WebSocket,
+    (mut socket, mut frames): (Socket, Frames),
+    commands: Commands,
+    running: RunningGuard,
+) {
     let (code, reason) = loop {
         tokio::select! {
             frame = frames.next() => match frame {
@@ -61,7 +105,7 @@ async fn carry(mut connection: WebSocket, mut socket: Socket, mut frames: Frames
                 None => break (close_code::NORMAL, "the stream has ended"),
             },
             message = connection.recv() => match message {
-                Some(Ok(Message::Text(text))) => match socket.take(&text).await {
+                Some(Ok(Message::Text(text))) => match commands.take(&mut socket, &text).await {
                     SocketReply::Frame(frame) => {
                         if connection.send(Message::text(frame)).await.is_err() {
                             return;
