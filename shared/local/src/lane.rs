@@ -94,7 +94,7 @@ impl SeenTenants {
             Some((_, at)) => Some(*at),
             None => None,
         };
-        if matches!(lane, Lane::Tenant(_) | Lane::Deployment) {
+        if matches!(lane, Lane::Tenant(_)) {
             self.other = others;
             self.last = Some((lane.clone(), now));
         }
@@ -272,7 +272,7 @@ mod tests {
         assert!(turns.take(tenant("another")).now_or_never().is_none(), "there are no more");
         drop(held);
         // A place of its own is what it goes on with.
-        noisy.remove(0);
+        drop(noisy.remove(0));
         let (_, last) = noisy.pop().expect("the one that waits");
         assert!(last.now_or_never().is_some());
     }
