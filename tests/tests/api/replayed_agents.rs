@@ -236,6 +236,43 @@ async fn a_run_whose_conversation_was_made_shorter_is_replayed_with_the_same_sum
 }
 
 #[tokio::test]
+async fn a_run_that_was_to_make_a_conversation_shorter_and_could_not_is_replayed_with_the_same_reason() {
+    type Answers = fn() -> Result<Response, ModelError>;
+    let refused: Answers = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));
+    let silent: Answers = || Ok(answers(""));
+    for (summary, earlier) in [(refused, 3), (silent, 3), (silent, 0)] {
+        let model = ScriptedModel::new(move |request| {
+            match json!(request.messages.first()).to_string().contains("You write the summary") {
+                true => summary(),
+                false => Ok(answers("I see")),
+            }
+        });
+        let of = model.clone();
+        let helper = ("helper", Agent::new(move |outside| graph(agent("helper", &of, outside))));
+        let (world, session) = world(&[helper]).await;
+        for _ in 0..earlier {
+            run(&world, &session, &"long ".repeat(400)).await;
+        }
+        let asked = json!({ "persona_id": "persona_helper", "input": { "compact": true } });
+        let task = world.post(&format!("{session}/tasks"), asked).await;
+        world.work().await;
+        let task = world.get(&path_of(&task)).await;
+        assert_eq!(task["failure"]["code"], "not_compacted", "{task:#}");
+        let before = model.calls();
+        let mut path = path_of(&task);
+        for _ in 0..2 {
+            let replay = replayed(&world, &path, json!({})).await;
+            let ended = |task: &Value| (task["status"].clone(), task["failure"].clone());
+            assert_eq!(ended(&replay), ended(&task), "{replay:#}");
+            assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+            path = path_of(&replay);
+        }
+        assert_eq!(model.calls(), before, "a replay calls nobody");
+        chain_is_sound(&world, &session).await;
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_was_in_doubt_is_replayed_with_what_a_person_said() {
     let tries = |decision: Value, ended: &'static str| async move {
         let model = ScriptedModel::new(|request| {

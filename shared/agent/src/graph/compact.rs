@@ -46,7 +46,9 @@ pub(super) const RESULT: &str = "<agent_result ";
 /// Kind of the entry of a summary.
 pub(super) const COMPACTED: &str = "dormouse.context_compacted";
 /// Kind of the entry of a conversation of which there is no summary.
-const KEPT: &str = "dormouse.context_kept";
+pub(super) const KEPT: &str = "dormouse.context_kept";
+/// The beginning of the reason of that entry where the model failed; its error is behind it.
+pub(super) const NOT_ASKED: &str = "the model could not be asked for a summary: ";
 /// Material of that entry: what the model said, and the compaction before it.
 pub(super) const SAID: &str = "said";
 pub(super) const BEFORE: &str = "before";
@@ -285,7 +287,7 @@ async fn compact(
         }
         Err(error) => {
             let usage = used.and(Usage::default(), 0.0, duration_ms);
-            return kept(trigger, &format!("the model could not be asked for a summary: {error}"), usage);
+            return kept(trigger, &format!("{NOT_ASKED}{error}"), usage);
         }
     };
     let (said, response) = response;

@@ -15,7 +15,7 @@ use super::super::compact::{SAID, asks_for_summary};
 use super::super::digest;
 use super::super::run::read;
 use super::RecordedClock;
-use super::past::{Past, PastModelAnswer, number, text};
+use super::past::{Past, PastModelAnswer, failed_with, is_no_summary, number, text};
 
 /// Kind of what is missing.
 const KIND: &str = "llm_provider_response";
@@ -58,7 +58,8 @@ impl RecordedModel {
         Ok(response(message, past))
     }
 
-    /// The summary as it was given. Where none was, the run went on with its whole conversation, and does again.
+    /// The summary as it was given, or what the model said or failed with where it gave none. Where nothing was recorded, the
+    /// run went on with its whole conversation, and does again.
     fn summary(&self, request: &CompletionRequest) -> Result<Response, ModelError> {
         let asked = self.past.material.is_exact().then(|| digest::of_value(request));
         let Some(past) = self.past.take_summary(asked.as_deref()) else {
@@ -66,7 +67,11 @@ impl RecordedModel {
             return Err(ModelError::new(ModelErrorCategory::InvalidRequest, none));
         };
         self.clock.pass(number(&past.payload, "duration_ms"));
-        let Some(said) = text(&past.material, SAID) else {
+        if let Some(error) = failed_with(&past) {
+            return Err(read_error(error));
+        }
+        let said = if is_no_summary(&past) { Some("") } else { text(&past.material, SAID) };
+        let Some(said) = said else {
             return Err(
                 self.lacks(&format!("llm:summary:{}", past.event_id), "what the model said was too much to be kept")
             );
@@ -99,6 +104,15 @@ impl RecordedModel {
 fn is_asked_by(request: &CompletionRequest, digest: &str) -> bool {
     digest::of_value(request) == digest
         || digest::of_value(&CompletionRequest { stream: !request.stream, ..request.clone() }) == digest
+}
+
+/// The error of a model that is shown as `error`.
+fn read_error(error: &str) -> ModelError {
+    let parts = error
+        .split_once(": ")
+        .and_then(|(category, message)| Some((ModelErrorCategory::deserialize(Value::from(category)).ok()?, message)));
+    let (category, message) = parts.unwrap_or((ModelErrorCategory::InvalidRequest, error));
+    ModelError::new(category, message)
 }
 
 /// The error with which the run failed, if that was its model's.

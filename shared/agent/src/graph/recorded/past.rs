@@ -13,7 +13,7 @@ use dormouse_ports::{Map, PastEntry, ReplayMaterial};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::compact::{BEFORE, COMPACTED};
+use super::super::compact::{BEFORE, COMPACTED, KEPT, NOT_ASKED};
 use super::super::digest;
 use super::super::entries::{HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING};
 use super::super::images::IMAGES;
@@ -36,7 +36,7 @@ pub(super) struct Past {
     outcomes: Mutex<BTreeMap<String, VecDeque<(PastOutcome, NotedEffects)>>>,
     /// Number of answers that were given again.
     asked: AtomicUsize,
-    /// Summaries of the model, in order.
+    /// Summaries of the model, and what it said or failed with where it gave none, in order.
     summaries: Mutex<VecDeque<PastEntry>>,
     /// Answers of hooks, by their names, in order.
     hooks: Mutex<BTreeMap<String, VecDeque<PastEntry>>>,
@@ -89,7 +89,7 @@ impl Past {
             let name = text(&entry.payload, "hook").unwrap_or_default().to_owned();
             hooks.entry(name).or_default().push_back(entry.clone());
         }
-        let compacted = material.entries.iter().filter(|entry| is_summary(entry));
+        let compacted = material.entries.iter().filter(|entry| is_summary(entry) || is_no_summary(entry));
         let summaries = Mutex::new(compacted.cloned().collect());
         let hooks = Mutex::new(hooks);
         Self { before, answers: answers.into(), asked: AtomicUsize::new(0), summaries, outcomes, hooks, material }
@@ -111,11 +111,12 @@ impl Past {
         first.map_or_else(|| self.material.state.get("compaction"), |entry| entry.material.get(BEFORE))
     }
 
-    /// The next summary; for `digest` only the one that this was asked for by.
+    /// The next summary, or what came of asking for it; for `digest` only the summary that this was asked for by.
     pub(super) fn take_summary(&self, digest: Option<&str>) -> Option<PastEntry> {
         let mut summaries = self.summaries.lock().unwrap_or_else(PoisonError::into_inner);
         let next = summaries.front()?;
-        let is_it = digest.is_none_or(|digest| text(&next.payload, "request_digest") == Some(digest));
+        let is_it =
+            is_no_summary(next) || digest.is_none_or(|digest| text(&next.payload, "request_digest") == Some(digest));
         is_it.then(|| summaries.pop_front()).flatten()
     }
 
@@ -206,6 +207,17 @@ pub(super) fn number(payload: &Map, name: &str) -> u64 {
 
 fn is_summary(entry: &PastEntry) -> bool {
     entry.kind.strip_prefix("vendor.") == Some(COMPACTED)
+}
+
+/// True for what came of asking a model for a summary that it did not give. What was refused before it was asked is none.
+pub(super) fn is_no_summary(entry: &PastEntry) -> bool {
+    let was_asked = entry.payload.contains_key("usage") || failed_with(entry).is_some();
+    entry.kind.strip_prefix("vendor.") == Some(KEPT) && was_asked
+}
+
+/// The error with which a model gave no summary.
+pub(super) fn failed_with(entry: &PastEntry) -> Option<&str> {
+    text(&entry.payload, "message")?.strip_prefix(NOT_ASKED)
 }
 
 /// True for a call of the model of the agent.
