@@ -29,11 +29,13 @@ protected=$(aws cloudformation describe-stacks --stack-name "$stack" --query 'St
 rules=$(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text) ||
     fail "nobody tells which rules $bus has (events:ListRules): nothing was removed"
 find_secrets
-if [ "$bundles" != None ] && aws s3api head-bucket --bucket "$bundles" >/dev/null 2>&1; then
+if [ "$bundles" != None ] && ! said=$(aws s3api head-bucket --bucket "$bundles" 2>&1 >/dev/null); then
+    [[ $said = *404* || $said = *NoSuchBucket* ]] || fail "nobody tells whether there is a bucket $bundles: nothing was removed. $said"
+    bundles=None
+fi
+if [ "$bundles" != None ]; then
     aws s3api list-object-versions --bucket "$bundles" --max-items 1 >/dev/null ||
         fail "nobody tells what is in $bundles (s3:ListBucketVersions): nothing was removed"
-else
-    bundles=None
 fi
 
 if [ "${YES:-}" != 1 ]; then
@@ -69,8 +71,10 @@ if [ "$bundles" != None ]; then
     aws s3 rb "s3://$bundles" >/dev/null
 fi
 say "removing the secrets of $STAGE"
-remove_secrets
+done=0
+remove_secrets || done=1
 aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"
 # Another stage may still have its functions there.
 aws s3 rb "s3://$bucket" >/dev/null 2>&1 || say "the bucket $bucket stays: other stages use it"
+[ "$done" = 0 ] || fail "the stack and its table are gone; what is named above is left"
 say "nothing of $stack is left"

@@ -96,12 +96,15 @@ secrets_of() {
     fi | tr '\t' '\n' | sed "s,.*/$1/,$1/,; /^None\$/d; /^\$/d"
 }
 
-# remove_secret SECRET: there is none afterwards. A name of Secrets Manager is free again at once.
+# remove_secret SECRET: there is none afterwards, or it fails and says why. A name of Secrets Manager is free again at once.
 remove_secret() {
+    local said
     if [ "$store" != secrets-manager ]; then
         aws ssm delete-parameters --names "$(secret_name "$1")" >/dev/null
-    elif has_secret "$1"; then
-        aws secretsmanager delete-secret --secret-id "$(secret_name "$1")" --force-delete-without-recovery >/dev/null
+    else
+        said=$(aws secretsmanager delete-secret --secret-id "$(secret_name "$1")" --force-delete-without-recovery 2>&1 >/dev/null) ||
+            # One that is not there, and one that is being deleted.
+            [[ $said = *ResourceNotFoundException* || $said = *InvalidRequestException* ]] || { say "$said"; return 1; }
     fi
 }
 
@@ -117,10 +120,11 @@ find_secrets() {
     done
 }
 
-# remove_secrets: all that were found.
+# remove_secrets: all that were found; fails where some could not be removed, and names these.
 remove_secrets() {
-    local name
+    local name left=()
     for name in "${found_secrets[@]}"; do
-        remove_secret "$name"
+        remove_secret "$name" || left+=("$(secret_name "$name")")
     done
+    [ "${#left[@]}" -eq 0 ] || { say "these secrets could not be removed: ${left[*]}"; return 1; }
 }

@@ -100,10 +100,15 @@ if service == "secretsmanager":
         secret = given_file("--cli-input-json")
         account["secrets"][secret.get("Name") or secret["SecretId"]] = secret["SecretString"]
         end()
+    if action == "list-secrets":
+        end({"SecretList": [{"Name": name} for name in account["secrets"] if name.startswith(option("--filters").split("=")[-1])]})
     if option("--secret-id") not in account["secrets"]:
         end(failure=f"An error occurred (ResourceNotFoundException) when calling {command}")
     if action == "get-secret-value":
         end({"SecretString": account["secrets"][option("--secret-id")]})
+    if action == "delete-secret":
+        del account["secrets"][option("--secret-id")]
+        end()
     if action == "describe-secret":
         end({"LastChangedDate": 1})
 if command == "lambda get-account-settings":

@@ -345,11 +345,26 @@ class Removal(Scripts):
         self.assertEqual(left["secrets"], {"/dormouse/other/agents/KEY": "stays"})
 
     def test_nothing_is_removed_while_nobody_tells_what_there_is(self):
-        for refused in ("events list-rules", "ssm get-parameters-by-path /dormouse/dev/agents", "s3api list-object-versions"):
+        secrets = "ssm get-parameters-by-path /dormouse/dev/agents"
+        for refused in ("events list-rules", secrets, "s3api head-bucket", "s3api list-object-versions"):
             account = self.stage(fails=[refused])
             before = account.read()
             self.refused(account.run("destroy.sh", YES="1"), "nothing was removed")
             self.assertEqual(account.read() | {"calls": []}, before | {"calls": []}, refused)
+
+    def test_a_secret_that_cannot_be_removed_is_named_and_keeps_no_other(self):
+        account = self.stage()
+        account.now(fails=[f"ssm delete-parameters {CALLBACK}"])
+        said = self.refused(account.run("destroy.sh", YES="1"), "what is named above is left")
+        self.assertIn(CALLBACK, said)
+        self.assertEqual(list(account.secrets), [CALLBACK, "/dormouse/other/agents/KEY"])
+
+    def test_secrets_of_secrets_manager_are_removed_without_being_read(self):
+        account = self.deployed(SecretStore="secrets-manager")
+        kept = {"dormouse/dev/callback-secret": "signs", "dormouse/dev/vaults/hook": "opens"}
+        account.now(tables={"dormouse-dev-StateTable": {"Table": {}}}, secrets=kept, fails=["secretsmanager get-secret-value"])
+        self.goes(account.run("destroy.sh", YES="1"))
+        self.assertEqual(account.secrets, {})
 
 
 if __name__ == "__main__":
