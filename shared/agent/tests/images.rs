@@ -19,6 +19,7 @@ use dormouse_ports::model::{
 };
 use dormouse_ports::tool::{Effect, ToolContent, ToolOutput, ToolReply};
 use dormouse_ports::{IMAGE_BYTES, Image, ImageOwner, Images, ImagesError};
+use sha2::{Digest, Sha256};
 
 /// Images in memory; those that are empty of meaning cannot be kept.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ impl Images for Album {
         if image.bytes == png(b"unlucky") {
             return Err(ImagesError("the store is away".to_owned()));
         }
-        let id = format!("{}/{}", of.invocation, String::from_utf8_lossy(&image.bytes[PNG.len()..]));
+        let id = format!("{}/{}", of.invocation, hex::encode(Sha256::digest(&image.bytes)));
         assert_eq!(image.media_type, "image/png", "by its bytes");
         self.0.lock().expect("not poisoned").insert(id.clone(), image.clone());
         Ok(id)
@@ -137,6 +138,14 @@ fn a_run_keeps_so_many_bytes_and_a_result_so_many_images() {
     assert_eq!(shown(&requests[1]).len(), 8);
     assert!(results(&requests[1])[0].contains("of one result 8 images are shown"), "{:?}", results(&requests[1]));
     assert!(results(&requests[2])[1].contains("of one run 80 bytes of images are kept"), "{:?}", results(&requests[2]));
+}
+
+#[test]
+fn the_same_image_twice_in_a_result_is_one_and_takes_its_room_once() {
+    let (state, requests) = looked(vec![vec![image(b"cat"), image(b"cat")], vec![image(b"cat")]], |_| {});
+    assert_eq!(shown(&requests[1]), ["cat"]);
+    assert_eq!(shown(&requests[2]), ["cat", "cat"], "each result has it");
+    assert_eq!(state["image_bytes"], 11);
 }
 
 #[test]

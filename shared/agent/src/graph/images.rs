@@ -1,7 +1,7 @@
 //! Images of results and messages: kept beside the state, which names them, and read when a model is asked.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use dormouse_ports::{
 };
 use serde_json::{Value, json};
 
+use super::digest;
 use super::outputs::Outputs;
 use super::parts::AgentParts;
 use super::run::{CallStatus, PlannedCall};
@@ -75,7 +76,7 @@ pub(crate) fn of_output(output: &ToolOutput, new: Vec<Image>) -> Vec<Picture> {
 }
 
 /// Keeps `pictures` as the images of `call`, and gives the artifacts that they are. Of one that cannot be kept the model is told
-/// that it is not shown.
+/// that it is not shown. The same picture twice is one.
 pub(crate) async fn keep(
     parts: &AgentParts,
     call: &mut PlannedCall,
@@ -83,6 +84,7 @@ pub(crate) async fn keep(
     outputs: &mut Outputs,
 ) -> Vec<StateArtifact> {
     let mut left = Vec::new();
+    let mut seen = BTreeSet::new();
     for picture in pictures {
         let image = match picture {
             Picture::Kept(block) => {
@@ -91,7 +93,11 @@ pub(crate) async fn keep(
             }
             Picture::New(image) => image,
         };
-        match kept(parts, &image, outputs).await {
+        let content = digest::of_bytes(&image.bytes);
+        if !seen.insert(content.clone()) {
+            continue;
+        }
+        match kept(parts, &image, content, outputs).await {
             Ok(id) => {
                 call.images.push(Block::image_kept(image.media_type.as_str(), id.as_str()));
                 left.extend(outputs.has_place().then(|| artifact(call, &image, id)));
@@ -102,9 +108,14 @@ pub(crate) async fn keep(
     left
 }
 
-async fn kept(parts: &AgentParts, image: &Image, outputs: &mut Outputs) -> Result<String, String> {
+async fn kept(
+    parts: &AgentParts,
+    image: &Image,
+    content: String,
+    outputs: &mut Outputs,
+) -> Result<String, String> {
     let (Some(images), Some(owner)) = (&parts.images, owner()) else { return Err("images are not kept here".into()) };
-    if !outputs.takes(image.bytes.len()) {
+    if !outputs.takes(content, image.bytes.len()) {
         return Err(format!("of one run {} bytes of images are kept", parts.limits.kept_images));
     }
     images.keep(&owner, image).await.map_err(|error| {
@@ -137,6 +148,13 @@ pub(crate) fn listed(call: &PlannedCall) -> Vec<Value> {
         Block::Image { .. } | Block::Text { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
     };
     call.images.iter().filter_map(one).collect()
+}
+
+/// Digests of the images of the results in `messages` of a state.
+pub(crate) fn contents(messages: &[Value]) -> impl Iterator<Item = &str> {
+    let blocks = messages.iter().filter_map(|message| message.get(IMAGES)?.as_array()).flatten();
+    // An id ends with the digest.
+    blocks.filter_map(|block| block.pointer("/source/id")?.as_str()?.rsplit('/').next())
 }
 
 /// Images of the content and the result in `message`, a message of a state, whose bytes are elsewhere.
