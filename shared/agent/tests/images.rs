@@ -5,6 +5,7 @@ mod cast;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base64::Engine;
@@ -14,13 +15,14 @@ use dormouse::testing::TestBed;
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts};
 use dormouse_ports::model::{
-    Block, CallOptions, CompletionRequest, Message, ModelError, ModelErrorCategory, ModelIdentity, ModelProvider,
-    Response,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CallOptions, CompletionRequest, Message, ModelError,
+    ModelErrorCategory, ModelIdentity, ModelProvider, Response,
 };
 use dormouse_ports::tool::{Effect, ToolContent, ToolOutput, ToolReply};
 use dormouse_ports::{IMAGE_BYTES, Image, ImageOwner, Images, ImagesError};
+use sha2::{Digest, Sha256};
 
-/// Images in memory; those that are empty of meaning cannot be kept.
+/// Images in memory, all but one that is unlucky.
 #[derive(Debug, Default)]
 struct Album(Mutex<BTreeMap<String, Image>>);
 
@@ -30,7 +32,7 @@ impl Images for Album {
         if image.bytes == png(b"unlucky") {
             return Err(ImagesError("the store is away".to_owned()));
         }
-        let id = format!("{}/{}", of.invocation, String::from_utf8_lossy(&image.bytes[PNG.len()..]));
+        let id = format!("{}/{}", of.invocation, hex::encode(Sha256::digest(&image.bytes)));
         assert_eq!(image.media_type, "image/png", "by its bytes");
         self.0.lock().expect("not poisoned").insert(id.clone(), image.clone());
         Ok(id)
@@ -80,6 +82,8 @@ fn looked(
         graph::graph(parts.showing(Some(album.clone())))
     }));
     let run = bed.start("helper", message("look"));
+    // A model in the background is looked at after 2 seconds.
+    bed.pass(Duration::from_secs(60));
     let state = bed.status(&run).completed();
     let requests = model.requests.lock().expect("not poisoned").clone();
     (state, requests)
@@ -140,13 +144,21 @@ fn a_run_keeps_so_many_bytes_and_a_result_so_many_images() {
 }
 
 #[test]
+fn the_same_image_twice_in_a_result_is_one_and_takes_its_room_once() {
+    let (state, requests) = looked(vec![vec![image(b"cat"), image(b"cat")], vec![image(b"cat")]], |_| {});
+    assert_eq!(shown(&requests[1]), ["cat"]);
+    assert_eq!(shown(&requests[2]), ["cat", "cat"], "each result has it");
+    assert_eq!(state["image_bytes"], 11);
+}
+
+#[test]
 fn of_many_images_the_newest_are_shown() {
     let outputs = (0..22).map(|number| vec![image(format!("{number}").as_bytes())]).collect();
     let (state, requests) = looked(outputs, |_| {});
     let last = requests.last().expect("a request");
     let newest: Vec<String> = (2..22).map(|number| number.to_string()).collect();
     assert_eq!(shown(last), newest);
-    assert!(results(last)[1].ends_with("[an image, which cannot be shown to you: newer ones are]"));
+    assert!(results(last)[1].ends_with("[an image, image/png, which cannot be shown to you: newer ones are]"));
     assert_eq!(contents(&state, "tool")[1], "[image, image/png, 9 bytes]", "the conversation stays as it is");
 }
 
@@ -172,13 +184,104 @@ fn an_image_counts_in_the_window_of_its_model() {
 fn where_a_provider_refuses_the_images_the_conversation_goes_on_in_words() {
     let refused = Arc::new(Mutex::new(0));
     let counted = refused.clone();
-    let (state, requests) = looked(vec![vec![image(b"cat")]], move |parts| {
+    let outputs = vec![vec![image(b"cat")], vec![image(b"dog")]];
+    let (state, requests) = looked(outputs, move |parts| {
         let (inner, counted) = (parts.model.provider.clone(), counted.clone());
         parts.model.provider = Arc::new(Picky { inner, refused: counted });
     });
-    assert_eq!((*refused.lock().expect("not poisoned"), &state["reason"]), (1, &json!("completed")));
-    let told = results(&requests[1]).remove(0);
-    assert!(told.ends_with("the provider refused the images of this conversation]"), "{told}");
+    assert_eq!((*refused.lock().expect("not poisoned"), &state["reason"]), (1, &json!("completed")), "not once more");
+    for told in [results(&requests[1]), results(&requests[2])].concat() {
+        assert!(told.ends_with("the provider refused the images of this conversation]"), "{told}");
+    }
+    assert_eq!(state["images_refused"], "workspace/main");
+}
+
+#[test]
+fn images_that_a_provider_refuses_in_the_background_are_told_in_words_under_another_key() {
+    for (when, keys) in
+        [(Refuses::AtOnce, ["model-1", "model-1-in-words"]), (Refuses::Later, ["model-1", "model-2-in-words"])]
+    {
+        let jobs = Arc::new(PickyJobs { when, keys: Mutex::default() });
+        let provider = jobs.clone();
+        let (state, _) = looked(vec![vec![image(b"cat")], vec![image(b"dog")]], move |parts| {
+            parts.model.background = Some(provider.clone());
+        });
+        assert_eq!((&state["reason"], &state["images_refused"]), (&json!("completed"), &json!("workspace/main")));
+        let begun = jobs.keys.lock().expect("not poisoned").clone();
+        let step = |key: &String| key.split_once('/').map(|(_, key)| key.to_owned());
+        let begun: Vec<String> = begun.iter().filter_map(step).collect();
+        let of_second = keys.map(|key| format!("2/{key}"));
+        assert_eq!(begun[1..3], of_second, "{begun:?}");
+        assert_eq!((begun.len(), &*begun[3]), (4, "3/model-1-in-words"), "{begun:?}");
+    }
+}
+
+/// When a provider of jobs refuses images.
+#[derive(Clone, Copy, PartialEq)]
+enum Refuses {
+    AtOnce,
+    Later,
+}
+
+/// A provider of jobs that takes no image; the model looks at two of them.
+struct PickyJobs {
+    when: Refuses,
+    keys: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl BackgroundProvider for PickyJobs {
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
+        self.keys.lock().expect("not poisoned").push(key.to_owned());
+        let shows = !shown(request).is_empty();
+        match shows && self.when == Refuses::AtOnce {
+            true => Err(refusal()),
+            false => Ok(BackgroundJob { id: if shows { "bad".to_owned() } else { "good".to_owned() } }),
+        }
+    }
+
+    async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        if job.id == "bad" {
+            return Ok(BackgroundStatus::Failed(Box::new(refusal())));
+        }
+        let looks = results(request).len();
+        let answer =
+            if looks < 2 { calls(&[(&format!("c{looks}"), "look", json!({ "to": "x" }))]) } else { says("done") };
+        Ok(BackgroundStatus::Completed(Box::new(answer)))
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        Ok(())
+    }
+}
+
+fn refusal() -> ModelError {
+    ModelError::new(ModelErrorCategory::UnsupportedContentBlock, "Could not process image")
+}
+
+#[test]
+fn an_image_that_a_model_is_told_of_in_words_counts_as_these() {
+    for takes_images in [true, false] {
+        let model = ScriptedModel::new(|_| Ok(says("in short")));
+        let asked = model.clone();
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let tools = Toolbox::new(Vec::new(), |_| panic!("there is none"));
+            let mut parts = parts("description: looks", asked.clone(), tools, outside.clock.clone());
+            parts.model.takes_images = takes_images;
+            parts.model.context_window = Some(8000);
+            graph::graph(parts.showing(Some(Arc::new(Album::default()))))
+        }));
+        let image = |number: usize| json!(Block::image_kept("image/png", format!("art_{number}")));
+        let images: Vec<Value> = (0..4).map(image).collect();
+        let messages = json!([{ "role": "user", "content": images }, { "role": "assistant", "content": "I see" },
+            { "role": "user", "content": "go on" }]);
+        let run = bed.start("helper", json!({ "messages": messages }));
+        assert_eq!(bed.status(&run).completed()["compaction"].is_object(), takes_images);
+        if !takes_images {
+            let told = json!(model.requests.lock().expect("not poisoned")[0].messages).to_string();
+            assert!(told.contains("[an image, image/png, artifact art_3, which cannot be shown to you: "), "{told}");
+        }
+    }
 }
 
 /// A provider that takes no image, whatever its definition says.
@@ -202,6 +305,6 @@ impl ModelProvider for Picky {
             return self.inner.complete(request, options).await;
         }
         *self.refused.lock().expect("not poisoned") += 1;
-        Err(ModelError::new(ModelErrorCategory::UnsupportedContentBlock, "Could not process image"))
+        Err(refusal())
     }
 }

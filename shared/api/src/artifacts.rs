@@ -224,7 +224,7 @@ impl ArtifactContents {
     }
 }
 
-/// Makes what `entry` of `task` leaves artifacts.
+/// Makes what `entry` of `task` leaves artifacts, each once.
 ///
 /// # Errors
 /// `internal_error` when it cannot be written.
@@ -250,7 +250,10 @@ fn leave(left: &StateArtifact, change: &mut SessionChange, task: &Stored<Task>) 
             (format!("{of}/{call}/{image}"), ArtifactKind::Image, content)
         }
     };
-    let id = ids::derived(change.now(), &name);
+    let id: ArtifactId = ids::derived(change.now(), &name);
+    if change.puts(&documents::key::<Artifact>(id.as_str())) {
+        return Ok(());
+    }
     let envelope = Envelope::new(id, change.now()).with_metadata(left.metadata.clone());
     let artifact = publish(change, task, envelope, (kind, &left.mime_type));
     change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact, content))

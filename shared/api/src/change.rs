@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use dormouse_harness::chat::MESSAGES;
-use dormouse_ports::{Append, CounterChange, CounterWrite, EndOfStream, Journal, Map, PausedInvocation, StreamEnd};
+use dormouse_ports::{
+    Append, CounterChange, CounterWrite, DocumentKey, EndOfStream, Journal, Map, PausedInvocation, StreamEnd,
+};
 use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{MessageId, ReceiptId, TaskId};
 use dormouse_protocol::lifecycle::StatusStep;
@@ -346,6 +348,11 @@ impl SessionChange {
     pub(crate) fn put<R: Resource>(&mut self, one: &Stored<R>) -> Result<(), ProtocolError> {
         self.journal.documents.push(one.write()?);
         Ok(())
+    }
+
+    /// True if the document `key` is to be written.
+    pub(crate) fn puts(&self, key: &DocumentKey) -> bool {
+        self.journal.documents.iter().any(|write| write.key == *key)
     }
 
     /// The session as it will be stored, and everything that is to be written. Without an event that is nothing of the

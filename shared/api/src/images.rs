@@ -38,7 +38,7 @@ pub struct StoredImages {
     commits: Arc<dyn Commits>,
     ids: Arc<dyn IdSource>,
     clock: Arc<dyn Clock>,
-    /// Those that were read or written last, by the names of their documents.
+    /// Those that were used last, by the names of their documents, the newest at the end.
     at_hand: Arc<Mutex<VecDeque<(DocumentKey, Kept)>>>,
 }
 
@@ -106,13 +106,19 @@ impl StoredImages {
         }
     }
 
+    /// The image at `key`, if it is at hand. It is the one that was used last from then on.
+    fn known(&self, key: &DocumentKey) -> Option<Kept> {
+        let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = at_hand.iter().position(|(known, _)| known == key)?;
+        let known = at_hand.remove(at)?;
+        let kept = known.1.clone();
+        at_hand.push_back(known);
+        Some(kept)
+    }
+
     async fn kept(&self, key: &DocumentKey) -> Result<Option<Kept>, StoreError> {
-        let known = {
-            let at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
-            at_hand.iter().find(|(known, _)| known == key).map(|(_, kept)| kept.clone())
-        };
-        if known.is_some() {
-            return Ok(known);
+        if let Some(known) = self.known(key) {
+            return Ok(Some(known));
         }
         let found = kept_at(&*self.records, key, self.clock.now()).await?;
         if let Some(kept) = &found {
@@ -147,6 +153,10 @@ impl Images for StoredImages {
         let owner = of.session.as_ref().map_or_else(|| of.invocation.as_str(), |session| session.as_str());
         let id = format!("{owner}/{}", hex::encode(Sha256::digest(&image.bytes)));
         let key = key_of(of.tenant.as_deref(), &id);
+        // The same picture again costs a read at most.
+        if self.kept(&key).await.map_err(away)?.is_some() {
+            return Ok(id);
+        }
         let body = json!({
             "tenant": of.tenant, "workspace": of.workspace, "resource": { "session_id": owner },
             "media_type": image.media_type, "data": STANDARD.encode(&image.bytes),
@@ -170,13 +180,31 @@ impl Images for StoredImages {
 
     async fn image(&self, of: &ImageOwner, id: &str) -> Result<Option<Image>, ImagesError> {
         let found = if ArtifactId::from(id).is_well_formed() {
-            self.of_artifact(of, id).await.map_err(away)?
+            readable(self.of_artifact(of, id).await)?
         } else {
-            let found = self.kept(&key_of(of.tenant.as_deref(), id)).await.map_err(away)?;
+            let found = readable(self.kept(&key_of(of.tenant.as_deref(), id)).await)?;
             found.filter(|kept| kept.workspace == of.workspace).map(|kept| kept.image)
         };
         let found = found.filter(|image| image.bytes.len() <= IMAGE_BYTES);
         Ok(found.and_then(|image| Some(Image { media_type: image_type(&image.bytes)?.to_owned(), ..image })))
+    }
+}
+
+/// What was read; `None` of what no later attempt reads either, which would end each further run of its conversation.
+fn readable<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, ImagesError> {
+    match read {
+        Ok(found) => Ok(found),
+        Err(error @ (StoreError::Unavailable(_) | StoreError::LeaseHeld { .. })) => Err(away(error)),
+        Err(
+            error @ (StoreError::Denied(_)
+            | StoreError::Corrupt(_)
+            | StoreError::TooLarge { .. }
+            | StoreError::TooComplex { .. }
+            | StoreError::Invalid(_)),
+        ) => {
+            tracing::error!(%error, "an image of a conversation cannot be read; its model is told that it is not here");
+            Ok(None)
+        }
     }
 }
 

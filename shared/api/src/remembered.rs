@@ -9,7 +9,7 @@ use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{Map, SessionExpectation, SessionId, SessionWrite};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::redact;
-use dormouse_protocol::resource::{Message, Part, Role};
+use dormouse_protocol::resource::{Message, Part, PartVisibility, Role};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -24,7 +24,8 @@ const WAITING: &str = "waiting";
 /// Characters of a message that tell it from others. What clients are told of a long one is cut.
 const TELLING: usize = 200;
 
-/// What tells a message from others of its conversation.
+/// What tells a message from others of its conversation. Of its text empty lines do not count: empty parts have no place in a
+/// conversation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sign {
     role: &'static str,
@@ -35,7 +36,18 @@ struct Sign {
 }
 
 impl Sign {
-    fn of(role: Role, parts: &[Part]) -> Self {
+    /// Those of a message that clients were told, as it may stand in a conversation: with all of its parts or those that are
+    /// public, and with its images or words about them.
+    fn all(message: &Message) -> BTreeSet<Self> {
+        let all: Vec<&Part> = message.parts.iter().collect();
+        let public = all.iter().copied().filter(|part| part.visibility() == PartVisibility::Public).collect();
+        let forms = [all, public];
+        let of = |parts: &Vec<&Part>| [true, false].map(|shows| Self::of(message.role, parts, shows));
+        forms.iter().flat_map(of).collect()
+    }
+
+    /// That of a message of `parts`, whose images it `shows`, or tells in words.
+    fn of(role: Role, parts: &[&Part], shows: bool) -> Self {
         let is_result = parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
         let role = match role {
             Role::Tool if is_result => "tool",
@@ -51,11 +63,18 @@ impl Sign {
             | Part::FileRef { .. }
             | Part::ImageRef { .. } => None,
         };
-        let calls: Vec<String> = parts.iter().filter_map(call).collect();
-        let parts: Vec<&Part> = parts.iter().filter(|part| call(part).is_none()).collect();
-        let text = if is_result { String::new() } else { said_of(&parts) };
+        let calls: Vec<String> = parts.iter().copied().filter_map(call).collect();
+        let parts: Vec<&Part> = parts.iter().copied().filter(|part| call(part).is_none()).collect();
+        // What is known of an image besides its id differs.
+        let named = |part: &Part| match part {
+            Part::ImageRef { artifact_id, .. } if shows => Part::text(format!("[image {artifact_id}]")),
+            other => other.clone(),
+        };
+        let named: Vec<Part> = parts.into_iter().map(named).collect();
+        let text = if is_result { String::new() } else { said_of(&named.iter().collect::<Vec<_>>()) };
         let text = redact::text(&text).unwrap_or(text);
-        Self { role, calls, text: text.chars().take(TELLING).collect() }
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        Self { role, calls, text: lines.join("\n").chars().take(TELLING).collect() }
     }
 }
 
@@ -71,15 +90,18 @@ impl Past<'_> {
     fn kept(&self, (conversation, shows): (Vec<Value>, bool), thread: &SessionIndex, own: &str) -> Vec<Value> {
         let mut places: BTreeMap<Sign, VecDeque<usize>> = BTreeMap::new();
         for (at, (_, message)) in self.told.iter().enumerate() {
-            places.entry(Sign::of(message.role, &message.parts)).or_default().push_back(at);
+            for sign in Sign::all(message) {
+                places.entry(sign).or_default().push_back(at);
+            }
         }
         let mut stays = self.stay > 0;
         let mut known = BTreeSet::new();
         let mut kept = conversation;
         kept.retain(|message| {
-            let sign = shown(message).map(|(role, parts)| Sign::of(role, &parts));
-            if let Some(at) = sign.and_then(|sign| places.get_mut(&sign)?.pop_front()) {
-                known.insert(at);
+            let sign = shown(message).map(|(role, parts)| Sign::of(role, &parts.iter().collect::<Vec<_>>(), true));
+            let places = sign.and_then(|sign| places.get_mut(&sign)).into_iter();
+            let mut found = places.flat_map(|places| std::iter::from_fn(move || places.pop_front()));
+            if let Some(at) = found.find(|at| known.insert(*at)) {
                 stays = at < self.stay;
             }
             stays

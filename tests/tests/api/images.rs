@@ -1,13 +1,20 @@
 //! Images of tools and messages: their model sees them, their bytes are kept once beside the state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_agent::graph::graph;
-use dormouse_api::{Agent, CallAnswer, Outside};
+use dormouse_api::{Agent, CallAnswer, Outside, StoredImages};
 use dormouse_ports::model::{Block, CompletionRequest, ImageSource, Message};
 use dormouse_ports::tool::{Effect, ToolContent, ToolOutput, ToolReply};
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey, DocumentWrite, IMAGE_BYTES, Image,
+    ImageOwner, Images, Journal, Map, Records, StoreError,
+};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryStore};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
@@ -25,6 +32,11 @@ struct Painter {
 
 impl Painter {
     fn new() -> Self {
+        Self::taking(1)
+    }
+
+    /// One that gives the picture so often.
+    fn taking(times: usize) -> Self {
         let model = ScriptedModel::new(|request: &CompletionRequest| {
             let last = request.messages.last().map(|message| json!(message)["content"].to_string());
             Ok(match last {
@@ -32,9 +44,10 @@ impl Painter {
                 Some(_) | None => answers(&format!("I see {} pictures", shown(request).len())),
             })
         });
-        let tools = Toolbox::new(vec![tool("look", Effect::Safe)], |_| {
+        let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |_| {
             let image = ToolContent::Image { data: STANDARD.encode(PICTURE), media_type: "image/png".to_owned() };
-            let content = vec![ToolContent::text("taken"), image];
+            let images = std::iter::repeat_n(image, times);
+            let content = std::iter::once(ToolContent::text("taken")).chain(images).collect();
             Ok(ToolReply::Done(ToolOutput { content, ..ToolOutput::default() }))
         });
         Self { model, tools }
@@ -118,6 +131,20 @@ async fn a_model_sees_the_picture_of_a_tool_in_this_run_and_the_next_and_clients
 }
 
 #[tokio::test]
+async fn a_tool_that_gives_a_picture_twice_has_given_one() {
+    let painter = Painter::taking(2);
+    let (world, session) = world(&[painter.agent(true)]).await;
+    let task = run(&world, &session, says("take a picture")).await;
+    assert_eq!(painter.tools.made().len(), 1, "the step is made once");
+    assert_eq!(shown(&painter.last_request()), [STANDARD.encode(PICTURE)]);
+    let artifacts = world.get(&format!("/v1/artifacts?task_id={}", text(&task["id"]))).await;
+    let images = artifacts["data"].as_array().unwrap().iter().filter(|one| one["kind"] == "image");
+    assert_eq!(images.count(), 1);
+    let replay = replayed(&world, &path_of(&task), json!({})).await;
+    assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
+}
+
+#[tokio::test]
 async fn a_run_with_a_picture_is_replayed_without_it() {
     let painter = Painter::new();
     let (world, session) = world(&[painter.agent(true)]).await;
@@ -141,7 +168,8 @@ async fn a_model_that_takes_no_images_is_told_in_words_and_how_that_is_changed()
     run(&world, &session, json!({ "input": { "role": "user", "parts": [image_ref(&picture)] } })).await;
     let last = json!(painter.last_request().messages.last());
     let words = text(&last["content"]);
-    assert!(words.contains("an image, which cannot be shown to you") && words.contains("input"), "{words}");
+    let named = format!("[an image, image/png, artifact {}, which cannot be shown to you: ", text(&picture["id"]));
+    assert!(words.contains(&named) && words.contains("input"), "{words}");
 }
 
 /// A PNG of that name in Base64.
@@ -182,4 +210,120 @@ async fn of_the_pictures_of_messages_those_are_shown_that_are_here_and_of_this_w
     assert_eq!(shown(&painter.last_request()), [png("A")]);
     let last = json!(painter.last_request().messages.last()).to_string();
     assert_eq!(last.matches("its bytes are not here").count(), 4, "{last}");
+}
+
+#[tokio::test]
+async fn a_truncation_before_a_message_with_a_picture_takes_that_away() {
+    let painter = Painter::new();
+    let (world, whole) = world(&[painter.agent(true)]).await;
+    let here = register(&world, &whole, &address("A")).await;
+    run(&world, &whole, says("hello")).await;
+    let empty = json!({ "type": "text", "text": "", "visibility": "public" });
+    let words = json!({ "type": "text", "text": "look", "visibility": "public" });
+    let mut internal = image_ref(&here);
+    internal["visibility"] = json!("internal");
+    for (parts, by_task, pictures) in [
+        (json!([empty, image_ref(&here)]), true, 1),
+        (json!([words, empty, image_ref(&here), words]), true, 1),
+        (json!([words, internal]), true, 0),
+        (json!([words, internal]), false, 0),
+    ] {
+        let fork = world.post(&format!("{whole}/fork"), json!({})).await;
+        let session = format!("/v1/sessions/{}", text(&fork["id"]));
+        let message = json!({ "role": "user", "parts": parts });
+        if by_task {
+            run(&world, &session, json!({ "input": message })).await;
+        } else {
+            world.post(&format!("{session}/messages"), json!({ "message": message })).await;
+            run(&world, &session, says("and this?")).await;
+        }
+        assert_eq!(shown(&painter.last_request()).len(), pictures, "{parts}");
+        world.post(&format!("{session}/truncate"), json!({ "keep_first": 2 })).await;
+        run(&world, &session, says("what is left?")).await;
+        let told = json!(painter.last_request().messages);
+        let roles: Vec<&str> = told.as_array().unwrap().iter().map(|message| text(&message["role"])).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "user"], "{parts}: {told:#}");
+    }
+}
+
+/// A store that notes which documents are written.
+#[derive(Default)]
+struct Noting {
+    store: Arc<MemoryStore>,
+    written: Mutex<Vec<DocumentKey>>,
+}
+
+#[async_trait]
+impl Commits for Noting {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.written.lock().unwrap().extend(commit.journal.documents.iter().map(|write| write.key.clone()));
+        self.store.commit(commit).await
+    }
+}
+
+impl Noting {
+    /// Images of a process that begins.
+    fn images(self: &Arc<Self>) -> StoredImages {
+        let clock = Arc::new(ManualClock::default());
+        StoredImages::new(self.store.clone(), self.clone(), Arc::new(CountingIds::default()), clock)
+    }
+
+    /// Writes what is no image in the place of the one that was written as number `at`.
+    async fn tear(&self, at: usize) {
+        let key = self.written.lock().unwrap()[at].clone();
+        let expect = self.store.document(&key, Timestamp::UNIX_EPOCH).await.unwrap().unwrap().version;
+        let body = Some(Map::from_iter([("data".to_owned(), json!("no Base64!"))]));
+        let write = DocumentWrite { key, expect, body, listed: Vec::new(), expires_at: None };
+        let journal = Journal::new(vec![write], Vec::new());
+        self.store.commit(&Commit { journal, ..Commit::new("tear", Timestamp::UNIX_EPOCH) }).await.unwrap();
+    }
+}
+
+fn owner() -> ImageOwner {
+    let (tenant, session) = (Some("acme".to_owned()), Some("session_1".into()));
+    ImageOwner { tenant, workspace: None, session, invocation: "run".into() }
+}
+
+fn picture(name: &str, bytes: usize) -> Image {
+    let mut bytes = vec![0; bytes];
+    bytes[..8].copy_from_slice(b"\x89PNG\r\n\x1a\n");
+    bytes[8..8 + name.len()].copy_from_slice(name.as_bytes());
+    Image { media_type: "image/png".to_owned(), bytes }
+}
+
+#[tokio::test]
+async fn a_picture_that_cannot_be_read_is_one_that_is_not_here() {
+    let store = Arc::new(Noting::default());
+    let id = store.images().keep(&owner(), &picture("A", 16)).await.unwrap();
+    assert_eq!(store.images().image(&owner(), &id).await, Ok(Some(picture("A", 16))));
+    store.tear(0).await;
+    assert_eq!(store.images().image(&owner(), &id).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_picture_that_is_kept_already_is_not_written_once_more() {
+    let store = Arc::new(Noting::default());
+    let images = store.images();
+    let id = images.keep(&owner(), &picture("A", 16)).await;
+    assert_eq!(images.keep(&owner(), &picture("A", 16)).await, id);
+    assert_eq!(store.images().keep(&owner(), &picture("A", 16)).await, id, "in another process");
+    assert_eq!(store.written.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_pictures_that_were_used_last_stay_at_hand() {
+    let store = Arc::new(Noting::default());
+    let images = store.images();
+    let first = images.keep(&owner(), &picture("A", IMAGE_BYTES)).await.unwrap();
+    for name in ["B", "C", "D"] {
+        images.keep(&owner(), &picture(name, IMAGE_BYTES)).await.unwrap();
+    }
+    store.tear(0).await;
+    assert!(images.image(&owner(), &first).await.unwrap().is_some());
+    images.keep(&owner(), &picture("E", IMAGE_BYTES)).await.unwrap();
+    assert!(images.image(&owner(), &first).await.unwrap().is_some(), "the one that was not used for longest has gone");
 }

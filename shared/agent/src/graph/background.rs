@@ -1,5 +1,6 @@
 //! A model that works in the background: the run sleeps, and looks now and then if there is an answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::digest::of_value;
+use super::images;
 use super::model::millis;
 use super::parts::AgentParts;
 use super::plan::invocation;
@@ -51,27 +53,40 @@ pub(crate) enum Asked {
 pub(crate) async fn ask(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
-    run: &AgentRun,
+    run: &mut AgentRun,
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
-    match &run.thinking {
-        Some(thinking) => look(parts, provider, thinking, request).await,
-        None => begin(parts, provider, run, request).await,
+    match run.thinking.clone() {
+        Some(thinking) => look(parts, provider, (run, &thinking), request).await,
+        None => {
+            let before = run.rest.as_ref().map_or((0, 0), |rest| (rest.attempts, rest.jobs));
+            begin(parts, provider, (run, before), request).await
+        }
     }
 }
 
-/// Between the answer of the provider and the commit of this step a worker may die: the next worker begins again with
-/// the same key.
+/// Begins a job behind so many attempts and jobs. Between the answer of the provider and the commit of this step a worker may
+/// die: the next worker begins again with the same key, which is another one of the same request in words.
 async fn begin(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
-    run: &AgentRun,
+    (run, (attempts, jobs)): (&mut AgentRun, (u32, u32)),
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
-    let (attempts, jobs) = run.rest.as_ref().map_or((0, 0), |rest| (rest.attempts, rest.jobs));
     let key = format!("{}/{}/model-{}", invocation()?, run.steps + 1, jobs + 1);
+    let in_words = format!("{key}-in-words");
     let request_digest = of_value(request);
-    Ok(match unless_canceled(&*parts.clock, provider.start(request, &key)).await? {
+    let sent = images::taken(parts, run, request);
+    let own = if matches!(sent, Cow::Owned(_)) { &in_words } else { &key };
+    let mut started = unless_canceled(&*parts.clock, provider.start(&sent, own)).await?;
+    if let Err(error) = &started
+        && images::are_refused(parts, &sent, error)
+    {
+        run.images_refused.clone_from(&parts.model.reference);
+        let told = images::in_words(request);
+        started = unless_canceled(&*parts.clock, provider.start(&told, &in_words)).await?;
+    }
+    Ok(match started {
         Ok(job) => {
             let since = parts.clock.now();
             Asked::Thinking(Thinking { job, request_digest, since, polls: 0, failures: 0, attempts, jobs })
@@ -83,7 +98,7 @@ async fn begin(
 async fn look(
     parts: &AgentParts,
     provider: &dyn BackgroundProvider,
-    thinking: &Thinking,
+    (run, thinking): (&mut AgentRun, &Thinking),
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
     let told = unless_canceled(&*parts.clock, provider.poll(&thinking.job, request)).await?;
@@ -97,6 +112,12 @@ async fn look(
             (Err(ModelError::new(ModelErrorCategory::InvalidResponse, message)), thinking.jobs + 1)
         }
         Ok(BackgroundStatus::Completed(response)) => (Ok(response), thinking.jobs),
+        Ok(BackgroundStatus::Failed(error))
+            if images::are_refused(parts, &images::taken(parts, run, request), &error) =>
+        {
+            run.images_refused.clone_from(&parts.model.reference);
+            return begin(parts, provider, (run, (thinking.attempts, thinking.jobs + 1)), request).await;
+        }
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
         Ok(BackgroundStatus::Canceled) => {
             let message = "somebody canceled the model call at the provider";

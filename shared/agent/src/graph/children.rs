@@ -7,6 +7,7 @@ use dormouse_ports::{Category, ChildLink, ChildStanding, EntryKind, InvocationId
 
 use super::agents::output_of;
 use super::compact::RESULT;
+use super::images::hidden;
 use super::model::{conclusion, end, unwritable};
 use super::parts::AgentParts;
 use super::plan::key;
@@ -19,6 +20,8 @@ use crate::workspace::{AgentMode, ToolOrigin};
 /// Kind of the entry of an agent that was asked.
 pub(super) const ASKED: &str = "dormouse.agent_asked";
 
+/// Why no image of an agent in the background is shown.
+const IN_BACKGROUND: &str = "of an agent that works in the background words come alone";
 /// Agents that were asked and have not ended, where the agent that asks sets no limit.
 const MOST_OPEN: u64 = 8;
 /// Agents that one run asks in all.
@@ -138,7 +141,7 @@ pub(crate) async fn gather(parts: &AgentParts, mut run: AgentRun) -> Result<Upda
     run.usage = waited(parts, &run);
     let child = &mut run.dormouse_children[at];
     child.ended = true;
-    let text = text_of(parts, &output_of(payload)).0;
+    let text = text_of(&output_of(payload), |image| hidden(image, IN_BACKGROUND));
     let (before, behind) = frame(child);
     let said = format!("{before}{text}{behind}");
     let message = serde_json::to_value(Message::user(said)).map_err(unwritable)?;

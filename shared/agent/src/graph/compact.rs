@@ -183,16 +183,16 @@ impl Cut {
         Self { from, at, spared: spared(&run.messages, at) }
     }
 
-    /// Tokens that the summary would stand for.
-    fn taken(&self, run: &AgentRun) -> u64 {
+    /// Tokens that the summary would stand for, where an image is `image` of them.
+    fn taken(&self, run: &AgentRun, image: u64) -> u64 {
         let taken = (self.from..self.at).filter(|at| !self.spared.contains(at));
-        taken.map(|at| length_of(&run.messages[at])).sum::<u64>() / BYTES_OF_TOKEN
+        taken.map(|at| length_of(&run.messages[at], image)).sum::<u64>() / BYTES_OF_TOKEN
     }
 
-    /// Tokens that stay.
-    fn kept(&self, run: &AgentRun) -> u64 {
-        let spared = self.spared.iter().map(|at| length_of(&run.messages[*at])).sum::<u64>();
-        tokens(&run.messages[self.at..]) + spared / BYTES_OF_TOKEN
+    /// Tokens that stay, where an image is `image` of them.
+    fn kept(&self, run: &AgentRun, image: u64) -> u64 {
+        let spared = self.spared.iter().map(|at| length_of(&run.messages[*at], image)).sum::<u64>();
+        tokens(&run.messages[self.at..], image) + spared / BYTES_OF_TOKEN
     }
 }
 
@@ -216,15 +216,16 @@ pub(crate) async fn if_due(
     request: &CompletionRequest,
 ) -> Result<Option<Compacted>, NodeError> {
     let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
-    if size(request).saturating_mul(10) < window.saturating_mul(7) {
+    let image = image_tokens(parts);
+    if size(request, image).saturating_mul(10) < window.saturating_mul(7) {
         return Ok(None);
     }
     let room = window / 2;
-    let fits = |cut: usize| tokens(&run.messages[cut..]) <= room;
+    let fits = |cut: usize| tokens(&run.messages[cut..], image) <= room;
     let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
-    let excess = size(request).saturating_sub(room);
+    let excess = size(request, image).saturating_sub(room);
     let cut = Cut::of(run, cut);
-    if cut.taken(run).saturating_mul(10) < excess {
+    if cut.taken(run, image).saturating_mul(10) < excess {
         return Ok(None);
     }
     compact(parts, run, &cut, ("automatic", window)).await
@@ -258,7 +259,8 @@ async fn compact(
     (trigger, window): (&str, u64),
 ) -> Result<Option<Compacted>, NodeError> {
     let taken = cut.at - cut.from;
-    let before = tokens(&run.messages[cut.from..]);
+    let image = image_tokens(parts);
+    let before = tokens(&run.messages[cut.from..], image);
     let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
     let used = run.usage.with(verdict.usage);
@@ -307,7 +309,7 @@ async fn compact(
             .with("trigger", trigger)
             .with("messages_taken", taken)
             .with("tokens_before", before)
-            .with("tokens_after", cut.kept(run) + summary.len() as u64 / BYTES_OF_TOKEN)
+            .with("tokens_after", cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN)
             .with("request_digest", of_value(&request))
             .with("response_digest", of_value(&summary))
             .with("usage", json!(response.usage))
@@ -373,10 +375,15 @@ fn text_of(content: &Content) -> String {
     }
 }
 
-/// Tokens of `request`, by its length.
-fn size(request: &CompletionRequest) -> u64 {
+/// Tokens that an image counts as with the model of `parts`: its name alone, where that is told of it in words.
+fn image_tokens(parts: &AgentParts) -> u64 {
+    if parts.shows_images() { TOKENS_OF_IMAGE } else { 0 }
+}
+
+/// Tokens of `request`, by its length, where an image is `image` of them.
+fn size(request: &CompletionRequest, image: u64) -> u64 {
     let images = request.messages.iter().filter(|message| has_blocks(message)).map(|one| images::count(&json!(one)));
-    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN + images.sum::<u64>() * TOKENS_OF_IMAGE
+    (length(&request.messages) + length(&request.tools)) / BYTES_OF_TOKEN + images.sum::<u64>() * image
 }
 
 /// True if `message` may have images.
@@ -388,13 +395,13 @@ fn has_blocks(message: &Message) -> bool {
     }
 }
 
-fn tokens(messages: &[Value]) -> u64 {
-    messages.iter().map(length_of).sum::<u64>() / BYTES_OF_TOKEN
+fn tokens(messages: &[Value], image: u64) -> u64 {
+    messages.iter().map(|message| length_of(message, image)).sum::<u64>() / BYTES_OF_TOKEN
 }
 
 /// Bytes of a message without the mark of its run, which no model is told, and with what its images count for.
-fn length_of(message: &Value) -> u64 {
-    length(&Unmarked(message)) + images::count(message) * TOKENS_OF_IMAGE * BYTES_OF_TOKEN
+fn length_of(message: &Value, image: u64) -> u64 {
+    length(&Unmarked(message)) + images::count(message) * image * BYTES_OF_TOKEN
 }
 
 fn length(value: &impl Serialize) -> u64 {
@@ -428,7 +435,7 @@ mod tests {
         assert_eq!(told.len(), 3, "a result without its call is not shown: {told:?}");
         assert!(told[0].contains("it looked") && told[1] == "\"0\"", "{told:?}");
         assert_eq!(
-            Cut::of(&run, 5).taken(&run),
+            Cut::of(&run, 5).taken(&run, 0),
             length(&run.messages[4]) / BYTES_OF_TOKEN,
             "it counts for nothing that is taken"
         );
@@ -461,13 +468,13 @@ mod tests {
     fn a_summary_counts_whether_the_runs_of_the_messages_are_known_or_not() {
         let mut run = run(&["user", "assistant", "user"]);
         run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
-        let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages));
+        let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages, 0));
         run.compaction = Some(Compaction { upto: 2, last, summary: "short".to_owned() });
         run.messages[1][RUN_MARK] = "0a1b2c3d".into();
         assert!(current(&run).is_some());
-        assert_eq!(tokens(&run.messages), before);
+        assert_eq!(tokens(&run.messages, 0), before);
         assert_eq!(
-            length_of(&run.messages[1]),
+            length_of(&run.messages[1], 0),
             length(&json!({ "role": "assistant", "content": "1",
             "tool_calls": [{ "id": "1", "name": "a", "arguments": {} }] }))
         );

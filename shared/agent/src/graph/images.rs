@@ -1,7 +1,7 @@
 //! Images of results and messages: kept beside the state, which names them, and read when a model is asked.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -16,11 +16,13 @@ use dormouse_ports::tool::ToolOutput;
 use dormouse_ports::{
     ArtifactPlace, IMAGE_BYTES, IMAGE_TYPES, Image, ImageOwner, Images, Map, StateArtifact, WORKSPACE, image_type,
 };
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
+use super::digest;
 use super::outputs::Outputs;
 use super::parts::AgentParts;
-use super::run::{CallStatus, PlannedCall};
+use super::run::{AgentRun, CallStatus, PlannedCall};
 
 /// Field of the result of a call with its images.
 pub(crate) const IMAGES: &str = "images";
@@ -28,6 +30,11 @@ pub(crate) const IMAGES: &str = "images";
 const MOST_OF_RESULT: usize = 8;
 /// Images of one request, the newest: no provider of those that are asked takes fewer.
 const MOST_SHOWN: usize = 20;
+/// Images that are read at a time: each has its bytes in memory, whether it has room or not.
+const READ_TOGETHER: usize = 5;
+/// Why no image is shown to a model, and where none is kept.
+const TAKES_NONE: &str = "the definition of your model does not say `input: [text, image]`";
+const KEPT_NOWHERE: &str = "images are not kept here";
 /// Bytes of all of these together: in Base64 a third more, which the strictest provider takes.
 const MOST_BYTES: usize = 12 * 1024 * 1024;
 
@@ -40,17 +47,19 @@ pub(crate) enum Picture {
     Kept(Block),
 }
 
+/// What a model is told of an image in Base64 that it is not shown.
+pub(crate) fn hidden((media_type, data): (&str, &str), reason: &str) -> String {
+    format!("[image, {media_type}, {} bytes of Base64, which cannot be shown to you: {reason}]", data.len())
+}
+
 /// What a model is told of an image of an output, behind `before` others, and the image where it may be shown it.
 pub(crate) fn told(parts: &AgentParts, before: usize, (media_type, data): (&str, &str)) -> (String, Option<Image>) {
-    let hidden = |reason: &str| {
-        let bytes = data.len();
-        (format!("[image, {media_type}, {bytes} bytes of Base64, which cannot be shown to you: {reason}]"), None)
-    };
+    let hidden = |reason: &str| (hidden((media_type, data), reason), None);
     if !parts.model.takes_images {
-        return hidden("the definition of your model does not say `input: [text, image]`");
+        return hidden(TAKES_NONE);
     }
     if parts.images.is_none() {
-        return hidden("images are not kept here");
+        return hidden(KEPT_NOWHERE);
     }
     if before >= MOST_OF_RESULT {
         return hidden(&format!("of one result {MOST_OF_RESULT} images are shown"));
@@ -75,7 +84,7 @@ pub(crate) fn of_output(output: &ToolOutput, new: Vec<Image>) -> Vec<Picture> {
 }
 
 /// Keeps `pictures` as the images of `call`, and gives the artifacts that they are. Of one that cannot be kept the model is told
-/// that it is not shown.
+/// that it is not shown. The same picture twice is one.
 pub(crate) async fn keep(
     parts: &AgentParts,
     call: &mut PlannedCall,
@@ -83,6 +92,7 @@ pub(crate) async fn keep(
     outputs: &mut Outputs,
 ) -> Vec<StateArtifact> {
     let mut left = Vec::new();
+    let mut seen = BTreeSet::new();
     for picture in pictures {
         let image = match picture {
             Picture::Kept(block) => {
@@ -91,7 +101,11 @@ pub(crate) async fn keep(
             }
             Picture::New(image) => image,
         };
-        match kept(parts, &image, outputs).await {
+        let content = digest::of_bytes(&image.bytes);
+        if !seen.insert(content.clone()) {
+            continue;
+        }
+        match kept(parts, &image, content, outputs).await {
             Ok(id) => {
                 call.images.push(Block::image_kept(image.media_type.as_str(), id.as_str()));
                 left.extend(outputs.has_place().then(|| artifact(call, &image, id)));
@@ -102,9 +116,9 @@ pub(crate) async fn keep(
     left
 }
 
-async fn kept(parts: &AgentParts, image: &Image, outputs: &mut Outputs) -> Result<String, String> {
-    let (Some(images), Some(owner)) = (&parts.images, owner()) else { return Err("images are not kept here".into()) };
-    if !outputs.takes(image.bytes.len()) {
+async fn kept(parts: &AgentParts, image: &Image, content: String, outputs: &mut Outputs) -> Result<String, String> {
+    let (Some(images), Some(owner)) = (&parts.images, owner()) else { return Err(KEPT_NOWHERE.into()) };
+    if !outputs.takes(content, image.bytes.len()) {
         return Err(format!("of one run {} bytes of images are kept", parts.limits.kept_images));
     }
     images.keep(&owner, image).await.map_err(|error| {
@@ -139,6 +153,13 @@ pub(crate) fn listed(call: &PlannedCall) -> Vec<Value> {
     call.images.iter().filter_map(one).collect()
 }
 
+/// Digests of the images of the results in `messages` of a state.
+pub(crate) fn contents(messages: &[Value]) -> impl Iterator<Item = &str> {
+    let blocks = messages.iter().filter_map(|message| message.get(IMAGES)?.as_array()).flatten();
+    // An id ends with the digest.
+    blocks.filter_map(|block| block.pointer("/source/id")?.as_str()?.rsplit('/').next())
+}
+
 /// Images of the content and the result in `message`, a message of a state, whose bytes are elsewhere.
 pub(crate) fn count(message: &Value) -> u64 {
     let blocks = ["content", IMAGES].into_iter().filter_map(|field| message.get(field)?.as_array()).flatten();
@@ -158,6 +179,11 @@ fn owner() -> Option<ImageOwner> {
 }
 
 impl AgentParts {
+    /// True if the model is shown images.
+    pub(crate) fn shows_images(&self) -> bool {
+        self.model.takes_images && self.images.is_some()
+    }
+
     /// The same, whose model is shown what `images` keeps.
     #[must_use]
     pub fn showing(mut self, images: Option<Arc<dyn Images>>) -> Self {
@@ -193,44 +219,59 @@ impl<P: ?Sized> Shown<P> {
         Ok(Cow::Owned(request))
     }
 
-    /// The images `ids`, which stand in the order of the conversation, each or why it is not shown.
+    /// The images `ids`, which stand in the order of the conversation, each or why it is not shown. Behind the first that has no
+    /// room none is looked for.
     async fn found(&self, ids: &[&str]) -> Result<BTreeMap<String, Result<Image, String>>, ModelError> {
-        let mut found = BTreeMap::new();
+        let all = |reason: &str| ids.iter().map(|id| ((*id).to_owned(), Err(reason.to_owned()))).collect();
+        let mut found: BTreeMap<String, Result<Image, String>> = match (&self.images, self.takes) {
+            (_, false) => return Ok(all(TAKES_NONE)),
+            (None, true) => return Ok(all(KEPT_NOWHERE)),
+            (Some(_), true) => all("newer ones are"),
+        };
+        let (Some(images), Some(owner)) = (&self.images, owner()) else { return Ok(all(KEPT_NOWHERE)) };
+        let mut seen = BTreeSet::new();
+        let newest: Vec<&str> = ids.iter().rev().copied().filter(|id| seen.insert(*id)).take(MOST_SHOWN).collect();
         let mut bytes = 0;
-        for id in ids.iter().rev() {
-            if found.contains_key(*id) {
-                continue;
+        for some in newest.chunks(READ_TOGETHER) {
+            let read = try_join_all(some.iter().map(|id| images.image(&owner, id))).await;
+            let read = read.map_err(|error| ModelError::new(ModelErrorCategory::Unavailable, error.to_string()))?;
+            for (id, image) in some.iter().zip(read) {
+                bytes += image.as_ref().map_or(0, |image| image.bytes.len());
+                if bytes > MOST_BYTES {
+                    return Ok(found);
+                }
+                found.insert((*id).to_owned(), image.ok_or_else(|| "its bytes are not here".to_owned()));
             }
-            let image = match (&self.images, owner()) {
-                _ if !self.takes => Err("the definition of your model does not say `input: [text, image]`".to_owned()),
-                _ if found.len() >= MOST_SHOWN || bytes >= MOST_BYTES => Err("newer ones are".to_owned()),
-                (Some(images), Some(owner)) => match images.image(&owner, id).await {
-                    Ok(Some(image)) if bytes + image.bytes.len() > MOST_BYTES => Err("newer ones are".to_owned()),
-                    Ok(Some(image)) => {
-                        bytes += image.bytes.len();
-                        Ok(image)
-                    }
-                    Ok(None) => Err("its bytes are not here".to_owned()),
-                    Err(error) => {
-                        return Err(ModelError::new(ModelErrorCategory::Unavailable, error.to_string()));
-                    }
-                },
-                (_, _) => Err("images are not kept here".to_owned()),
-            };
-            found.insert((*id).to_owned(), image);
         }
         Ok(found)
     }
 }
 
-/// True if the provider refused a request because of its images: with them, the conversation would never go on.
-fn refuses_images(error: &ModelError) -> bool {
-    error.category == ModelErrorCategory::UnsupportedContentBlock
+/// True if `error` refused `request` because of its images: with them, the conversation would never go on.
+pub(crate) fn are_refused(parts: &AgentParts, request: &CompletionRequest, error: &ModelError) -> bool {
+    let refused = error.category == ModelErrorCategory::UnsupportedContentBlock
+        && parts.shows_images()
+        && request.messages.iter().flat_map(kept_in).next().is_some();
+    if refused {
+        tracing::warn!(%error, "a provider refused the images of a conversation; its model is told of them in words");
+    }
+    refused
+}
+
+/// `request` as the model of `run` takes it: with words in the places of images, where it refused those of this run.
+pub(crate) fn taken<'r>(
+    parts: &AgentParts,
+    run: &AgentRun,
+    request: &'r CompletionRequest,
+) -> Cow<'r, CompletionRequest> {
+    if run.images_refused.is_empty() || run.images_refused != parts.model.reference {
+        return Cow::Borrowed(request);
+    }
+    Cow::Owned(in_words(request))
 }
 
 /// `request` with words in the places of the images that it names, which the provider refused.
-fn in_words(request: &CompletionRequest, error: &ModelError) -> CompletionRequest {
-    tracing::warn!(%error, "a provider refused the images of a conversation; its model is told of them in words");
+pub(crate) fn in_words(request: &CompletionRequest) -> CompletionRequest {
     let refused = || Err("the provider refused the images of this conversation".to_owned());
     let ids = request.messages.iter().flat_map(kept_in);
     let found: BTreeMap<String, Result<Image, String>> = ids.map(|id| (id.to_owned(), refused())).collect();
@@ -264,8 +305,8 @@ fn put(message: &mut Message, found: &BTreeMap<String, Result<Image, String>>) {
         let Some(id) = kept_id(&block) else { return Ok(block) };
         match found.get(id) {
             Some(Ok(image)) => Ok(Block::image_inline(image.media_type.as_str(), STANDARD.encode(&image.bytes))),
-            Some(Err(reason)) => Err(format!("[an image, which cannot be shown to you: {reason}]")),
-            None => Err("[an image, which cannot be shown to you]".to_owned()),
+            Some(Err(reason)) => Err(named(&block, id, reason)),
+            None => Err(named(&block, id, "it was not read")),
         }
     };
     match message {
@@ -292,6 +333,18 @@ fn put(message: &mut Message, found: &BTreeMap<String, Result<Image, String>>) {
     }
 }
 
+/// What a model is told of the image `id` in `block`, which it is not shown. Images of tools have ids that are of no use to it.
+fn named(block: &Block, id: &str, reason: &str) -> String {
+    let mut words = "[an image".to_owned();
+    if let Block::Image { media_type: Some(media_type), .. } = block {
+        words.push_str(&format!(", {media_type}"));
+    }
+    if !id.contains('/') {
+        words.push_str(&format!(", artifact {id}"));
+    }
+    format!("{words}, which cannot be shown to you: {reason}]")
+}
+
 fn plain(block: &Block) -> Option<&str> {
     match block {
         Block::Text { text, .. } => Some(text),
@@ -311,12 +364,7 @@ impl ModelProvider for Shown<dyn ModelProvider> {
 
     async fn complete(&self, request: &CompletionRequest, options: &CallOptions) -> Result<Response, ModelError> {
         let read = self.read(request).await?;
-        match (self.asked.complete(&read, options).await, read) {
-            (Err(error), Cow::Owned(_)) if refuses_images(&error) => {
-                self.asked.complete(&in_words(request, &error), options).await
-            }
-            (answer, _) => answer,
-        }
+        self.asked.complete(&read, options).await
     }
 }
 
@@ -324,12 +372,7 @@ impl ModelProvider for Shown<dyn ModelProvider> {
 impl BackgroundProvider for Shown<dyn BackgroundProvider> {
     async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
         let read = self.read(request).await?;
-        match (self.asked.start(&read, key).await, read) {
-            (Err(error), Cow::Owned(_)) if refuses_images(&error) => {
-                self.asked.start(&in_words(request, &error), key).await
-            }
-            (job, _) => job,
-        }
+        self.asked.start(&read, key).await
     }
 
     /// The images are in the job already.

@@ -23,6 +23,7 @@ use super::digest::of_value;
 use super::entries::{ModelCall, RUN_ENDED, model_call, tools_missing};
 use super::environment;
 use super::gates::{self, HooksSay, at_end};
+use super::images;
 use super::open;
 use super::parts::{AgentParts, AnswerUnderWay, DeltaSink, Markers};
 use super::plan::{BegunMark, FILTERED, give_up, invocation, plan, settle, told_apart};
@@ -101,9 +102,11 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
     }
     let asked = match &parts.model.background {
-        Some(provider) => background::ask(parts, &**provider, &run, &request).await?,
-        None => at_once(parts, &run, &request).await?,
+        Some(provider) => background::ask(parts, &**provider, &mut run, &request).await?,
+        None => at_once(parts, &mut run, &request).await?,
     };
+    let refused = run.images_refused.clone();
+    let identity = |parts: &AgentParts| identity(parts).then(AgentRun::images_refused.set(refused.clone()));
     let (answer, request_digest, duration_ms, jobs) = match asked {
         Asked::Answered { answer, request_digest, duration_ms, jobs } => (answer, request_digest, duration_ms, jobs),
         Asked::Thinking(thinking) => {
@@ -173,7 +176,7 @@ fn uncounted(parts: &AgentParts, run: &AgentRun, response: &Response) {
 }
 
 /// Asks, and waits for the answer as long as the run and the turn have time.
-async fn at_once(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest) -> Result<Asked, NodeError> {
+async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionRequest) -> Result<Asked, NodeError> {
     let options = options(parts, &invocation()?, run.steps);
     let time = CallTime::of(parts, &run.usage, Duration::MAX);
     let over = async {
@@ -184,11 +187,23 @@ async fn at_once(parts: &AgentParts, run: &AgentRun, request: &CompletionRequest
     };
     let began = parts.clock.monotonic();
     let over = pin!(over);
-    let asking = select(parts.model.provider.complete(request, &options), over);
-    let asked = unless_canceled(&*parts.clock, asking).await?;
+    let sent = images::taken(parts, run, request);
+    let provider = &parts.model.provider;
+    let asking = pin!(async {
+        match provider.complete(&sent, &options).await {
+            Err(error) if images::are_refused(parts, &sent, &error) => {
+                (provider.complete(&images::in_words(request), &options).await, true)
+            }
+            answer => (answer, false),
+        }
+    });
+    let asked = unless_canceled(&*parts.clock, select(asking, over)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     Ok(match asked {
-        Either::Left((answer, _)) => {
+        Either::Left(((answer, refuses_images), _)) => {
+            if refuses_images {
+                run.images_refused.clone_from(&parts.model.reference);
+            }
             let answer = answer.map(Box::new);
             Asked::Answered { answer, request_digest: of_value(request), duration_ms, jobs: 0 }
         }

@@ -1,8 +1,11 @@
 //! Whole outputs of tools, where a model is shown only a part: they stay in the state, and clients fetch them as artifacts
 //! of the task. Their images are kept beside the state.
 
+use std::collections::BTreeSet;
+
 use dormouse_ports::{ArtifactPlace, Map, StateArtifact};
 
+use super::images;
 use super::parts::AgentLimits;
 use super::run::{AgentRun, KeptOutput, PlannedCall};
 
@@ -22,6 +25,8 @@ pub(crate) struct Outputs {
     artifacts: usize,
     /// Bytes of images that the run has kept.
     image_bytes: u64,
+    /// Digests of the images that its conversation names.
+    images: BTreeSet<String>,
 }
 
 impl Outputs {
@@ -34,15 +39,21 @@ impl Outputs {
             kept: Vec::new(),
             artifacts: 0,
             image_bytes: run.image_bytes,
+            images: images::contents(&run.messages).map(str::to_owned).collect(),
         }
     }
 
-    /// True if an image of so many `bytes` has room among those of the run; it then has it.
-    pub(crate) fn takes(&mut self, bytes: usize) -> bool {
+    /// True if an image with the digest `content` and so many `bytes` has room among those of the run; it then has it. One
+    /// that the conversation names already takes no more.
+    pub(crate) fn takes(&mut self, content: String, bytes: usize) -> bool {
+        if self.images.contains(&content) {
+            return true;
+        }
         let most = u64::try_from(self.limits.kept_images).unwrap_or(u64::MAX);
         let with = self.image_bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         if with <= most {
             self.image_bytes = with;
+            self.images.insert(content);
         }
         with <= most
     }

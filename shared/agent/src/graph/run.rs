@@ -76,6 +76,8 @@ state! {
         pub outputs: Vec<KeptOutput>,
         /// Bytes of images that tools gave; they are kept beside the state, and its messages name them.
         pub image_bytes: u64,
+        /// The model whose provider refused the images of this run: it is told of them in words.
+        pub images_refused: String,
         /// Notes of sources of tools in this session, by their names.
         pub notes: Map,
         /// The model could not be asked: the rest before the next attempt.

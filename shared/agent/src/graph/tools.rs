@@ -8,7 +8,7 @@ use dormouse_ports::tool::{
     Callback, Effect, InputAnswer, NotedEffects, SideEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError,
     ToolErrorKind, ToolOutput, ToolReply,
 };
-use dormouse_ports::{EntryKind, Image, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
+use dormouse_ports::{EntryKind, InvocationId, JournalEntry, Map, SignalId, StateArtifact};
 use futures::future::{Either, join_all, select};
 use serde_json::Value;
 
@@ -343,7 +343,12 @@ impl From<CallStatus> for Outcome {
 
 /// The result of a call that ended.
 pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> Outcome {
-    let (text, images) = text_of(parts, output);
+    let mut images = Vec::new();
+    let text = text_of(output, |image| {
+        let (words, image) = told(parts, images.len(), image);
+        images.extend(image);
+        words
+    });
     let pictures = of_output(output, images);
     let limits = &parts.limits;
     if text.len() <= limits.shown_output {
@@ -356,16 +361,11 @@ pub(crate) fn answered(parts: &AgentParts, output: &ToolOutput) -> Outcome {
     Outcome { status, whole: Some(text), pictures }
 }
 
-/// The output as the model is told it, and its images that the model may be shown.
-pub(crate) fn text_of(parts: &AgentParts, output: &ToolOutput) -> (String, Vec<Image>) {
-    let mut images = Vec::new();
+/// The output as the model is told it, with what `tell` says of an image, of which it gets the media type and the Base64.
+pub(crate) fn text_of(output: &ToolOutput, mut tell: impl FnMut((&str, &str)) -> String) -> String {
     let block = |content: &ToolContent| match content {
         ToolContent::Text { text } => text.clone(),
-        ToolContent::Image { media_type, data } => {
-            let (words, image) = told(parts, images.len(), (media_type, data));
-            images.extend(image);
-            words
-        }
+        ToolContent::Image { media_type, data } => tell((media_type, data)),
         ToolContent::ResourceLink { uri, name, .. } => match name {
             Some(name) => format!("[{name}]({uri})"),
             None => uri.clone(),
@@ -375,13 +375,12 @@ pub(crate) fn text_of(parts: &AgentParts, output: &ToolOutput) -> (String, Vec<I
     if let (true, Some(value)) = (output.content.is_empty(), &output.structured) {
         text = value.to_string();
     }
-    let text = match (output.is_error, text.is_empty()) {
+    match (output.is_error, text.is_empty()) {
         (true, true) => "error: the tool failed and said nothing".to_owned(),
         (true, false) => format!("error: {text}"),
         (false, true) => "(no output)".to_owned(),
         (false, false) => text,
-    };
-    (text, images)
+    }
 }
 
 /// What becomes of a call without an outcome: a question to a person where it may have had an effect, else an error for

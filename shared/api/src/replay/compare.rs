@@ -11,13 +11,14 @@ use super::store::RunCommit;
 /// provider said why it stopped. A replay has the answer without the provider.
 pub const PASSING_FIELDS: [&str; 3] = ["duration_ms", "elapsed_ms", "stop_word"];
 /// Fields of a state of a conversation that are no part of what a run came to: how long it worked, what its tools noted
-/// for later, output that was not shown, and how large its images are, how its last pause ended, of which a replay has none where the run slept for its
+/// for later, output that was not shown, how large its images are and which model refused them, how its last pause ended, of which a replay has none where the run slept for its
 /// model, and what it knew of its session, which earlier versions did not keep.
-const BESIDE: [&str; 10] = [
+const BESIDE: [&str; 11] = [
     "usage",
     "notes",
     "outputs",
     "image_bytes",
+    "images_refused",
     "dormouse_resolution",
     "waiting",
     "unanswered",
