@@ -1,7 +1,9 @@
 //! Streams of all sessions of a tenant share what they read, and tell what each would have told alone.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,12 +29,24 @@ use crate::world::{World, actor, ada, ids, text};
 pub(crate) struct Counting {
     inner: Arc<MemoryStore>,
     reads: AtomicUsize,
+    /// Number of parts of feeds that are given, once they were read.
+    gives: AtomicUsize,
 }
 
 impl Counting {
     /// What is read of `inner`.
     pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
-        Self { inner, reads: AtomicUsize::new(0) }
+        Self { inner, reads: AtomicUsize::new(0), gives: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// Until what was read of a feed is given.
+    async fn given(&self) {
+        let take = |left: usize| left.checked_sub(1);
+        poll_fn(|_| match self.gives.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
+        })
+        .await;
     }
 
     fn one(&self) {
@@ -79,7 +93,9 @@ impl Records for Counting {
 
     async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
         self.one();
-        self.inner.feed(request).await
+        let page = self.inner.feed(request).await;
+        self.given().await;
+        page
     }
 
     fn settled(&self, now: Timestamp) -> Timestamp {
@@ -243,6 +259,31 @@ async fn each_stream_tells_what_it_asked_for_and_may_see_however_slowly_it_is_re
         have[2].iter().filter(|id| id.contains(&of_second.replace("session_", ""))).cloned().collect();
     assert_eq!((told_of_second, its.len() >= 300), (its, true));
     assert_eq!(told(&mut foreign), Vec::<String>::new(), "of another tenant nothing");
+}
+
+#[tokio::test]
+async fn what_one_stream_did_not_read_to_its_end_another_reads() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    let mut streams = [scene.open(ada(), "").await, scene.open(ada(), "").await];
+    let before = told(&mut streams[0]);
+    assert_eq!(told(&mut streams[1]), before);
+    settle(&scene, &mut streams);
+    let [mut leaves, mut stays] = streams;
+    // It reads, and the other one waits for it; what is said then is in no part that was read.
+    scene.counting.gives.store(0, Ordering::SeqCst);
+    scene.world.clock.advance(Duration::from_secs(2));
+    assert_eq!(told(&mut leaves), Vec::<String>::new());
+    scene.say(&session).await;
+    assert_eq!(told(&mut stays), Vec::<String>::new());
+    // It reads again, for what was said, and is given up.
+    scene.counting.gives.store(1, Ordering::SeqCst);
+    assert_eq!(told(&mut leaves), Vec::<String>::new());
+    drop(leaves);
+    scene.counting.gives.store(usize::MAX, Ordering::SeqCst);
+    let found = told(&mut stays);
+    assert_eq!(found, scene.all().await[before.len()..], "at once");
+    assert!(!found.is_empty());
 }
 
 /// A process of its own, in which a tenant may have two streams open together with all others.
