@@ -1,14 +1,16 @@
 //! Streams of all sessions of a tenant share what they read, and tell what each would have told alone.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_api::{Actor, Call, LiveText, StreamItem, StreamLimits, StreamOptions, StreamSeats, Streams};
 use dormouse_ports::{
-    Clock, Counters, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, ListRequest, Page, Records, StoreError,
-    StreamEntry, StreamTip,
+    Clock, Counters, Document, DocumentKey, DocumentWrite, DocumentWrites, FeedPage, FeedRequest, FeedRow, ListRequest,
+    Page, Records, StoreError, StreamEntry, StreamTip,
 };
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::request::{Body, Query};
@@ -18,6 +20,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::world::{World, actor, ada, ids, text};
 
@@ -26,12 +29,24 @@ use crate::world::{World, actor, ada, ids, text};
 pub(crate) struct Counting {
     inner: Arc<MemoryStore>,
     reads: AtomicUsize,
+    /// Number of parts of feeds that are given, once they were read.
+    gives: AtomicUsize,
 }
 
 impl Counting {
     /// What is read of `inner`.
     pub(crate) fn of(inner: Arc<MemoryStore>) -> Self {
-        Self { inner, reads: AtomicUsize::new(0) }
+        Self { inner, reads: AtomicUsize::new(0), gives: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// Until what was read of a feed is given.
+    async fn given(&self) {
+        let take = |left: usize| left.checked_sub(1);
+        poll_fn(|_| match self.gives.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
+        })
+        .await;
     }
 
     fn one(&self) {
@@ -78,7 +93,9 @@ impl Records for Counting {
 
     async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
         self.one();
-        self.inner.feed(request).await
+        let page = self.inner.feed(request).await;
+        self.given().await;
+        page
     }
 
     fn settled(&self, now: Timestamp) -> Timestamp {
@@ -244,12 +261,41 @@ async fn each_stream_tells_what_it_asked_for_and_may_see_however_slowly_it_is_re
     assert_eq!(told(&mut foreign), Vec::<String>::new(), "of another tenant nothing");
 }
 
+#[tokio::test]
+async fn what_one_stream_did_not_read_to_its_end_another_reads() {
+    let scene = Scene::new();
+    let session = scene.world.session().await;
+    let mut streams = [scene.open(ada(), "").await, scene.open(ada(), "").await];
+    let before = told(&mut streams[0]);
+    assert_eq!(told(&mut streams[1]), before);
+    settle(&scene, &mut streams);
+    let [mut leaves, mut stays] = streams;
+    // It reads, and the other one waits for it; what is said then is in no part that was read.
+    scene.counting.gives.store(0, Ordering::SeqCst);
+    scene.world.clock.advance(Duration::from_secs(2));
+    assert_eq!(told(&mut leaves), Vec::<String>::new());
+    scene.say(&session).await;
+    assert_eq!(told(&mut stays), Vec::<String>::new());
+    // It reads again, for what was said, and is given up.
+    scene.counting.gives.store(1, Ordering::SeqCst);
+    assert_eq!(told(&mut leaves), Vec::<String>::new());
+    drop(leaves);
+    scene.counting.gives.store(usize::MAX, Ordering::SeqCst);
+    let found = told(&mut stays);
+    assert_eq!(found, scene.all().await[before.len()..], "at once");
+    assert!(!found.is_empty());
+}
+
 /// A process of its own, in which a tenant may have two streams open together with all others.
 fn process(scene: &Scene) -> Streams {
-    let store = scene.world.memory.clone().unwrap();
+    process_with(scene, scene.world.memory.clone().unwrap())
+}
+
+/// The same, of which `documents` write the seats.
+fn process_with(scene: &Scene, documents: Arc<dyn DocumentWrites>) -> Streams {
     let seats = StreamSeats {
-        records: store.clone(),
-        documents: store,
+        records: scene.world.memory.clone().unwrap(),
+        documents,
         ids: Arc::new(dormouse_system::RandomIds),
         clock: scene.world.clock.clone(),
         spawner: Arc::new(TokioSpawner),
@@ -291,4 +337,44 @@ async fn a_tenant_that_opens_streams_without_end_has_so_many_in_all_processes_an
     assert_eq!(scene.try_open(&processes[0], ada(), "").await.err().unwrap().status(), 429);
     scene.world.clock.advance(Duration::from_millis(1));
     assert!(scene.try_open(&processes[0], ada(), "").await.is_ok());
+}
+
+/// Writes, and answers when it is told to.
+struct SlowWrites {
+    inner: Arc<MemoryStore>,
+    answers: Semaphore,
+}
+
+#[async_trait]
+impl DocumentWrites for SlowWrites {
+    async fn write_document(&self, write: &DocumentWrite, name: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let written = self.inner.write_document(write, name, now).await;
+        drop(self.answers.acquire().await);
+        written
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_while_its_seat_is_written_has_none() {
+    let scene = Scene::new();
+    scene.world.session().await;
+    let store = scene.world.memory.clone().unwrap();
+    let slow = Arc::new(SlowWrites { inner: store, answers: Semaphore::new(0) });
+    let process = process_with(&scene, slow.clone());
+    for _ in 0..2 {
+        let before = scene.world.written();
+        let mut asked = Box::pin(scene.try_open(&process, ada(), ""));
+        while scene.world.written() == before {
+            assert!((&mut asked).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    }
+    slow.answers.add_permits(1_000);
+    let mut streams = Vec::new();
+    for _ in 0..1_000 {
+        streams.extend(scene.try_open(&process, ada(), "").await.ok());
+        scene.world.clock.advance(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(streams.len(), 2, "both seats are free again");
 }

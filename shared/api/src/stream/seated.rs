@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dormouse_ports::{Clock, DocumentKey, DocumentWrite, DocumentWrites, IdSource, Records, Spawner, StoreError};
 use dormouse_protocol::{ErrorCode, Map, ProtocolError};
+use futures::channel::oneshot;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -56,16 +57,29 @@ pub(super) struct TakenSeat {
 }
 
 impl StreamSeats {
-    /// A seat for a stream of `actor` that ends within `life`.
+    /// A seat for a stream of `actor` that ends within `life`. It is taken in a task of its own: a request that is given up
+    /// while the write is under way gives the seat back as soon as it is written.
     ///
     /// # Errors
     /// `rate_limited` when there is none left, `service_unavailable` when the store did not answer.
     pub(super) async fn take(&self, actor: &Actor, life: Duration) -> Result<TakenSeat, ProtocolError> {
+        let (give, given) = oneshot::channel();
+        let (seats, actor) = (self.clone(), actor.clone());
+        self.spawner.spawn(Box::pin(async move {
+            // What nobody waits for is dropped here, and a seat is given back as it is dropped.
+            drop(give.send(seats.taken(&actor, life).await));
+        }));
+        let lost = || ProtocolError::new(ErrorCode::ServiceUnavailable, "the seat of the stream was not taken");
+        given.await.unwrap_or_else(|_| Err(lost().retry_after(1)))
+    }
+
+    async fn taken(&self, actor: &Actor, life: Duration) -> Result<TakenSeat, ProtocolError> {
         let id = self.ids.fresh();
         let limits = SeatLimits { each: self.of_tenant, of_tenant: self.of_tenant };
         let take = |seats: &mut Seats, now: Timestamp| seats.take(&id, &actor.name, now + life, now, limits);
+        let seat = || TakenSeat { seats: self.clone(), tenant: actor.tenant.clone(), id: id.clone() };
         match self.change(&actor.tenant, take).await {
-            Ok(Some(true)) => Ok(TakenSeat { seats: self.clone(), tenant: actor.tenant.clone(), id }),
+            Ok(Some(true)) => Ok(seat()),
             Ok(Some(false)) => {
                 let refusal = ProtocolError::new(ErrorCode::RateLimited, "the tenant has too many streams open");
                 Err(refusal.retry_after(LATER))
@@ -74,7 +88,11 @@ impl StreamSeats {
                 let refusal = ProtocolError::new(ErrorCode::RateLimited, "the tenant opens many streams at once");
                 Err(refusal.retry_after(1))
             }
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => {
+                // It may be written although the store did not say so.
+                drop(seat());
+                Err(unavailable(&error))
+            }
         }
     }
 

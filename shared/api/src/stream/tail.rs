@@ -40,7 +40,7 @@ pub(super) struct FeedTail {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
-    /// Number of reads that were begun.
+    /// Number of reads that were begun, some of which were given up.
     begun: AtomicU64,
     read: Mutex<TailRead>,
 }
@@ -53,7 +53,9 @@ impl fmt::Debug for FeedTail {
 
 struct TailRead {
     reader: FeedReader,
-    /// When the last read began; monotonic.
+    /// The last read that was made to its end, counted as those that were begun.
+    last: u64,
+    /// When that began; monotonic.
     began: Duration,
     /// True if the feed went on behind the last read.
     more: bool,
@@ -108,6 +110,7 @@ impl Tails {
         let reader = FeedReader::since(actor, records.settled(now).min(now));
         let read = TailRead {
             reader,
+            last: 0,
             began: Duration::ZERO,
             more: true,
             is_broken: false,
@@ -142,7 +145,7 @@ impl FeedTail {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut read = self.read.lock().await;
         read.check()?;
-        while read.more || self.begun.load(Ordering::SeqCst) == asked {
+        while read.more || read.last <= asked {
             self.go_on(&mut read).await?;
         }
         Ok(read.end())
@@ -163,7 +166,7 @@ impl FeedTail {
         read.check()?;
         if seen >= read.end() {
             let is_new = match fresh {
-                Freshness::FromNow => self.begun.load(Ordering::SeqCst) > asked,
+                Freshness::FromNow => read.last > asked,
                 Freshness::Within(time) => self.clock.monotonic() < read.began + time,
             };
             if read.more || !is_new {
@@ -179,16 +182,16 @@ impl FeedTail {
         Ok((taken, upto, more))
     }
 
-    /// Reads on, and wakes who waits for what was found.
+    /// Reads on, and wakes who waits for what was found. A read that is given up in the midst has not been made.
     async fn go_on(&self, read: &mut TailRead) -> Result<(), TailEnd> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        read.began = self.clock.monotonic();
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let began = self.clock.monotonic();
         let until = self.records.settled(self.clock.now());
         let stretch = read.reader.next(&*self.records, until).await.map_err(|error| {
             read.is_broken = true;
             TailEnd::Store(error)
         })?;
-        read.more = stretch.more;
+        (read.last, read.began, read.more) = (number, began, stretch.more);
         let found = !stretch.events.is_empty();
         stretch.events.into_iter().for_each(|(id, entry)| read.keep(id, entry));
         if found {
