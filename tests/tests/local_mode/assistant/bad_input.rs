@@ -33,7 +33,6 @@ async fn what_a_provider_refuses_for_good_fails_the_task_after_one_call() {
         ("provider_authentication", ScriptedTurn::failing(403, "not for you")),
         ("provider_invalid_model", ScriptedTurn::failing(404, "The model `main` does not exist")),
         ("provider_invalid_request", ScriptedTurn::failing(400, "no")),
-        ("provider_invalid_response", ScriptedTurn::raw("{\"choices\": [")),
         ("provider_invalid_response", ScriptedTurn::raw("{\"choices\": 7}")),
         ("provider_invalid_response", ScriptedTurn::raw("<html>a proxy</html>")),
         // The answer is streamed: one of its events is no JSON.
@@ -64,6 +63,7 @@ async fn what_may_pass_is_asked_again_until_it_answers() {
         (ScriptedTurn::failing(429, "slow down").retry_after(1), 1),
         (ScriptedTurn::failing(500, "oops"), 2),
         (ScriptedTurn::failing(503, "away"), 1),
+        (ScriptedTurn::raw("{\"choices\": ["), 1),
         // Answers are streamed: before anything of it came, in the midst of its text, and in that of a call.
         (cut(ScriptedFault::HangUp { after: 0 }), 1),
         (cut(ScriptedFault::HangUp { after: 2 }), 2),
