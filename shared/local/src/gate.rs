@@ -102,6 +102,16 @@ impl Gate {
         self.processor.share(lane, work)
     }
 
+    /// Work in `lane` that waits for what may come, in turn with that in others.
+    pub(crate) fn wait<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.processor.wait(lane, work)
+    }
+
+    /// Work that a caller in `lane` asks for in the midst of that.
+    pub(crate) fn asked<F: Future>(&self, lane: &Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.processor.asked(lane, work)
+    }
+
     /// The pieces of a stream in `lane`, which are made in turn with what is done in others. They are made in a task of their
     /// own, since a client that does not read holds up its connection, and must not hold a turn. It ends with the stream.
     /// After a panic comes an error: a client that saw an end would take it for that of the stream.
@@ -119,7 +129,7 @@ impl Gate {
             }
         };
         let mut task = JoinSet::new();
-        task.spawn(self.work(lane, making));
+        task.spawn(self.wait(lane, making));
         stream::poll_fn(move |cx| match ready!(receiver.poll_recv(cx)) {
             Some(piece) => Poll::Ready(Some(Ok(piece))),
             // Told once: there is no task then.
