@@ -7,8 +7,8 @@ use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ens
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Breadth, BufferedSignal, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, Journal,
-    LeaseRequest, Listed, Map, OwnedState, PausedInvocation, SessionExpectation, SessionId, SessionWrite, Sessions,
-    SignalDescriptor, Signals, Sleepers, SuspendFrom,
+    LeaseRequest, Listed, Map, OwnedState, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite,
+    Sessions, SignalDescriptor, Signals, Sleepers, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -150,6 +150,43 @@ async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
         let session = SessionId::from(format!("s{place}"));
         assert!(store.load_session(&session, None).await.expect("an answer").record.is_some(), "{place}");
     }
+}
+
+/// An erasure that ends in the midst leaves documents whose bodies are gone, where these are apart from them.
+#[tokio::test]
+async fn a_document_is_found_by_what_stands_in_its_item_and_its_body_is_not_read() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::UNIX_EPOCH;
+    let write = |id: &str, bytes: u32| {
+        let data: String = (0..bytes).map(|place| format!("{:08x}", place.wrapping_mul(2_654_435_761))).collect();
+        let resource = Map::from_iter([("session_id".to_owned(), "s".into())]);
+        let body = [("tenant", "acme".into()), ("resource", resource.into()), ("data", data.into())];
+        let body = body.map(|(name, value)| (name.to_owned(), value));
+        let (key, listed) = (DocumentKey::new("image", id), Vec::new());
+        DocumentWrite { key, expect: 0, body: Some(Map::from_iter(body)), listed, expires_at: None }
+    };
+    let journal = Journal::new(vec![write("large", 200_000), write("small", 1)], Vec::new());
+    store.commit(&Commit { journal, ..Commit::new("c", now) }).await.expect("they are kept");
+    let client = embedded.client();
+    let items = client.scan().table_name(TABLE).send().await.expect("an answer").items.unwrap_or_default();
+    let keys = items.into_iter().map(|item| (item["pk"].clone(), item["sk"].clone()));
+    let chunks: Vec<_> = keys.filter(|(pk, _)| pk.as_s().is_ok_and(|pk| pk.starts_with("BLOB#"))).collect();
+    assert!(!chunks.is_empty(), "the large one is apart");
+    for (pk, sk) in chunks {
+        client.delete_item().table_name(TABLE).key("pk", pk).key("sk", sk).send().await.expect("it goes");
+    }
+    let large = DocumentKey::new("image", "large");
+    assert!(store.document(&large, now).await.is_err(), "it cannot be read");
+    let search = EraseSearch { documents: &|_| true, states: &|_| false, by_session: false };
+    let mut found = store.eraser().find(&search).await.expect("it answers").0;
+    found.sort_by(|one, other| one.key.cmp(&other.key));
+    let told: Vec<_> = found.iter().map(|one| (one.key.id.as_str(), &one.body["resource"]["session_id"])).collect();
+    assert_eq!(told, [("large", &"s".into()), ("small", &"s".into())]);
+    assert!(found[0].body["tenant"] == "acme" && !found[0].body.contains_key("data"));
+    let documents = found.into_iter().map(|one| one.key).collect();
+    store.eraser().erase(&Belongings { documents, ..Belongings::default() }).await.expect("it erases");
+    assert_eq!(store.eraser().find(&search).await.expect("it answers").0, []);
 }
 
 /// Rows of lists are written ahead of their commit. One that does not happen leaves rows that lead to no document and name a

@@ -7,7 +7,8 @@
 //!
 //! Sessions and invocations of `/graphs` and `/chat` have no documents: their items name the tenant in whose name they
 //! began. Those of earlier versions do not; of them are found the sessions of the actors whose keys the tenant has, those of
-//! agents that were asked there, and the invocations in all of these.
+//! agents that were asked there, and the invocations in all of these. Images name their session: by them it is found also when
+//! its state is gone already, in an erasure that ended in the midst.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +80,8 @@ impl Erasure {
             }
             // Its keys say which actors it has.
             Self::Conversation { tenant, .. } => {
-                document.key.kind == IMAGE || tenant.as_ref().is_some_and(|tenant| is_key_of(document, tenant))
+                let is_image = document.key.kind == IMAGE && is_of(document, tenant.as_ref());
+                is_image || tenant.as_ref().is_some_and(|tenant| is_key_of(document, tenant))
             }
         }
     }
@@ -132,7 +134,8 @@ impl Erasure {
                     let is_theirs = tenant.is_some() && of == tenant.as_ref();
                     ids.contains(id) || (is_theirs && owned::name_within(id.as_str()) == Some(name))
                 };
-                forgotten.take_conversation(states, is_named, asked_by);
+                let known: Vec<(StateId, Option<String>)> = of_images(documents).collect();
+                forgotten.take_conversation((states, &known), (&ids, is_named), asked_by);
                 forgotten.take_images(documents);
             }
         }
@@ -216,16 +219,21 @@ impl Forgotten {
         }
     }
 
-    /// Takes the sessions that are `named`, those that work for them, and the invocations in all of these.
+    /// Takes the sessions with one of the `ids` and those that are `named`, those that work for them, and the invocations in
+    /// all of these. A session whose state is gone may have left images: it counts as long as it has one.
     fn take_conversation(
         &mut self,
-        states: &[OwnedState],
-        is_named: impl Fn(&StateId, Option<&String>) -> bool,
+        (states, of_images): (&[OwnedState], &[(StateId, Option<String>)]),
+        (ids, is_named): (&BTreeSet<StateId>, impl Fn(&StateId, Option<&String>) -> bool),
         asked_by: impl Fn(&str) -> String,
     ) {
-        let named = sessions_of(states).filter(|(id, of)| is_named(id, *of)).map(|(id, _)| id.clone()).collect();
-        let all = || sessions_of(states).map(|(id, _)| id);
-        self.sessions.extend(with_those_asked(named, all, asked_by));
+        let all = || sessions_of(states).chain(of_images.iter().map(|(id, of)| (id, of.as_ref())));
+        let named = all().filter(|(id, of)| is_named(id, *of)).map(|(id, _)| id);
+        let roots = named.chain(ids).cloned().collect();
+        let mut sessions = with_those_asked(roots, || all().map(|(id, _)| id), asked_by);
+        let known: BTreeSet<&StateId> = all().map(|(id, _)| id).collect();
+        sessions.retain(|id| known.contains(id));
+        self.sessions.extend(sessions);
         for state in states {
             if let OwnedState::Invocation { id, session: Some(session), is_open, .. } = state
                 && self.sessions.contains(session)
@@ -278,6 +286,16 @@ impl Forgotten {
             self.open.insert(InvocationId::from(id.as_str()));
         }
     }
+}
+
+/// The sessions that the images among `documents` were kept for, each with the tenant that its image names. Those that were kept
+/// for a run without a session, and name that, expire.
+fn of_images(documents: &[Document]) -> impl Iterator<Item = (StateId, Option<String>)> {
+    let of_sessions = documents.iter().filter(|one| one.key.kind == IMAGE && one.expires_at.is_none());
+    of_sessions.filter_map(|image| {
+        let session = text(resource(image)?, "session_id")?;
+        Some((session.into(), text(&image.body, "tenant").map(str::to_owned)))
+    })
 }
 
 /// The sessions of `states`, each with the tenant that its state or that of an invocation in it names.
@@ -333,6 +351,12 @@ fn belongs(document: &Document, sessions: &BTreeSet<String>) -> bool {
 /// True if `document` is a key of `tenant`.
 fn is_key_of(document: &Document, tenant: &str) -> bool {
     document.key.kind == KEY && text(&document.body, "tenant") == Some(tenant)
+}
+
+/// True if `document` may be of `tenant`, where that is known of both.
+fn is_of(document: &Document, tenant: Option<&String>) -> bool {
+    let of = text(&document.body, "tenant");
+    tenant.is_none_or(|tenant| of.is_none_or(|of| of == tenant))
 }
 
 /// True if `document` is the workspace `id`, or in it.
@@ -486,6 +510,45 @@ mod tests {
             .collect();
         let forgotten = erasure.forgotten(&documents, &[session(adas, None), session(others, None)], asked_by);
         assert_eq!(ids(&forgotten), ["p"]);
+    }
+
+    #[test]
+    fn images_are_found_when_the_states_of_their_sessions_are_gone() {
+        let of = |tenant: &str, actor: &str| owned::session(&owned::owner_of(tenant, actor), "s");
+        let (adas, token, evil) = (of("acme", "ada"), of("acme", "a token"), of("evil", "ada"));
+        let child = format!("{}1", asked_by(adas.as_str()));
+        let run = owned::invocation("acme", "s");
+        let image = |id: &str, tenant: Option<&str>, owner: &str| {
+            document("image", id, json!({ "tenant": tenant, "resource": { "session_id": owner } }))
+        };
+        let expires_at = Some(jiff::Timestamp::UNIX_EPOCH);
+        let all = [
+            document("key", "k", json!({ "tenant": "acme", "actor": "ada" })),
+            image("adas", Some("acme"), adas.as_str()),
+            image("child", Some("acme"), &child),
+            image("evil", Some("evil"), evil.as_str()),
+            image("nobodys", None, "s"),
+            Document { expires_at, ..image("run", Some("acme"), run.as_str()) },
+            image("token", Some("acme"), token.as_str()),
+        ];
+        let forgotten = |tenant: Option<&str>, left: &[&str]| {
+            let erasure = Erasure::Conversation { name: "s".to_owned(), tenant: tenant.map(str::to_owned) };
+            let is_left = |one: &&Document| one.key.kind == "key" || left.contains(&one.key.id.as_str());
+            let documents = all.iter().filter(is_left).filter(|one| erasure.may_take(one));
+            let documents: Vec<Document> = documents.cloned().collect();
+            let forgotten = erasure.forgotten(&documents, &[], asked_by);
+            assert_eq!(forgotten.is_empty(&documents), forgotten.documents.is_empty());
+            names(forgotten.documents.iter().map(|key| &key.id))
+        };
+        let every = ["adas", "child", "evil", "nobodys", "run", "token"];
+        assert_eq!(
+            forgotten(Some("acme"), &every),
+            ["adas", "child", "token"],
+            "and not that of a run of the same name"
+        );
+        assert_eq!(forgotten(Some("acme"), &["child"]), ["child"], "its asker is not known but by its name");
+        assert_eq!(forgotten(None, &every), ["nobodys"]);
+        assert_eq!(forgotten(Some("other"), &every), Vec::<String>::new());
     }
 
     fn ids(forgotten: &Forgotten) -> Vec<&str> {

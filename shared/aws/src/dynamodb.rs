@@ -11,6 +11,7 @@
 
 mod batch;
 mod blobs;
+mod brief;
 mod checkpoint;
 mod claim_index;
 mod codec;

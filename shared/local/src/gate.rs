@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
@@ -38,6 +39,11 @@ pub(crate) struct Gate {
     processor: Turns,
     lanes: Arc<Mutex<BTreeMap<Credentials, Lane>>>,
 }
+
+/// A stream that cannot go on, since what makes it has panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stream ended in a panic")]
+pub(crate) struct PanickedStream;
 
 /// What a caller presents: a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,13 +102,24 @@ impl Gate {
         self.processor.share(lane, work)
     }
 
+    /// Work in `lane` that waits for what may come, in turn with that in others.
+    pub(crate) fn wait<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.processor.wait(lane, work)
+    }
+
+    /// Work that a caller in `lane` asks for in the midst of that.
+    pub(crate) fn asked<F: Future>(&self, lane: &Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.processor.asked(lane, work)
+    }
+
     /// The pieces of a stream in `lane`, which are made in turn with what is done in others. They are made in a task of their
     /// own, since a client that does not read holds up its connection, and must not hold a turn. It ends with the stream.
+    /// After a panic comes an error: a client that saw an end would take it for that of the stream.
     pub(crate) fn pieces<T: Send + 'static>(
         &self,
         lane: Lane,
         mut pieces: BoxStream<'static, T>,
-    ) -> impl Stream<Item = T> + Send + use<T> {
+    ) -> impl Stream<Item = Result<T, PanickedStream>> + Send + use<T> {
         let (sender, mut receiver) = mpsc::channel(AHEAD);
         let making = async move {
             while let Ok(room) = sender.reserve().await
@@ -112,10 +129,16 @@ impl Gate {
             }
         };
         let mut task = JoinSet::new();
-        task.spawn(self.work(lane, making));
-        stream::poll_fn(move |cx| {
-            let _ends_with_it = &task;
-            receiver.poll_recv(cx)
+        task.spawn(self.wait(lane, making));
+        stream::poll_fn(move |cx| match ready!(receiver.poll_recv(cx)) {
+            Some(piece) => Poll::Ready(Some(Ok(piece))),
+            // Told once: there is no task then.
+            None => task.poll_join_next(cx).map(|made| {
+                made.and_then(Result::err).map(|error| {
+                    tracing::error!(%error, "a stream ended in a panic");
+                    Err(PanickedStream)
+                })
+            }),
         })
     }
 }
@@ -172,8 +195,8 @@ mod tests {
             async move { Some((number, (number + 1, held))) }
         });
         let mut pieces = Box::pin(gate.pieces(lane.clone(), pieces.boxed()));
-        let taken: Vec<i32> = pieces.by_ref().take(3).collect().await;
-        assert_eq!(taken, [0, 1, 2]);
+        let taken: Vec<_> = pieces.by_ref().take(3).collect().await;
+        assert_eq!(taken, [Ok(0), Ok(1), Ok(2)]);
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -181,6 +204,15 @@ mod tests {
         assert!(end.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
         drop(pieces);
         assert!(end.await.is_err(), "it is dropped");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_panics_ends_with_an_error_and_one_that_ends_without() {
+        let told =
+            async |pieces: BoxStream<'static, i32>| -> Vec<_> { gate().pieces(Lane::Nobody, pieces).collect().await };
+        let panics = stream::once(async { panic!("it breaks") });
+        assert_eq!(told(stream::iter([1]).chain(panics).boxed()).await, [Ok(1), Err(PanickedStream)]);
+        assert_eq!(told(stream::iter([1, 2]).boxed()).await, [Ok(1), Ok(2)]);
     }
 
     #[tokio::test]

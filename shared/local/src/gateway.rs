@@ -18,14 +18,14 @@ use dormouse_http::{BearerKey, Content, Findings, Server, percent};
 use dormouse_ports::{Category, Event};
 use dormouse_protocol::request::MAX_FILE_BODY_BYTES;
 use dormouse_protocol::{ErrorCode, ProtocolError};
-use futures::StreamExt;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
 use crate::gate::{Credentials, Gate};
 use crate::hosts::Hosts;
-use crate::lane::Lane;
 use crate::listen;
 use crate::shutdown::RunningGuard;
 use crate::sign_in::SignIn;
@@ -158,7 +158,7 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
     let answered = work.await;
     client.has_its_answer();
     match answered {
-        Ok((response, lane)) => encode(paced(response, &gate, lane), running),
+        Ok((response, lane)) => encode_made(response, running, |pieces| gate.pieces(lane, pieces)),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
             let message = "the request could not be served; the log says why";
@@ -170,15 +170,6 @@ async fn answered(gateway: Front, request: Request<Body>) -> Response {
 /// True if requests of this method change nothing.
 fn is_read(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
-}
-
-/// `response`, of which the pieces of a stream are made in `lane`.
-fn paced(response: dormouse_http::Response, gate: &Gate, lane: Lane) -> dormouse_http::Response {
-    let content = match response.content {
-        Content::Live(pieces) => Content::Live(gate.pieces(lane, pieces).boxed()),
-        Content::Whole(bytes) => Content::Whole(bytes),
-    };
-    dormouse_http::Response { content, ..response }
 }
 
 /// The request without its body.
@@ -218,12 +209,25 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
 
 /// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
 pub(crate) fn encode(response: dormouse_http::Response, running: RunningGuard) -> Response {
+    encode_made(response, running, |pieces| pieces.map(Ok::<_, Infallible>))
+}
+
+/// The same, with the pieces of a stream as `make` has them made. An error among them breaks the connection off.
+fn encode_made<S, E>(
+    response: dormouse_http::Response,
+    running: RunningGuard,
+    make: impl FnOnce(BoxStream<'static, Vec<u8>>) -> S,
+) -> Response
+where
+    S: Stream<Item = Result<Vec<u8>, E>> + Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = match response.content {
         Content::Whole(bytes) => Body::from(bytes),
         Content::Live(pieces) => {
             let stopping = async move { running.stopping().await };
-            Body::from_stream(pieces.take_until(Box::pin(stopping)).map(Ok::<_, Infallible>))
+            Body::from_stream(make(pieces).take_until(Box::pin(stopping)))
         }
     };
     let mut encoded = (status, body).into_response();

@@ -6,7 +6,8 @@
 //! waits for a model or a clock stands in no line, and a lane that is alone has everything.
 //!
 //! A step may be long: a page of a megabyte is read and written in one. So a lane leaves one place free while another tenant has
-//! asked for something lately, where there is more than one: that tenant's next step finds it, and waits for no other.
+//! asked for something lately, where there is more than one: that tenant's next step finds it, and waits for no other. Streams and
+//! sockets, which look again and again while nothing happens, ask for nothing: no place stays idle for them.
 
 use std::fmt;
 use std::num::NonZero;
@@ -23,13 +24,16 @@ use futures::future::BoxFuture;
 
 /// Requests to the store that are worked on at a time: one is read or written while the other is made or understood.
 const STORE: usize = 2;
-/// Time for which a place is kept free for a tenant that has asked for something.
-const LATELY: Duration = Duration::from_secs(10);
+/// Time for which a place is kept free for a tenant that has asked for something: the next steps of the same request come within
+/// it, and the next request of one who is at work.
+const LATELY: Duration = Duration::from_millis(400);
 /// What is under way waits for as long as it takes.
 const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(24 * 3600), refusable: false };
 
 tokio::task_local! {
     static LANE: Lane;
+    /// Whether the present work is what a caller asked for, and does not just wait for what may come.
+    static IS_ASKED: bool;
 }
 
 /// For whom something is done.
@@ -87,14 +91,15 @@ struct SeenTenants {
 }
 
 impl SeenTenants {
-    /// Notes that something is done in `lane`; true if a tenant of another lane has asked lately.
-    fn note(&mut self, lane: &Lane, now: Duration) -> bool {
+    /// Notes that something is done in `lane`, which a caller `is_asked` for; true if a tenant of another lane has asked
+    /// lately.
+    fn note(&mut self, lane: &Lane, is_asked: bool, now: Duration) -> bool {
         let others = match &self.last {
             Some((last, _)) if last == lane => self.other,
             Some((_, at)) => Some(*at),
             None => None,
         };
-        if matches!(lane, Lane::Tenant(_)) {
+        if is_asked && matches!(lane, Lane::Tenant(_)) {
             self.other = others;
             self.last = Some((lane.clone(), now));
         }
@@ -137,12 +142,29 @@ impl Turns {
 
     /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
     pub(crate) async fn take(&self, lane: Lane) -> Turn {
-        let is_beside_others = lane != Lane::House && {
-            let now = self.clock.monotonic();
-            self.seen.lock().unwrap_or_else(PoisonError::into_inner).note(&lane, now)
-        };
+        let is_beside_others = lane != Lane::House && self.note(&lane);
         let beside_others = if is_beside_others { Some(place(&self.beside_others, &lane).await) } else { None };
         Turn { _all: place(&self.all, &lane).await, _beside_others: beside_others }
+    }
+
+    fn note(&self, lane: &Lane) -> bool {
+        let is_asked = IS_ASKED.try_with(|is_asked| *is_asked).unwrap_or(true);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).note(lane, is_asked, self.clock.monotonic())
+    }
+
+    /// `work` in `lane`, which takes a turn for each of its steps, and waits for what may come: no place is left for it.
+    pub(crate) fn wait<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        IS_ASKED.scope(false, self.share(lane, work))
+    }
+
+    /// `work` that a caller in `lane` asks for in the midst of work that [waits](Self::wait).
+    pub(crate) fn asked<F: Future>(&self, lane: &Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let seen = self.clone();
+        let lane = lane.clone();
+        IS_ASKED.scope(true, async move {
+            seen.note(&lane);
+            work.await
+        })
     }
 
     /// `work` in `lane`, which takes a turn for each of its steps.
@@ -280,13 +302,31 @@ mod tests {
     #[test]
     fn tenants_are_seen_for_a_while_and_the_process_itself_is_none() {
         let mut seen = SeenTenants::default();
-        let at = Duration::from_secs;
-        assert!(!seen.note(&tenant("a"), at(0)) && !seen.note(&tenant("a"), at(1)));
-        assert!(!seen.note(&Lane::Strangers, at(20)), "it is long ago");
-        assert!(seen.note(&tenant("b"), at(5)), "another one was there");
-        assert!(seen.note(&tenant("b"), at(10)) && !seen.note(&tenant("b"), at(11)));
-        assert!(seen.note(&Lane::Strangers, at(12)), "strangers leave a place, too");
-        assert!(seen.note(&tenant("a"), at(13)), "and are not what one is left for");
+        let mut note = |lane: &Lane, at: u64| seen.note(lane, true, Duration::from_millis(at));
+        assert!(!note(&tenant("a"), 0) && !note(&tenant("a"), 40));
+        assert!(!note(&Lane::Strangers, 800), "it is long ago");
+        assert!(note(&tenant("b"), 200), "another one was there");
+        assert!(note(&tenant("b"), 400) && !note(&tenant("b"), 440));
+        assert!(note(&Lane::Strangers, 480), "strangers leave a place, too");
+        assert!(note(&tenant("a"), 520), "and are not what one is left for");
+    }
+
+    #[tokio::test]
+    async fn no_place_is_left_for_what_waits_and_one_for_what_is_asked_in_its_midst() {
+        let turns = turns(2);
+        let have_all = async || {
+            let both = [turns.take(tenant("noisy")).now_or_never(), turns.take(tenant("noisy")).now_or_never()];
+            both.iter().all(Option::is_some)
+        };
+        let store = turns.clone();
+        turns.wait(tenant("quiet"), async move { drop(store.take(Lane::current()).await) }).await;
+        assert!(have_all().await);
+        let (asks, quiet) = (turns.clone(), tenant("quiet"));
+        turns.wait(tenant("quiet"), async move { asks.asked(&quiet, async {}).await }).await;
+        assert!(!have_all().await);
+        // It is left for a moment.
+        tokio::time::sleep(LATELY).await;
+        assert!(have_all().await);
     }
 
     #[tokio::test]

@@ -66,7 +66,7 @@ pub(crate) async fn open(front: &Front, request: Request) -> Response {
             let commands = Commands { gate: gate.clone(), lane: lane.clone() };
             let (gate, running) = (gate.clone(), running.clone());
             upgrade
-                .on_upgrade(move |connection| gate.work(lane, carry(connection, (socket, frames), commands, running)))
+                .on_upgrade(move |connection| gate.wait(lane, carry(connection, (socket, frames), commands, running)))
         }
         Err(refusal) => encode(refusal, running.clone()),
     }
@@ -81,7 +81,7 @@ struct Commands {
 impl Commands {
     async fn take(&self, socket: &mut Socket, text: &str) -> SocketReply {
         match self.gate.enter(self.lane.clone()).await {
-            Ok(_admitted) => socket.take(text).await,
+            Ok(_admitted) => self.gate.asked(&self.lane, socket.take(text)).await,
             Err(overloaded) => SocketReply::Frame(Socket::refusal_of(text, too_much(overloaded))),
         }
     }

@@ -19,8 +19,8 @@ use super::invocation::standing;
 use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
 use super::keys::{
-    self, BEGUN_FOR, BODY, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, LABEL, OWNERS,
-    PAUSE, PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
+    self, BEGUN_FOR, BODY, BRIEF, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, LABEL,
+    OWNERS, PAUSE, PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
@@ -43,7 +43,7 @@ pub struct Belongings {
 
 /// Selection of what is looked for in a whole table. What it takes may be more than is erased.
 pub struct EraseSearch<'s> {
-    /// The documents.
+    /// The documents, which it sees as they are [found](Eraser::find).
     pub documents: &'s (dyn Fn(&Document) -> bool + Send + Sync),
     /// The states. Asked without the session of an invocation, and with it where that is [read](Self::by_session).
     pub states: &'s (dyn Fn(&OwnedState) -> bool + Send + Sync),
@@ -70,7 +70,8 @@ pub struct Eraser {
 }
 
 impl Eraser {
-    /// The documents and states that `search` takes. Reads the whole table.
+    /// The documents and states that `search` takes. A document has the short texts of its body and of the objects in that,
+    /// or more. Reads the whole table, and of bodies that are apart from their items those that an earlier version wrote.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -94,6 +95,7 @@ impl Eraser {
                 RECORD_ID,
                 VERSION,
                 BODY,
+                BRIEF,
                 EXPIRES_AT,
                 BEGUN_FOR,
                 PHASE,
@@ -113,7 +115,7 @@ impl Eraser {
                     states.extend(self.state(&key, item, search).await?);
                     continue;
                 }
-                match self.documents.decode(item).await {
+                match self.documents.decode_briefly(item).await {
                     Ok(document) => documents.extend((search.documents)(&document).then_some(document)),
                     Err(StoreError::Corrupt(reason)) => {
                         tracing::warn!(reason, "a document that cannot be read is not looked at");

@@ -2,7 +2,7 @@
 //!
 //! | item | key | holds |
 //! |---|---|---|
-//! | document | its kind and id | body, version |
+//! | document | its kind and id | body, or a reference to it and what tells whose it is (`brief`); version |
 //! | place in a list | the list, a shard of it where it is wide, then the order | the name of a document, a label |
 //! | head of a stream that the store keeps | the stream | the position of the last entry |
 //! | batch of such a stream | the stream, then the position of its last entry | the entries of one append |
@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry, StreamTip,
@@ -25,13 +26,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::StoreConfig;
 use super::batch::KeyRange;
 use super::blobs::{BlobOrigin, Bodies, CHUNK_BYTES};
+use super::brief::brief;
+use super::codec;
 use super::encode::Encoder;
 use super::item::{
     Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time_value, ttl_value,
 };
 use super::keys::{
-    self, BODY, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key, LABEL,
-    LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
+    self, BODY, BRIEF, BY_FIRST, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, KNOWN, Key,
+    LABEL, LAST_POSITION, RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::requests::Table;
 use super::write::{ItemWrite, WriteOutcome};
@@ -46,13 +49,18 @@ pub(super) fn document_write(
     let key = Key::document(&write.key);
     let change = match &write.body {
         Some(body) => {
+            let content = encoder.document(&key, body)?;
+            let brief = brief(body).filter(|_| matches!(content, AttributeValue::S(_)));
             let mut item = Item::from([
                 (KIND.to_owned(), text_value(&write.key.kind)),
                 (RECORD_ID.to_owned(), text_value(&write.key.id)),
                 (VERSION.to_owned(), number_value(write.expect + 1)),
-                (BODY.to_owned(), encoder.document(&key, body)?),
+                (BODY.to_owned(), content),
                 (COMMIT_ID.to_owned(), commit_id),
             ]);
+            if let Some(brief) = brief {
+                item.insert(BRIEF.to_owned(), AttributeValue::B(Bytes::new(codec::encode(&brief)?)));
+            }
             if let Some(at) = write.expires_at {
                 item.extend([(EXPIRES_AT.to_owned(), time_value(at)), (TTL.to_owned(), ttl_value(at))]);
             }
@@ -236,13 +244,28 @@ impl DocumentItems {
     }
 
     pub(super) async fn decode(&self, item: &Item) -> Result<Document, StoreError> {
-        Ok(Document {
-            key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
-            version: number(item, VERSION)?,
-            body: self.bodies.body(item, BODY).await?,
-            expires_at: optional_time(item, EXPIRES_AT)?,
-        })
+        let body = self.bodies.body(item, BODY).await?;
+        with_body(item, body)
     }
+
+    /// The same with as much of its body as tells whose it is: of a body that is apart nothing else is read, and it need
+    /// not be there any more.
+    pub(super) async fn decode_briefly(&self, item: &Item) -> Result<Document, StoreError> {
+        if let Some(body) = self.bodies.optional_body(item, BRIEF).await? {
+            return with_body(item, body);
+        }
+        let document = self.decode(item).await?;
+        Ok(Document { body: brief(&document.body).unwrap_or(document.body), ..document })
+    }
+}
+
+fn with_body(item: &Item, body: Map) -> Result<Document, StoreError> {
+    Ok(Document {
+        key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
+        version: number(item, VERSION)?,
+        body,
+        expires_at: optional_time(item, EXPIRES_AT)?,
+    })
 }
 
 /// Streams of entries, and the feeds that tell of appends to them.

@@ -74,6 +74,8 @@ pub(super) const BEFORE: &str = "before_digest";
 pub(super) const KIND: &str = "record_kind";
 pub(super) const RECORD_ID: &str = "record_id";
 pub(super) const BODY: &str = "body";
+/// What of a body that is apart stays in the item (`brief`).
+pub(super) const BRIEF: &str = "brief_body";
 pub(super) const STREAM: &str = "stream_id";
 pub(super) const ENTRIES: &str = "entries";
 pub(super) const ENTRY_COUNT: &str = "entry_count";
