@@ -66,9 +66,9 @@ impl Sign {
         let calls: Vec<String> = parts.iter().copied().filter_map(call).collect();
         let parts: Vec<&Part> = parts.iter().copied().filter(|part| call(part).is_none()).collect();
         // What is known of an image besides its id differs.
-        let named = |part: &Part| match part {
-            Part::ImageRef { artifact_id, .. } if shows => Part::text(format!("[image {artifact_id}]")),
-            other => other.clone(),
+        let named = |part: &Part| match (part, shows) {
+            (Part::ImageRef { artifact_id, .. }, true) => Part::text(format!("[image {artifact_id}]")),
+            (_, _) => part.clone(),
         };
         let named: Vec<Part> = parts.into_iter().map(named).collect();
         let text = if is_result { String::new() } else { said_of(&named.iter().collect::<Vec<_>>()) };
