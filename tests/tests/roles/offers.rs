@@ -58,7 +58,7 @@ pub(crate) async fn everything(scene: &Scene) {
         "autonomy_tier": "act_with_approval", "receipt_policy": "optional", "module_ref": "acme/clerk" });
     let persona = client.write(CreatePersona, &[], persona).await["id"].clone();
     client.write(UpdatePersona, &[&persona], json!({ "description": "Asks twice." })).await;
-    let vault = json!({ "workspace_id": workspace, "provider": "env", "capabilities": ["webhooks:verify"] });
+    let vault = json!({ "workspace_id": workspace, "provider": "ssm", "capabilities": ["webhooks:verify"] });
     let vault = client.write(CreateVault, &[], vault).await["id"].clone();
     let session = client.write(CreateSession, &[], json!({ "workspace_id": workspace })).await["id"].clone();
     client.write(UpdateSession, &[&session], json!({ "metadata": { "note": noise() } })).await;
