@@ -23,7 +23,7 @@ use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Response,
     Server,
 };
-use dormouse_ports::{Clock, Commit, Commits, Secret};
+use dormouse_ports::{Clock, Commit, Commits, Secret, Secrets};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
@@ -407,6 +407,7 @@ impl World {
         let wire = ProtocolConfig {
             streams,
             webhooks: Some(WebhookKeys::new(vec![Secret::new("secret")], false)),
+            secrets: BTreeMap::from([("env".to_owned(), Arc::new(Secret::new("of a vault")) as Arc<dyn Secrets>)]),
             sockets: true,
             a2a: true,
             ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret"))
