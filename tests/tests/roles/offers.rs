@@ -104,8 +104,8 @@ pub(crate) async fn everything(scene: &Scene) {
         "mapping": { "kind": "message" }, "auth": { "scheme": "github", "vault_id": vault, "secrets": ["HOOK"] } });
     let connector = client.write(CreateConnector, &[], connector).await["id"].clone();
     client.write(UpdateConnector, &[&connector], json!({ "status": "PAUSED" })).await;
-    // The environment here has no such secret.
-    client.ask(DeliverToConnector, &[&connector], json!({}), &[503]).await;
+    // It is not signed.
+    client.ask(DeliverToConnector, &[&connector], json!({}), &[401]).await;
     let webhook = json!({ "url": "https://hooks.example.com/in", "events": ["task.completed"] });
     let webhook = client.write(CreateSessionWebhook, &[&session], webhook).await["id"].clone();
     client.read(ListSessionWebhooks, &[&session]).await;
