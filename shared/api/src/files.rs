@@ -13,12 +13,11 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, NO_CONTENT, found};
 use crate::reads::Reads;
 use crate::refusal::{agents_away, conflict, internal, store};
-use crate::{Call, CallAnswer};
+use crate::{Call, CallAnswer, ids};
 
 /// The kind of the documents.
 pub(crate) const KIND: &str = "file";
@@ -83,11 +82,7 @@ pub(crate) struct FilesOfWorkspace<'a> {
 
 impl FilesOfWorkspace<'_> {
     pub(crate) fn key(&self, path: &FilePath) -> DocumentKey {
-        let mut digest = Sha256::new().chain_update(DOMAIN);
-        for part in [self.tenant, self.workspace.as_str(), path.0.as_str()] {
-            digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
-        }
-        DocumentKey::new(KIND, hex::encode(digest.finalize()))
+        ids::digested(KIND, DOMAIN, &[self.tenant, self.workspace.as_str(), path.0.as_str()])
     }
 
     pub(crate) fn list(&self) -> String {

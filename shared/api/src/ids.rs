@@ -1,6 +1,6 @@
-//! Ids of new resources.
+//! Ids of new resources, and names of documents that what they are about gives.
 
-use dormouse_ports::IdSource;
+use dormouse_ports::{DocumentKey, IdSource};
 use dormouse_protocol::Identifier;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -16,6 +16,15 @@ pub(crate) fn derived<I: Identifier>(now: Timestamp, seed: &str) -> I {
     let digest = Sha256::digest(seed);
     random.iter_mut().zip(digest).for_each(|(byte, hashed)| *byte = hashed);
     I::generate(now, random)
+}
+
+/// The document of `kind` that `parts` name, by a digest; `domain` tells it from other digests of the same parts.
+pub(crate) fn digested(kind: &str, domain: &[u8], parts: &[&str]) -> DocumentKey {
+    let mut digest = Sha256::new().chain_update(domain);
+    for part in parts {
+        digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
+    }
+    DocumentKey::new(kind, hex::encode(digest.finalize()))
 }
 
 /// The id that the `I` of `other` has, where there is exactly one: the same characters behind another word.

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use crate::artifacts::data;
 use crate::deletion::place_write;
 use crate::documents::Stored;
+use crate::ids;
 
 /// The kind of the documents.
 pub(crate) const KIND: &str = "image";
@@ -57,11 +58,7 @@ impl fmt::Debug for StoredImages {
 
 /// Name of the document of the image `id` of a tenant.
 pub(crate) fn key_of(tenant: Option<&str>, id: &str) -> DocumentKey {
-    let mut digest = Sha256::new().chain_update(DOMAIN);
-    for part in [tenant.unwrap_or_default(), id] {
-        digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
-    }
-    DocumentKey::new(KIND, hex::encode(digest.finalize()))
+    ids::digested(KIND, DOMAIN, &[tenant.unwrap_or_default(), id])
 }
 
 /// The bytes of the image at `key`; `None` where there is none.

@@ -14,11 +14,11 @@ use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::request::MAX_FILE_BYTES;
 use dormouse_protocol::resource::Workspace;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::deletion::place_write;
 use crate::documents::Stored;
 use crate::files::{FilePath, FilesOfWorkspace, content_of, path_of};
+use crate::ids;
 
 /// The kind of the documents that hold definitions.
 const DEFINITIONS: &str = "definitions";
@@ -100,11 +100,7 @@ impl FilesOf {
 
     /// The document of the definitions that are kept under `name`.
     fn kept_at(&self, name: &str) -> DocumentKey {
-        let mut digest = Sha256::new().chain_update(DOMAIN);
-        for part in [self.tenant.as_str(), self.workspace.as_str(), name] {
-            digest = digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part);
-        }
-        DocumentKey::new(DEFINITIONS, hex::encode(digest.finalize()))
+        ids::digested(DEFINITIONS, DOMAIN, &[self.tenant.as_str(), self.workspace.as_str(), name])
     }
 }
 
