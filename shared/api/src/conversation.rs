@@ -24,7 +24,7 @@ const ACTION: &str = "action";
 const CONFIDED: &str = "confided";
 
 /// Field of a graph whose images are kept beside its state.
-const IMAGE_BYTES: &str = "image_bytes";
+const KEPT_IMAGES: &str = "image_bytes";
 
 /// Field of the material of what a run has heard with the place of the newest message.
 const UPTO: &str = "upto";
@@ -189,11 +189,6 @@ fn state_of(commit: &Commit) -> Option<&Map> {
     })
 }
 
-/// The same as [`shows_images`] of the graph of the run of `commit`, by its state.
-pub(crate) fn commit_shows_images(commit: &Commit) -> bool {
-    state_of(commit).is_some_and(|state| state.contains_key(IMAGE_BYTES))
-}
-
 /// Number of messages that the run of `commit` has in its conversation, without what it has heard there.
 fn length_unheard(commit: &Commit) -> Option<usize> {
     let messages = state_of(commit)?.get(MESSAGES)?.as_array()?.len();
@@ -280,7 +275,7 @@ fn spoken(role: Role, parts: &[Part], shows: bool) -> Result<Value, ProtocolErro
 
 /// True if what `graph` leads is a conversation whose images are read before its model is asked.
 pub(crate) fn shows_images(graph: &CompiledGraph) -> bool {
-    graph.schema().declares(IMAGE_BYTES)
+    graph.schema().declares(KEPT_IMAGES)
 }
 
 /// Puts the images of `parts` into `message`, in the place of the words about them.

@@ -23,7 +23,7 @@ use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 
 use crate::change::{By, SessionChange};
-use crate::conversation::{commit_shows_images, heard_entry, joining};
+use crate::conversation::{heard_entry, joining};
 use crate::delegated::delegated;
 use crate::documents::{Kept, Resource, Stored};
 use crate::ending::{TaskEnd, end, say};
@@ -207,7 +207,7 @@ impl RecordingStore {
         if let Some(last) = heard.last() {
             change.thread_mut().heard(id, last.upto);
         }
-        if *is_open && let Some(said) = self.said((id, commit_shows_images(commit)), &mut change).await? {
+        if *is_open && let Some(said) = self.said((id, task.kept.own.shows), &mut change).await? {
             return Err(CommitError::Said(Box::new(said)));
         }
         let recorded = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
@@ -306,8 +306,7 @@ impl RecordingStore {
         Ok(Some(Emitted { journal, as_stored, session, freed, recorded, tally }))
     }
 
-    /// What was said to the run of the task `id`, and it has not heard.
-    /// Images stay images where its conversation `shows` them.
+    /// What was said to the run of the task `id`, and it has not heard; with its images, where its conversation `shows` them.
     async fn said(&self, (id, shows): (&TaskId, bool), change: &mut SessionChange) -> Result<Option<Said>, StoreError> {
         let positions = change.thread_mut().unheard_by(id);
         let Some(upto) = positions.iter().max().copied() else { return Ok(None) };
