@@ -9,7 +9,7 @@ use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{Map, SessionExpectation, SessionId, SessionWrite};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::redact;
-use dormouse_protocol::resource::{Message, Part, PartVisibility, Role};
+use dormouse_protocol::resource::{Message, Part, Role};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -36,18 +36,14 @@ struct Sign {
 }
 
 impl Sign {
-    /// Those of a message that clients were told, as it may stand in a conversation: with all of its parts or those that are
-    /// public, and with its images or words about them.
+    /// Those of a message that clients were told, which has public parts alone, as it may stand in a conversation: with its
+    /// images or words about them.
     fn all(message: &Message) -> BTreeSet<Self> {
-        let all: Vec<&Part> = message.parts.iter().collect();
-        let public = all.iter().copied().filter(|part| part.visibility() == PartVisibility::Public).collect();
-        let forms = [all, public];
-        let of = |parts: &Vec<&Part>| [true, false].map(|shows| Self::of(message.role, parts, shows));
-        forms.iter().flat_map(of).collect()
+        [true, false].map(|shows| Self::of(message.role, &message.parts, shows)).into()
     }
 
     /// That of a message of `parts`, whose images it `shows`, or tells in words.
-    fn of(role: Role, parts: &[&Part], shows: bool) -> Self {
+    fn of(role: Role, parts: &[Part], shows: bool) -> Self {
         let is_result = parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
         let role = match role {
             Role::Tool if is_result => "tool",
@@ -63,14 +59,14 @@ impl Sign {
             | Part::FileRef { .. }
             | Part::ImageRef { .. } => None,
         };
-        let calls: Vec<String> = parts.iter().copied().filter_map(call).collect();
-        let parts: Vec<&Part> = parts.iter().copied().filter(|part| call(part).is_none()).collect();
+        let calls: Vec<String> = parts.iter().filter_map(call).collect();
+        let parts = parts.iter().filter(|part| call(part).is_none());
         // What is known of an image besides its id differs.
         let named = |part: &Part| match (part, shows) {
             (Part::ImageRef { artifact_id, .. }, true) => Part::text(format!("[image {artifact_id}]")),
             (_, _) => part.clone(),
         };
-        let named: Vec<Part> = parts.into_iter().map(named).collect();
+        let named: Vec<Part> = parts.map(named).collect();
         let text = if is_result { String::new() } else { said_of(&named.iter().collect::<Vec<_>>()) };
         let text = redact::text(&text).unwrap_or(text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -98,7 +94,7 @@ impl Past<'_> {
         let mut known = BTreeSet::new();
         let mut kept = conversation;
         kept.retain(|message| {
-            let sign = shown(message).map(|(role, parts)| Sign::of(role, &parts.iter().collect::<Vec<_>>(), true));
+            let sign = shown(message).map(|(role, parts)| Sign::of(role, &parts, true));
             let places = sign.and_then(|sign| places.get_mut(&sign)).into_iter();
             let mut found = places.flat_map(|places| std::iter::from_fn(move || places.pop_front()));
             if let Some(at) = found.find(|at| known.insert(*at)) {
