@@ -215,8 +215,9 @@ mod tests {
     use std::mem::replace;
     use std::sync::Mutex;
 
-    use dormouse_system::SystemClock;
+    use dormouse_testkit::ManualClock;
     use futures::future::join_all;
+    use jiff::Timestamp;
 
     use super::*;
 
@@ -225,7 +226,7 @@ mod tests {
     }
 
     fn turns(at_once: usize) -> Turns {
-        Turns::new(at_once, at_once, Arc::new(SystemClock::default()))
+        Turns::new(at_once, at_once, Arc::new(ManualClock::starting_at(Timestamp::UNIX_EPOCH)))
     }
 
     /// Ready when it is asked again, which is at once.
@@ -313,7 +314,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_place_is_left_for_what_waits_and_one_for_what_is_asked_in_its_midst() {
-        let turns = turns(2);
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::UNIX_EPOCH));
+        let turns = Turns::new(2, 2, clock.clone());
         let have_all = async || {
             let both = [turns.take(tenant("noisy")).now_or_never(), turns.take(tenant("noisy")).now_or_never()];
             both.iter().all(Option::is_some)
@@ -325,7 +327,7 @@ mod tests {
         turns.wait(tenant("quiet"), async move { asks.asked(&quiet, async {}).await }).await;
         assert!(!have_all().await);
         // It is left for a moment.
-        tokio::time::sleep(LATELY).await;
+        clock.advance(LATELY);
         assert!(have_all().await);
     }
 
