@@ -9,7 +9,7 @@
 
 #[path = "common/api.rs"]
 mod api;
-#[path = "../../shared/agent/tests/cast/mod.rs"]
+#[path = "../../shared/agent/tests/all/cast/mod.rs"]
 mod cast;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //! answer is validated against the schema of its operation.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-#[path = "../../../shared/agent/tests/cast/mod.rs"]
+#[path = "../../../shared/agent/tests/all/cast/mod.rs"]
 mod cast;
 
 mod accepts;

@@ -1,14 +1,12 @@
 //! A worker may die at every await while agents ask agents, and signals may get lost: no child begins twice or never,
 //! every parent hears of every child once, and nobody works for a run that was canceled.
 
-mod cast;
-
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
+use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
 use dormouse::{Agents, Outside};
 use dormouse_agent::graph::{self, AgentParts, Colleague};
 use dormouse_agent::workspace::AgentMode;

@@ -1,9 +1,8 @@
 //! Lists that only grow on DynamoDB: what a save writes, what a load reads, and what a crash leaves behind.
 
-mod faults;
-
 use std::collections::{BTreeMap, HashMap};
 
+use crate::faults::{Fault, Faults};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
@@ -12,7 +11,6 @@ use dormouse_ports::{
     Commit, CommitError, Commits, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite,
     Sessions, StoreError, StoredList,
 };
-use faults::{Fault, Faults};
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -1,12 +1,10 @@
 //! Agents that call agents: hand-over, children that are waited for, children in the background, limits, cancellation.
 
-mod cast;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
+use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Outside, json};
 use dormouse_agent::graph::{self, AgentParts, Colleague, Colleagues};

@@ -1,16 +1,14 @@
 //! Images of tools: which of them a model is shown, and what it is told of the others.
 
-mod cast;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::TestBed;
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts};

@@ -1,8 +1,7 @@
 //! What the network and a busy table do to the store: faults that the embedded store never makes are put into the
 //! answers on their way back.
 
-mod faults;
-
+use crate::faults::{Fault, Faults};
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextMut;
@@ -18,7 +17,6 @@ use dormouse_ports::{
     Invocations, Journal, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation,
     SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd, SuspendFrom,
 };
-use faults::{Fault, Faults};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

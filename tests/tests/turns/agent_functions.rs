@@ -1,7 +1,7 @@
 //! An agent on the functions: several processes over one store, each with a short time. A tool that answers later reports at
 //! the function for signals, and a run that is longer than a function goes on in the next.
 
-#[path = "../../shared/agent/tests/cast/mod.rs"]
+#[path = "../../../shared/agent/tests/all/cast/mod.rs"]
 mod cast;
 
 use std::sync::{Arc, Mutex};

@@ -1,14 +1,12 @@
 //! A worker may die at every await: no model call is repeated once it was recorded, no effect that must not happen twice
 //! does, none is lost, and a person is asked where nobody can know.
 
-mod cast;
-
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse_agent::graph;
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-#[path = "../benches/common/api.rs"]
+#[path = "../../benches/common/api.rs"]
 mod api;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_harness::TurnOutcome;
 use serde_json::json;
 
-use crate::api::Deployment;
+use api::Deployment;
 
 type Attributes = HashMap<String, AttributeValue>;
 
@@ -137,7 +137,7 @@ async fn one_tenant_gets_thousands_of_tasks_done_in_a_second() {
     }
     let units = partitions.0.lock().unwrap().units.clone();
     let counted: f64 = units.values().sum();
-    let metered = crate::api::Units::of(&deployment.meter).writes;
+    let metered = api::Units::of(&deployment.meter).writes;
     assert!((counted - metered).abs() < 0.01 * metered, "{counted} units were counted, and {metered} charged");
     let is_own = |key: &str| own.iter().any(|id| key.ends_with(id.as_str()));
     let shared: Vec<_> = units.iter().filter(|(key, _)| !is_own(key)).collect();

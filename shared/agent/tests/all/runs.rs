@@ -1,13 +1,11 @@
 //! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
 
-mod cast;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use async_trait::async_trait;
-use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};

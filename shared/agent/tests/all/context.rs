@@ -1,13 +1,11 @@
 //! What a model is shown: the conversation, made shorter where it fills the model's window or where somebody asks.
 
-mod cast;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use async_trait::async_trait;
-use cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
 use dormouse::testing::{Invocation, Status, TestBed};
 use dormouse::{Agents, Outside, Value, json};
 use dormouse_agent::graph::{self, HookPart};

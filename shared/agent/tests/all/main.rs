@@ -1,0 +1,12 @@
+//! Agents in memory: their definitions, and their runs with scripted models and tools.
+
+mod agents;
+mod agents_crashes;
+mod bundle;
+mod cast;
+mod context;
+mod crashes;
+mod guest;
+mod images;
+mod runs;
+mod workspace;

@@ -1,0 +1,9 @@
+//! The store on an embedded database: what it writes and reads, what it costs, and what a fault leaves behind.
+
+mod checkpoint_store;
+mod embedded_store;
+mod faults;
+mod partitions;
+mod segments;
+mod store_agreement;
+mod store_faults;

@@ -1,0 +1,31 @@
+//! Turns on a stage: what the harness, its sweep and its doctor do with work that sleeps, wakes, fails and dies.
+
+mod accepted;
+mod admission;
+mod agent_functions;
+mod alarms;
+mod aside;
+mod cancel;
+mod chat;
+mod crash;
+mod deadlines;
+mod doctor;
+mod durable_steps;
+mod event_origins;
+mod event_rules;
+mod fan_in;
+mod finished;
+mod harness;
+mod limits;
+mod metering;
+mod orphans;
+mod poison;
+mod races;
+mod released_records;
+mod shipped_waits;
+mod stale_pauses;
+mod streams;
+mod sweep;
+mod unreadable;
+mod upgrade;
+mod wake_ups;
