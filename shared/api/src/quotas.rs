@@ -37,7 +37,7 @@ use futures::future::{try_join, try_join_all};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-pub(crate) use counting::{KIND as COUNTERS, Verdict, accepted, ended, judged, stepped, used};
+pub(crate) use counting::{KIND as COUNTERS, Verdict, WHILE_RUNNING, accepted, ended, judged, stepped, used};
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
@@ -249,7 +249,8 @@ impl Api {
     /// `rate_limited`, with the quota and when it may work.
     pub(crate) async fn counters_refused(&self, call: &Call, key: &DocumentKey) -> Result<(), ProtocolError> {
         let ports = self.parts().harness.engine().ports();
-        let judged = judged(self.reads.records(), &*ports.store.commits, (key, call.now), ports.ids.fresh()).await;
+        let (commits, id) = (&*ports.store.commits, ports.ids.fresh());
+        let judged = judged(self.reads.records(), commits, (key, call.now), &NAMES, id).await;
         match judged {
             Ok(Verdict::TryAgain) => Ok(()),
             Ok(Verdict::UsedUp { id, limit, seconds }) => Err(refusal(&id, limit, seconds)),

@@ -523,7 +523,8 @@ impl RecordingStore {
                 Err(CommitError::Journal(JournalConflict::Counters(key))) => {
                     let commit_id = format!("{}-period-{attempt}", commit.id);
                     let commits = &*self.store.commits;
-                    match quotas::judged(&*self.records, commits, (&key, commit.now), commit_id).await? {
+                    let (taken, needs) = ((&key, commit.now), &quotas::WHILE_RUNNING);
+                    match quotas::judged(&*self.records, commits, taken, needs, commit_id).await? {
                         Verdict::TryAgain => {}
                         Verdict::UsedUp { id, limit, .. } => return Ok(PublishOutcome::UsedUp { id, limit }),
                         Verdict::Unknown { id } => {

@@ -286,6 +286,20 @@ pub(crate) async fn at_once(world: &World) {
     assert_eq!(shown["usage"]["tasks"], 5);
 }
 
+/// What a task holds itself, or used when it was accepted, is not what ends it.
+#[tokio::test]
+async fn a_step_is_refused_for_what_it_needs_alone() {
+    for more in ["concurrent_tasks", "tasks"] {
+        let world = World::new();
+        let (_, tasks) = limited(&world, json!({more: 1, "tokens": 120}), None).await;
+        let task = world.post(&tasks, json!({"persona_id": "persona_steps", "input": {}})).await;
+        world.work().await;
+        let task = world.get(&format!("/v1/tasks/{}", text(&task["id"]))).await;
+        assert_eq!(task["status"], "FAILED", "{task}");
+        assert!(text(&task["failure"]["message"]).contains("nothing is left of tokens"), "{more}: {task}");
+    }
+}
+
 /// What steps use is counted with them, and a task goes on as long as something was left before its step.
 pub(crate) async fn step_by_step(world: &World) {
     let steps = json!({"persona_id": "persona_steps", "input": {}});

@@ -23,11 +23,12 @@ pub(super) const OPEN: &str = "concurrent_tasks";
 pub(super) const TOKENS: &str = "tokens";
 pub(super) const COST: &str = "cost_micros";
 pub(super) const ACTIVE: &str = "active_ms";
-pub(super) const NAMES: [&str; 5] = [TASKS, OPEN, TOKENS, COST, ACTIVE];
+/// All of them, of each of which a task needs something left to be accepted.
+pub(crate) const NAMES: [&str; 5] = [TASKS, OPEN, TOKENS, COST, ACTIVE];
 
 /// Limits that start again with each period, and those that a task uses up while it runs.
 pub(super) const PERIODIC: [&str; 4] = [TASKS, TOKENS, COST, ACTIVE];
-const WHILE_RUNNING: [&str; 3] = [TOKENS, COST, ACTIVE];
+pub(crate) const WHILE_RUNNING: [&str; 3] = [TOKENS, COST, ACTIVE];
 
 /// Kinds of the entries of calls of models for summaries, whether there is one or not.
 const SUMMARIES: [&str; 2] = ["vendor.dormouse.context_compacted", "vendor.dormouse.context_kept"];
@@ -75,7 +76,9 @@ pub(crate) fn ended(quotas: &BTreeSet<QuotaId>) -> impl Iterator<Item = CounterW
     quotas.iter().map(|id| CounterWrite { key: key(id), change: CounterChange::Add { amounts: ones(&[OPEN]) } })
 }
 
-/// Looks why a take from the counters of `key` did not happen, and begins their next period where it was time for that.
+/// Looks why a take from the counters of `key`, which needs something left of each of `needs`, did not happen, and begins
+/// their next period where it was time for that. What is gone of other limits refuses nothing: a task that runs has its own
+/// place among those that run at once.
 ///
 /// # Errors
 /// [`CommitError`] when the store did not answer.
@@ -83,6 +86,7 @@ pub(crate) async fn judged(
     records: &dyn Records,
     commits: &dyn Commits,
     (key, now): (&DocumentKey, Timestamp),
+    needs: &[&'static str],
     commit_id: String,
 ) -> Result<Verdict, CommitError> {
     let id = QuotaId::from(key.id.as_str());
@@ -99,7 +103,7 @@ pub(crate) async fn judged(
         };
     }
     // Others may have given back meanwhile.
-    let Some(limit) = exhausted(&counters) else { return Ok(Verdict::TryAgain) };
+    let Some(limit) = exhausted(&counters, needs) else { return Ok(Verdict::TryAgain) };
     Ok(Verdict::UsedUp { id, limit, seconds: wait(limit, &counters, now) })
 }
 
@@ -136,10 +140,10 @@ pub(super) fn at_first(quota: &Quota, name: &str) -> i64 {
     }
 }
 
-/// The limit of which nothing is left.
-fn exhausted(counters: &Counters) -> Option<&'static str> {
+/// The limit of `needs` of which nothing is left.
+fn exhausted(counters: &Counters, needs: &[&'static str]) -> Option<&'static str> {
     let is_gone = |name: &&&str| counters.left.get(**name).is_some_and(|left| *left < 1);
-    NAMES.iter().find(is_gone).copied()
+    needs.iter().find(is_gone).copied()
 }
 
 pub(super) fn period_end(now: Timestamp, seconds: u64) -> Option<Timestamp> {
