@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_api::Keys;
 use dormouse_api::identity::{IssuerConfig, Issuers};
-use dormouse_ports::{Clock, Fetch};
-use dormouse_system::SystemClock;
+use dormouse_ports::{Clock, Fetch, Spawner};
+use dormouse_system::{SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryStore, ScriptedAnswer, ScriptedFetch};
 use futures::future::join_all;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -83,7 +83,8 @@ async fn tokens() -> (Duration, usize) {
     let port: Arc<dyn Fetch> = Arc::new(fetch.clone());
     let config = json!([{ "name": "corp", "issuer": ISSUER, "audiences": ["dormouse"], "tenant_claim": "org",
         "jwks_uri": "https://id.example.com/keys" }]);
-    let issuers = Issuers::new(IssuerConfig::read(&config.to_string()).expect("a configuration"), &port);
+    let spawner: Arc<dyn Spawner> = Arc::new(TokioSpawner);
+    let issuers = Issuers::new(IssuerConfig::read(&config.to_string()).expect("a configuration"), &port, &spawner);
     let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
     let clock = SystemClock::default();
     let until = clock.now().as_second() + 3_000;

@@ -20,7 +20,7 @@ mod jwks;
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_ports::Fetch;
+use dormouse_ports::{Fetch, Spawner};
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
@@ -62,11 +62,11 @@ impl fmt::Debug for Issuers {
 }
 
 impl Issuers {
-    /// The issuers that `configs` describe; `fetch` asks for their keys.
-    pub fn new(configs: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Self {
+    /// The issuers that `configs` describe; `fetch` asks for their keys, on tasks of `spawner`.
+    pub fn new(configs: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>, spawner: &Arc<dyn Spawner>) -> Self {
         let waiting = WaitingRoom::default();
         let trusted = |config: IssuerConfig| {
-            let keys = KeySource::new(&config, fetch.clone(), waiting.clone());
+            let keys = KeySource::new(&config, fetch.clone(), spawner.clone(), waiting.clone());
             TrustedIssuer { config, keys }
         };
         Self(Arc::new(configs.into_iter().map(trusted).collect()))
@@ -76,9 +76,13 @@ impl Issuers {
     ///
     /// # Errors
     /// [`IssuersError`] for the first that is wrong.
-    pub fn described(text: Option<&str>, fetch: &Arc<dyn Fetch>) -> Result<Option<Self>, IssuersError> {
+    pub fn described(
+        text: Option<&str>,
+        fetch: &Arc<dyn Fetch>,
+        spawner: &Arc<dyn Spawner>,
+    ) -> Result<Option<Self>, IssuersError> {
         let text = text.filter(|text| !text.trim().is_empty());
-        text.map(|text| IssuerConfig::read(text).map(|configs| Self::new(configs, fetch))).transpose()
+        text.map(|text| IssuerConfig::read(text).map(|configs| Self::new(configs, fetch, spawner))).transpose()
     }
 
     /// The names of the issuers, each with the address at which it publishes what it is, if its keys are found there.

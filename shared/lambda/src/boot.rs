@@ -21,7 +21,7 @@ use dormouse_http::{
     NotifyingBus, Parts, ProtocolConfig, Server, SignalAddresses,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, Fetch, Secrets, Sign, SignalSubscriptions, Sleepers};
+use dormouse_ports::{Clock, EventBus, Fetch, Secrets, Sign, SignalSubscriptions, Sleepers, Spawner};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
@@ -353,7 +353,8 @@ fn email(access: &AwsAccess, clock: &Arc<dyn Clock>) -> (Arc<dyn Sign>, String) 
 
 /// Issuers of the keys and tokens that are accepted.
 pub(crate) fn callers(keys: Keys, issuers: Vec<IssuerConfig>, fetch: &Arc<dyn Fetch>) -> Keys {
-    if issuers.is_empty() { keys } else { keys.trusting(Issuers::new(issuers, fetch)) }
+    let spawner: Arc<dyn Spawner> = Arc::new(TokioSpawner);
+    if issuers.is_empty() { keys } else { keys.trusting(Issuers::new(issuers, fetch, &spawner)) }
 }
 
 /// Signer and reader of addresses and of cursors: both sign with `secret`, and accept what `second` signed.

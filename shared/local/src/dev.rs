@@ -24,7 +24,9 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, StoreError, TurnStore};
+use dormouse_ports::{
+    Clock, Commits, Fetch, Records, Secrets, SignalSubscriptions, Sleepers, Spawner, StoreError, TurnStore,
+};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner, VaultEnvironment};
@@ -394,7 +396,8 @@ fn notifications() -> Result<Notifications, DevError> {
 /// Issuers of the keys and tokens that are accepted.
 fn callers(table: Arc<DynamoDbStateStore>) -> Result<Keys, IssuersError> {
     let fetch: Arc<dyn Fetch> = Arc::new(NetworkFetch::new());
-    let issuers = Issuers::described(std::env::var(ISSUERS).ok().as_deref(), &fetch)?;
+    let spawner: Arc<dyn Spawner> = Arc::new(TokioSpawner);
+    let issuers = Issuers::described(std::env::var(ISSUERS).ok().as_deref(), &fetch, &spawner)?;
     let keys = Keys::new(table.clone()).writing(Writes { commits: table, ids: Arc::new(RandomIds) });
     Ok(issuers.into_iter().fold(keys, Keys::trusting))
 }

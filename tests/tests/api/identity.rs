@@ -9,8 +9,9 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dormouse_api::identity::{IssuerConfig, Issuers, MOST_WAITING, PATIENCE};
 use dormouse_api::keys::{AccessPolicy, CHANCE, Grant, KeyToken};
 use dormouse_api::{HolderError, Keys, Proof, RateLimits};
-use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError, FetchRequest, FetchResponse};
+use dormouse_ports::{Clock, Commit, Commits, Fetch, FetchError, FetchRequest, FetchResponse, Spawner};
 use dormouse_protocol::Scope;
+use dormouse_system::TokioSpawner;
 use dormouse_testkit::{ManualClock, MemoryStore, ScriptedAnswer, ScriptedFetch};
 use futures::FutureExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -121,6 +122,22 @@ impl Fetch for Hanging {
     }
 }
 
+/// Answers of a script that take their time.
+struct Slow(ScriptedFetch);
+
+#[async_trait]
+impl Fetch for Slow {
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let answer = self.0.fetch(request).await;
+        tokio::task::yield_now().await;
+        answer
+    }
+}
+
+fn spawner() -> Arc<dyn Spawner> {
+    Arc::new(TokioSpawner)
+}
+
 struct Desk {
     keys: Keys,
     clock: Arc<ManualClock>,
@@ -131,7 +148,7 @@ impl Desk {
     fn new(config: Value) -> Self {
         let fetch = ScriptedFetch::default();
         let port: Arc<dyn Fetch> = Arc::new(fetch.clone());
-        let issuers = Issuers::new(IssuerConfig::read(&json!([config]).to_string()).unwrap(), &port);
+        let issuers = Issuers::new(IssuerConfig::read(&json!([config]).to_string()).unwrap(), &port, &spawner());
         let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
         Self { keys, clock: Arc::new(ManualClock::default()), fetch }
     }
@@ -353,7 +370,7 @@ async fn few_wait_for_issuers_that_hang_and_the_tokens_of_others_are_not_touched
     };
     let configs = json!([config(), hanging("one"), hanging("two")]);
     let port: Arc<dyn Fetch> = Arc::new(Hanging(scripted));
-    let issuers = Issuers::new(IssuerConfig::read(&configs.to_string()).unwrap(), &port);
+    let issuers = Issuers::new(IssuerConfig::read(&configs.to_string()).unwrap(), &port, &spawner());
     let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
     let clock = ManualClock::default();
     let now = clock.now();
@@ -377,6 +394,26 @@ async fn few_wait_for_issuers_that_hang_and_the_tokens_of_others_are_not_touched
     assert!(known.unwrap().is_some(), "whose keys are known waits for nobody");
     waiting.pop();
     assert!(keys.holder(Some(&one), now).now_or_never().is_none(), "a place that was given back");
+}
+
+#[tokio::test]
+async fn a_client_that_never_stays_has_the_issuer_asked_once() {
+    let scripted = ScriptedFetch::default();
+    scripted.answer(ScriptedAnswer::json(200, &key_set()));
+    let port: Arc<dyn Fetch> = Arc::new(Slow(scripted.clone()));
+    let issuers = Issuers::new(IssuerConfig::read(&json!([config()]).to_string()).unwrap(), &port, &spawner());
+    let keys = Keys::new(Arc::new(MemoryStore::default())).trusting(issuers);
+    let clock = ManualClock::default();
+    let now = clock.now();
+    let claims = json!({"iss": ISSUER, "aud": "dormouse", "sub": "ada", "exp": now.as_second() + 300,
+        "org": "acme", "rooms": []});
+    let [unknown, good] = ["unknown", "ed"].map(|kid| format!("Bearer {}", signed(kid, &claims)));
+    for _ in 0..20 {
+        assert!(keys.holder(Some(&unknown), now).now_or_never().is_none(), "it leaves before there is an answer");
+    }
+    assert!(keys.holder(Some(&good), now).await.unwrap().is_some(), "what was asked for is there");
+    assert_eq!(keys.holder(Some(&unknown), now).await.unwrap(), None);
+    assert_eq!(scripted.requests().len(), 1);
 }
 
 #[tokio::test]

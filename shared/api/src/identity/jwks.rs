@@ -4,6 +4,9 @@
 //! that is not known, for it may be new; but never sooner than [`PATIENCE`] after the last time. An issuer that does not
 //! answer is trusted by its last keys for [`STALE`].
 //!
+//! Who asks does not carry the question: it goes on when its client leaves, so that a client that never stays cannot have the
+//! issuer asked again and again.
+//!
 //! Anybody may name an issuer, so those who wait for a key that is not there are few ([`MOST_WAITING`]): the others are
 //! told to come again, and hold no place that somebody else needs.
 
@@ -12,8 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method};
-use futures::lock::Mutex;
+use dormouse_ports::{Fetch, FetchLimits, FetchRequest, Method, Spawner};
+use futures::channel::oneshot;
+use futures::lock::{Mutex, OwnedMutexGuard};
 use jiff::{SignedDuration, Timestamp};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -67,13 +71,19 @@ impl Drop for WaitingPlace {
 
 /// The keys of one issuer.
 pub(super) struct KeySource {
+    issuer: Arc<Publisher>,
+    spawner: Arc<dyn Spawner>,
+    /// Held while the issuer is asked.
+    asking: Arc<Mutex<()>>,
+    waiting: WaitingRoom,
+}
+
+/// An issuer, where it publishes its keys, and those that it gave.
+struct Publisher {
     issuer: String,
     jwks_uri: Option<String>,
     fetch: Arc<dyn Fetch>,
     known: std::sync::Mutex<Known>,
-    /// Held by who asks the issuer.
-    asking: Mutex<()>,
-    waiting: WaitingRoom,
 }
 
 #[derive(Clone, Default)]
@@ -108,7 +118,7 @@ impl Known {
 
 impl fmt::Debug for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeySource").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("KeySource").field("issuer", &self.issuer.issuer).finish_non_exhaustive()
     }
 }
 
@@ -124,10 +134,16 @@ struct PublishedKeys {
 }
 
 impl KeySource {
-    /// The keys of the issuer of `config`; who waits for them does so in `waiting`.
-    pub(super) fn new(config: &IssuerConfig, fetch: Arc<dyn Fetch>, waiting: WaitingRoom) -> Self {
+    /// The keys of the issuer of `config`, which `fetch` asks for on tasks of `spawner`; who waits for them does so in `waiting`.
+    pub(super) fn new(
+        config: &IssuerConfig,
+        fetch: Arc<dyn Fetch>,
+        spawner: Arc<dyn Spawner>,
+        waiting: WaitingRoom,
+    ) -> Self {
         let (issuer, jwks_uri) = (config.issuer.clone(), config.jwks_uri.clone());
-        Self { issuer, jwks_uri, fetch, known: std::sync::Mutex::default(), asking: Mutex::default(), waiting }
+        let issuer = Publisher { issuer, jwks_uri, fetch, known: std::sync::Mutex::default() };
+        Self { issuer: Arc::new(issuer), spawner, asking: Arc::default(), waiting }
     }
 
     /// The key called `kid` that signs by `algorithm`; without a name the only one that does. `None` if the issuer has
@@ -141,35 +157,51 @@ impl KeySource {
         algorithm: Algorithm,
         now: Timestamp,
     ) -> Result<Option<Arc<DecodingKey>>, String> {
-        let known = self.known();
+        let known = self.issuer.known();
         let found = known.usable(now).and_then(|keys| pick(keys, kid, algorithm));
         match found {
             Some(key) if known.is_fresh(now) => return Ok(Some(key)),
             // While one asks again, the others go on with what is known.
-            Some(key) => match self.asking.try_lock() {
-                Some(_asking) => self.refresh(now).await,
+            Some(key) => match self.asking.clone().try_lock_owned() {
+                Some(asking) => self.refresh(asking, now).await,
                 None => return Ok(Some(key)),
             },
             None => {
                 let _place = self.waiting.enter().ok_or_else(|| "too many wait for keys already".to_owned())?;
-                let _asking = self.asking.lock().await;
-                self.refresh(now).await;
+                let asking = self.asking.clone().lock_owned().await;
+                self.refresh(asking, now).await;
             }
         }
-        let known = self.known();
+        let known = self.issuer.known();
         let keys = known.usable(now).ok_or_else(|| known.failure.clone().unwrap_or_default())?;
         Ok(pick(keys, kid, algorithm))
     }
 
+    /// Has the issuer asked, unless that was done a moment ago, and waits until it has answered.
+    async fn refresh(&self, asking: OwnedMutexGuard<()>, now: Timestamp) {
+        if self.issuer.known().asked_at.is_some_and(|at| now.duration_since(at).abs() < PATIENCE) {
+            return;
+        }
+        let (answered, answer) = oneshot::channel();
+        let issuer = self.issuer.clone();
+        self.spawner.spawn(Box::pin(async move {
+            issuer.refresh(now).await;
+            drop(asking);
+            // Whoever asked may have left.
+            let _ = answered.send(());
+        }));
+        // Where the task was ended with its runtime, what is known is what there is.
+        let _ = answer.await;
+    }
+}
+
+impl Publisher {
     fn known(&self) -> Known {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the issuer, unless that was done a moment ago.
+    /// Asks for the keys, and notes when, and what came of it.
     async fn refresh(&self, now: Timestamp) {
-        if self.known().asked_at.is_some_and(|at| now.duration_since(at).abs() < PATIENCE) {
-            return;
-        }
         let asked = self.ask().await;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.asked_at = Some(now);
