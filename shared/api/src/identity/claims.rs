@@ -150,14 +150,19 @@ fn is_unseen(one: char) -> bool {
     )
 }
 
-/// The name of `subject` among actors. One that cannot stand in a name goes by its hash.
+/// Digits of a hash that stand for a subject.
+const HASHED: usize = 32;
+
+/// The name of `subject` among actors. One that cannot stand in a name goes by its hash, and so does one that has the form
+/// of a hash: it would be called what another is.
 fn name_of(subject: &str, issuer: &str) -> String {
     let plain = format!("{subject}@{issuer}");
-    if is_name(&plain) && !subject.contains('@') {
+    let is_hash = subject.len() == HASHED && subject.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_name(&plain) && !subject.contains('@') && !is_hash {
         return plain;
     }
     let digest = hex::encode(Sha256::digest(subject));
-    format!("{}@{issuer}", digest.get(..32).unwrap_or(&digest))
+    format!("{}@{issuer}", digest.get(..HASHED).unwrap_or(&digest))
 }
 
 #[cfg(test)]
@@ -218,7 +223,9 @@ mod tests {
 
     #[test]
     fn subjects_of_any_form_have_names_that_do_not_meet() {
-        let names = ["ada", "auth0|1", "ada@corp", "\u{e9}", &"x".repeat(200), "a/b"].map(|one| name_of(one, "corp"));
+        let hash_of_another = hex::encode(Sha256::digest("ada@corp"));
+        let subjects = ["ada", "auth0|1", "ada@corp", "\u{e9}", &"x".repeat(200), "a/b", &hash_of_another[..HASHED]];
+        let names = subjects.map(|one| name_of(one, "corp"));
         assert_eq!(names[0], "ada@corp");
         for (place, name) in names.iter().enumerate() {
             assert!(is_name(name), "{name}");
