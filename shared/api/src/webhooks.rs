@@ -34,7 +34,8 @@ use crate::reads::Reads;
 use crate::refusal::conflict;
 use crate::{Call, CallAnswer};
 
-/// The most webhooks of one session, the longest address and the longest token, in bytes.
+/// The most webhooks of one session that are for all of its tasks, and the most that are for one each; the longest address
+/// and the longest token, in bytes.
 const MOST: usize = 10;
 const LONGEST_URL: usize = 2048;
 const LONGEST_TOKEN: usize = 512;
@@ -96,6 +97,16 @@ impl WebhookSubscription {
         is_about && event.replay.is_none() && self.events.contains(event.event.as_str())
     }
 
+    /// The webhook in `all` that this one takes the place of: a client of A2A that tells once more to where the status of its
+    /// task is sent has it sent there once.
+    fn same_in<'a>(&self, all: &'a Subscriptions) -> Option<&'a WebhookId> {
+        let is_same = |one: &WebhookSubscription| {
+            one.format == WebhookFormat::A2a
+                && (one.format, &one.task_id, &one.url) == (self.format, &self.task_id, &self.url)
+        };
+        all.iter().find(|(_, one)| self.task_id.is_some() && is_same(one)).map(|(id, _)| id)
+    }
+
     fn shown(&self, id: &WebhookId, session: &SessionId) -> Webhook {
         Webhook {
             envelope: Envelope::new(id.clone(), self.made_at),
@@ -139,16 +150,46 @@ impl Api {
         {
             return Err(ProtocolError::not_found("task"));
         }
-        if session.kept.own.webhooks.len() >= MOST {
-            return Err(conflict("the session has all the webhooks that it may have; delete one"));
-        }
-        let id: WebhookId = self.fresh(call.now);
         let webhook = subscription(request, call.now)?;
+        let (id, dropped) = match webhook.same_in(&session.kept.own.webhooks) {
+            Some(same) => (same.clone(), None),
+            None => (self.fresh(call.now), self.in_place_of(call, &session.kept.own.webhooks, &webhook).await?),
+        };
         let mut change = SessionChange::open(session, by(call), call.now);
+        if let Some(dropped) = dropped {
+            change.thread_mut().webhooks.remove(&dropped);
+            told(&mut change, "vendor.dormouse.webhook_deleted", &dropped);
+        }
         change.thread_mut().webhooks.insert(id.clone(), webhook.clone());
         told(&mut change, "vendor.dormouse.webhook_created", &id);
         let shown = Webhook { secret: Some(keys.shown(&id)), ..webhook.shown(&id, &session_id) };
         Change::new(change.close()?.1, 201, &shown)
+    }
+
+    /// The webhook that has to go so that `webhook` may stand among `all`, if one has to: the oldest one whose task has ended.
+    ///
+    /// # Errors
+    /// 409 where there are too many, and none is to be spared.
+    async fn in_place_of(
+        &self,
+        call: &Call,
+        all: &Subscriptions,
+        webhook: &WebhookSubscription,
+    ) -> Result<Option<WebhookId>, ProtocolError> {
+        let is_alike = |one: &&(&WebhookId, &WebhookSubscription)| one.1.task_id.is_some() == webhook.task_id.is_some();
+        let mut alike: Vec<_> = all.iter().filter(|one| is_alike(&one)).collect();
+        if alike.len() < MOST {
+            return Ok(None);
+        }
+        alike.sort_by_key(|(_, one)| one.made_at);
+        for (id, one) in alike {
+            let Some(task) = &one.task_id else { continue };
+            let found = self.reads.find::<Task>(task, call.now).await?;
+            if found.is_none_or(|found| found.kept.resource.status.is_terminal()) {
+                return Ok(Some(id.clone()));
+            }
+        }
+        Err(conflict("the session has all the webhooks that it may have; delete one"))
     }
 
     pub(crate) async fn delete_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use dormouse_api::{Actor, StreamItem};
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::request::MAX_BODY_BYTES;
-use dormouse_protocol::{Identifier, ProtocolError};
+use dormouse_protocol::{ErrorResponse, Identifier, ProtocolError};
 use futures::future::{Either, ready, select};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -97,6 +97,21 @@ impl RpcError {
 
     fn version() -> Self {
         Self::new(VERSION, format!("A2A {SPOKEN} is spoken here"))
+    }
+
+    /// The end of a stream that cannot go on.
+    fn of_stream(error: &ErrorResponse) -> Self {
+        let told = &error.error;
+        let data = json!({ "code": told.code, "param": told.param, "details": told.details });
+        Self { code: INTERNAL, message: told.message.clone(), data: Some(data) }
+    }
+
+    /// The same, of what came behind the beginning of `task`: its client knows which one it has begun.
+    fn about_task(mut self, task: &TaskId) -> Self {
+        let mut data = self.data.take().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        data["taskId"] = json!(task);
+        self.data = Some(data);
+        self
     }
 
     fn object(&self) -> Value {
@@ -250,14 +265,20 @@ impl Protocol {
             Ok(snapshot) => snapshot,
             Err(error) => return answered(&id, Err(error)),
         };
-        let rest = match is_all(&snapshot) {
+        let mut first = shown::block(&id, &snapshot.task);
+        let updates = match is_all(&snapshot) {
             true => None,
-            false => self.items(caller, &snapshot.id, snapshot.last_event.as_deref()).await.ok(),
+            false => match self.items(caller, &snapshot.id, snapshot.last_event.as_deref()).await {
+                Ok(updates) => Some(updates),
+                Err(error) => {
+                    first.push_str(&shown::objection(&id, &asked::task_error(&error)));
+                    None
+                }
+            },
         };
-        let first = shown::block(&id, &snapshot.task);
-        let is_over = rest.is_none();
+        let is_over = updates.is_none();
         let about = snapshot.about();
-        let updates = rest.unwrap_or_else(|| stream::empty().boxed());
+        let updates = updates.unwrap_or_else(|| stream::empty().boxed());
         // It ends with the block that is its last one, not with what would come behind that.
         let updates = stream::unfold((updates, is_over), move |(mut updates, is_over)| {
             let (id, about) = (id.clone(), about.clone());

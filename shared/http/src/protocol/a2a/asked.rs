@@ -87,6 +87,7 @@ impl Protocol {
         }
         let said = json!({ "role": "user", "parts": parts, "metadata": message.metadata.clone().unwrap_or_default() });
         let history = configuration.history_length;
+        let push = Self::push_of(caller, configuration.push_notification_config)?;
         let key = Some(message.message_id.as_str());
         if let Some(task) = &message.task_id {
             let task = known_task(task)?;
@@ -96,7 +97,7 @@ impl Protocol {
             let path = format!("/v1/tasks/{task}/messages");
             let body = json!({ "kind": "input", "message": said });
             self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| task_error(&error))?;
-            self.push_with(caller, &task, configuration.push_notification_config).await?;
+            self.push_with(caller, &task, push).await?;
             return self.snapshot(caller, &task, history).await;
         }
         let named = |name: &str| {
@@ -114,7 +115,7 @@ impl Protocol {
         let path = format!("/v1/sessions/{session}/tasks");
         let task = self.ask(caller, Ask::post(&path, body, key)).await.map_err(|error| refused(&error))?;
         let task = id_in(&task);
-        self.push_with(caller, &task, configuration.push_notification_config).await?;
+        self.push_with(caller, &task, push).await?;
         self.snapshot(caller, &task, history).await
     }
 
@@ -148,6 +149,14 @@ impl Protocol {
 
     /// The newest workspace that the caller reaches, or else a new one.
     async fn any_workspace(&self, caller: &Caller, key: Option<&str>) -> Result<WorkspaceId, ProtocolError> {
+        // The list is the tenant's: where a key is for few of many workspaces, none of them may be on its first page.
+        for id in caller.actor.workspaces.iter().flatten().rev() {
+            match self.ask(caller, Ask::get(&format!("/v1/workspaces/{id}"), "")).await {
+                Ok(_) => return Ok(id.clone()),
+                Err(error) if error.code() == ErrorCode::ResourceNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
         let list = self.ask(caller, Ask::get("/v1/workspaces", "limit=1")).await?;
         match list["data"][0]["id"].as_str() {
             Some(id) => Ok(WorkspaceId::from(id)),

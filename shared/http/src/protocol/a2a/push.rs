@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::asked::{Ask, read, refused, task_error};
 use super::{Caller, PARAMS, Protocol, RpcError, known_task};
-use dormouse_protocol::Identifier;
+use crate::protocol::admit::check_scope;
 use dormouse_protocol::id::{TaskId, WebhookId};
+use dormouse_protocol::{Identifier, Operation};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -15,9 +16,10 @@ struct SetParams {
     push_notification_config: PushConfig,
 }
 
+/// Where changes of the status of a task are to be sent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PushConfig {
+pub(super) struct PushConfig {
     url: String,
     token: Option<String>,
     authentication: Option<Value>,
@@ -32,26 +34,38 @@ struct OfTask {
 }
 
 impl Protocol {
-    /// Sets what a message brings along.
+    /// The configuration that a message brings along, before the message does anything: what can be refused of it already is.
+    ///
+    /// # Errors
+    /// It brings credentials, or the caller may not have notifications sent.
+    pub(super) fn push_of(caller: &Caller, config: Option<Value>) -> Result<Option<PushConfig>, RpcError> {
+        let Some(config) = config.filter(|given| !given.is_null()) else { return Ok(None) };
+        let config = read::<PushConfig>(config)?.without_credentials()?;
+        check_scope(&caller.actor, Operation::CreateWebhook).map_err(|error| refused(&error))?;
+        Ok(Some(config))
+    }
+
+    /// Sets what a message brought along, which began or answered `task`.
+    ///
+    /// # Errors
+    /// It could not be set; the message has done what it does, and the error names the task.
     pub(super) async fn push_with(
         &self,
         caller: &Caller,
         task: &TaskId,
-        config: Option<Value>,
+        config: Option<PushConfig>,
     ) -> Result<(), RpcError> {
         let Some(config) = config else { return Ok(()) };
-        self.set_push(caller, json!({ "taskId": task, "pushNotificationConfig": config })).await.map(|_| ())
+        self.set(caller, task, config).await.map(|_| ()).map_err(|error| error.about_task(task))
     }
 
     pub(super) async fn set_push(&self, caller: &Caller, params: Value) -> Result<Value, RpcError> {
         let SetParams { task_id, push_notification_config: config } = read(params)?;
-        if config.authentication.is_some_and(|given| !given.is_null()) {
-            let message =
-                "credentials are not kept: check the token, or the webhook-signature that each notification has";
-            return Err(RpcError::new(PARAMS, message));
-        }
-        let task = known_task(&task_id)?;
-        let path = self.webhooks_of(caller, &task).await?;
+        self.set(caller, &known_task(&task_id)?, config.without_credentials()?).await
+    }
+
+    async fn set(&self, caller: &Caller, task: &TaskId, config: PushConfig) -> Result<Value, RpcError> {
+        let path = self.webhooks_of(caller, task).await?;
         let body = json!({ "url": config.url, "task_id": task, "format": "a2a", "token": config.token });
         let made = self.ask(caller, Ask::post(&path, body, None)).await.map_err(|error| refused(&error))?;
         let mut shown = shown(&made);
@@ -92,6 +106,19 @@ impl Protocol {
         let task = self.ask(caller, Ask::get(&format!("/v1/tasks/{task}"), "")).await;
         let task = task.map_err(|error| task_error(&error))?;
         Ok(format!("/v1/sessions/{}/webhooks", task["session_id"].as_str().unwrap_or_default()))
+    }
+}
+
+impl PushConfig {
+    /// # Errors
+    /// It brings credentials.
+    fn without_credentials(self) -> Result<Self, RpcError> {
+        if self.authentication.as_ref().is_some_and(|given| !given.is_null()) {
+            let message =
+                "credentials are not kept: check the token, or the webhook-signature that each notification has";
+            return Err(RpcError::new(PARAMS, message));
+        }
+        Ok(self)
     }
 }
 

@@ -7,6 +7,8 @@ use dormouse_protocol::{Event, EventKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::RpcError;
+
 /// A task as it is, and its last event.
 pub(super) struct Snapshot {
     pub(super) id: TaskId,
@@ -87,9 +89,9 @@ pub(super) fn updates(id: &Value, about: &TaskIds, item: &StreamItem, is_over: &
         // Clients of A2A do not ask for text that is no message yet.
         StreamItem::Text(_) => return String::new(),
         StreamItem::Heartbeat => return ": \n\n".to_owned(),
-        StreamItem::Failed { .. } => {
+        StreamItem::Failed { error, .. } => {
             *is_over = true;
-            &[]
+            return objection(id, &RpcError::of_stream(error));
         }
     };
     let mut blocks = String::new();
@@ -119,6 +121,11 @@ fn status_in(event: &Event, about: &TaskIds, is_over: &mut bool) -> Option<Value
 /// A result as a block of server-sent events.
 pub(super) fn block(id: &Value, result: &Value) -> String {
     format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+/// An error as the last block of server-sent events: what follows is to be asked for again.
+pub(super) fn objection(id: &Value, error: &RpcError) -> String {
+    format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": id, "error": error.object() }))
 }
 
 /// The status that a task came to by `event`, as its client is told of it.
