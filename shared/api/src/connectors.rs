@@ -2,8 +2,8 @@
 //!
 //! A delivery is believed by its signature alone, over the bytes that came. Its secret is in a vault whose capabilities
 //! allow `webhooks:verify`, in the workspace of the connector or in none; several secrets may be good while one is
-//! replaced. What it becomes is declared: a task, a message, or the answer of a task that waits, in the session and the
-//! workspace of the connector and nowhere else. Or it tells that a model call which is worked on in the background has
+//! replaced. What it becomes is declared: a task or a message in the session that the connector names, or the answer of a task
+//! that waits in its workspace. Or it tells that a model call which is worked on in the background has
 //! ended: the run that waits for it looks, and believes nothing of the delivery but that.
 //!
 //! # Invariants
@@ -32,7 +32,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{ATTEMPTS, Api, Change, found};
 use crate::change::object;
 use crate::deletion::place_write;
-use crate::documents::Stored;
+use crate::documents::{Kept, Stored};
 use crate::lists::Lists;
 use crate::page::Narrowed;
 use crate::reads::Reads;
@@ -299,7 +299,7 @@ impl Api {
         if is_particular && !kind.as_ref().is_some_and(is_meant) {
             return Ok(CallAnswer::Json(200, json!({ "object": "delivery", "id": id, "status": "ignored" })));
         }
-        let seen = seen_write(&connector_id, &id, index.kept_hours, now)?;
+        let seen = seen_write(&stored, &id, index.kept_hours, now)?;
         if self.reads.records().document(&seen.key, now).await.map_err(store)?.is_some() {
             return Ok(deduped(&id));
         }
@@ -571,11 +571,18 @@ fn kind_of(sent: &SignedBody, body: &Value) -> Option<String> {
     sent.header("x-github-event").or(inner).map(str::to_owned)
 }
 
-fn seen_write(connector: &ConnectorId, id: &str, hours: u32, now: Timestamp) -> Result<DocumentWrite, ProtocolError> {
-    let digest =
-        hex::encode(Sha256::new().chain_update(connector.as_str()).chain_update([0]).chain_update(id).finalize());
+fn seen_write(
+    connector: &Stored<Connector>,
+    id: &str,
+    hours: u32,
+    now: Timestamp,
+) -> Result<DocumentWrite, ProtocolError> {
+    let Kept { tenant, resource, .. } = &connector.kept;
+    let (connector, workspace) = (resource.envelope.id.as_str(), resource.workspace_id.as_str());
+    let digest = hex::encode(Sha256::new().chain_update(connector).chain_update([0]).chain_update(id).finalize());
     let expires_at = now.checked_add(SignedDuration::from_hours(i64::from(hours))).map_err(|error| internal(&error))?;
-    let body = Map::from_iter([("connector".to_owned(), connector.as_str().into())]);
+    let body = [("connector", connector), ("tenant", tenant.as_str()), ("workspace", workspace)];
+    let body = body.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
     let key = DocumentKey::new(DELIVERY, digest);
     Ok(DocumentWrite { key, expect: 0, body: Some(body), listed: Vec::new(), expires_at: Some(expires_at) })
 }

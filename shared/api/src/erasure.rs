@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use dormouse_ports::{Document, DocumentKey, InvocationId, Map, OwnedState, SessionId as StateId, owned};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::{QuotaId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::id::{ConnectorId, QuotaId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::TaskStatus;
 use serde::Deserialize;
 use serde_json::Value;
@@ -157,8 +157,15 @@ impl Erasure {
             forgotten.take(document);
         }
         forgotten.owners.extend(roots.into_iter().flatten());
+        let tenant = match self {
+            Self::Tenant(name) => Some(name.as_str()),
+            Self::Session(_) | Self::Workspace(_) | Self::Conversation { .. } => None,
+        };
+        let is_tenants = |body: &Map| tenant.is_some() && text(body, "tenant") == tenant;
+        let is_told_of = |id: &str| forgotten.owners.contains(id) || tenant == Some(id);
+        let gone: BTreeSet<&str> = forgotten.documents.iter().map(|key| key.id.as_str()).collect();
         let answers = documents.iter().filter(|document| document.key.kind == IDEMPOTENCY);
-        let repeats = answers.filter(|document| tells_of(&document.body, &forgotten.owners));
+        let repeats = answers.filter(|one| is_tenants(&one.body) || tells_of(&one.body, &gone, is_told_of));
         let repeats: Vec<DocumentKey> = repeats.map(|document| document.key.clone()).collect();
         forgotten.documents.extend(repeats);
         if let Self::Tenant(name) = self {
@@ -272,7 +279,7 @@ impl Forgotten {
     fn take(&mut self, document: &Document) {
         let DocumentKey { kind, id } = &document.key;
         self.documents.insert(document.key.clone());
-        if kind == QuotaId::OBJECT {
+        if [QuotaId::OBJECT, ConnectorId::OBJECT].contains(&kind.as_str()) {
             self.documents.insert(DocumentKey::new(COUNTERS, id));
         }
         if kind == KEY {
@@ -364,10 +371,12 @@ fn is_in_workspace(document: &Document, id: &WorkspaceId) -> bool {
     text(&document.body, "workspace") == Some(id.as_str())
 }
 
-/// True if what was answered to a request is about one of `ids`.
-fn tells_of(body: &Map, ids: &BTreeSet<String>) -> bool {
+/// True if what was answered to a request is one of the documents that are `gone`, or names whom `is_told_of` says.
+fn tells_of(body: &Map, gone: &BTreeSet<&str>, is_told_of: impl Fn(&str) -> bool) -> bool {
     let Some(answer) = body.get("answer").and_then(Value::as_object) else { return false };
-    ["id", "session_id", "task_id"].iter().any(|field| text(answer, field).is_some_and(|id| ids.contains(id)))
+    let names =
+        ["id", "session_id", "task_id", "workspace_id", "owner_id"].iter().filter_map(|name| text(answer, name));
+    text(answer, "id").is_some_and(|id| gone.contains(id)) || names.into_iter().any(is_told_of)
 }
 
 fn resource(document: &Document) -> Option<&Map> {
@@ -404,6 +413,12 @@ mod tests {
             stored("memory", "memory_1", json!({ "owner_id": "session_1" })),
             document("idempotency", "i", json!({ "answer": { "id": "task_1" } })),
             document("idempotency", "j", json!({ "answer": { "id": "task_4" } })),
+            document("idempotency", "m", json!({ "answer": { "id": "memory_1", "content": "secret" } })),
+            document("idempotency", "n", json!({ "answer": { "id": "memory_2", "owner_id": "session_2" } })),
+            document("idempotency", "o", json!({ "answer": { "id": "artifact_2", "workspace_id": "w" } })),
+            document("idempotency", "p", json!({ "answer": { "id": "memory_3", "owner_id": "acme" } })),
+            document("idempotency", "q", json!({ "answer": { "id": "key_1" }, "tenant": "acme" })),
+            document("idempotency", "r", json!({ "answer": { "id": "key_2" }, "tenant": "evil" })),
             document("key", "k", json!({ "tenant": "acme" })),
             document("audit", "a", json!({ "tenant": "acme" })),
         ]
@@ -560,7 +575,7 @@ mod tests {
         let erasure = Erasure::Session("session_1".into());
         let documents: Vec<Document> = all().into_iter().filter(|document| erasure.may_take(document)).collect();
         let forgotten = erasure.forgotten(&documents, &[], asked_by);
-        assert_eq!(ids(&forgotten), ["i", "memory_1", "session_1", "session_2", "session_3", "task_1"]);
+        assert_eq!(ids(&forgotten), ["i", "m", "n", "memory_1", "session_1", "session_2", "session_3", "task_1"]);
         assert_eq!(forgotten.open, BTreeSet::from(["task_1".into()]));
         assert_eq!(forgotten.tenant, None);
         let again = erasure.forgotten(&[], &[], asked_by);
@@ -575,7 +590,7 @@ mod tests {
             document("workspace_deletion", "w", json!({ "tenant": "acme", "workspace": "w" })),
             document("file", "f", json!({ "tenant": "acme", "workspace": "w", "path": "a.txt" })),
             document("file", "g", json!({ "tenant": "acme", "workspace": "v", "path": "a.txt" })),
-            stored("image", "p", json!({ "session_id": "session_1" })),
+            stored("image", "picture", json!({ "session_id": "session_1" })),
         ]);
         documents.retain(|document| erasure.may_take(document));
         let forgotten = erasure.forgotten(&documents, &[], asked_by);
@@ -583,8 +598,11 @@ mod tests {
             "f",
             "i",
             "j",
+            "m",
             "memory_1",
-            "p",
+            "n",
+            "o",
+            "picture",
             "session_1",
             "session_2",
             "session_3",
@@ -598,12 +616,28 @@ mod tests {
     }
 
     #[test]
+    fn with_a_connector_go_its_deliveries_and_what_was_counted_of_it() {
+        let mut documents = all();
+        documents.extend([
+            stored("connector", "connector_1", json!({})),
+            document("delivery", "d", json!({ "connector": "connector_1", "tenant": "acme", "workspace": "w" })),
+        ]);
+        for erasure in [Erasure::Workspace("w".into()), Erasure::Tenant("acme".to_owned())] {
+            let documents: Vec<Document> = documents.iter().filter(|one| erasure.may_take(one)).cloned().collect();
+            let forgotten = erasure.forgotten(&documents, &[], asked_by);
+            for key in [("delivery", "d"), ("counters", "connector_1")] {
+                assert!(forgotten.documents.contains(&DocumentKey::new(key.0, key.1)), "{key:?}: {forgotten:?}");
+            }
+        }
+    }
+
+    #[test]
     fn with_a_tenant_goes_everything_but_the_audit_log() {
         let erasure = Erasure::Tenant("acme".to_owned());
         let documents: Vec<Document> = all().into_iter().filter(|document| erasure.may_take(document)).collect();
         let forgotten = erasure.forgotten(&documents, &[], asked_by);
-        assert_eq!(forgotten.documents.len(), 12, "{forgotten:?}");
-        assert!(!ids(&forgotten).contains(&"a"));
+        assert_eq!(forgotten.documents.len(), 17, "{forgotten:?}");
+        assert!(!ids(&forgotten).contains(&"a") && !ids(&forgotten).contains(&"r"));
         assert_eq!(forgotten.tenant.as_deref(), Some("acme"));
         let other = Erasure::Tenant("other".to_owned());
         assert!(

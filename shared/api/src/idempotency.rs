@@ -38,7 +38,8 @@ impl Repetitions {
         answer: &Value,
     ) -> Result<Option<DocumentWrite>, ProtocolError> {
         let Some(key) = self.key_of(call).await? else { return Ok(None) };
-        let body = json!({"hash": hash_of(call), "status": status, "answer": answer});
+        let tenant = &call.actor.tenant;
+        let body = json!({"hash": hash_of(call), "status": status, "answer": answer, "tenant": tenant});
         let Value::Object(body) = body else { return Err(internal(&"an object is an object")) };
         let expires_at = Some(call.now.checked_add(KEPT_FOR).map_err(|error| internal(&error))?);
         Ok(Some(DocumentWrite { key, expect: 0, body: Some(body), listed: Vec::new(), expires_at }))

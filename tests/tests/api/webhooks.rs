@@ -193,6 +193,49 @@ async fn a_webhook_of_one_task_tells_of_no_other_and_as_a2a_wants_it() {
 }
 
 #[tokio::test]
+async fn a_client_of_a2a_that_says_it_twice_is_told_once() {
+    let world = World::new();
+    let session = world.session().await;
+    let task = submitted(&world, &session).await;
+    let target = format!("{session}/webhooks");
+    let hook = |token: &str| json!({"url": "https://a.example.com", "task_id": task, "format": "a2a", "token": token});
+    let first = world.post(&target, hook("one")).await;
+    let second = world.post(&target, hook("two")).await;
+    assert_eq!((&first["id"], &first["secret"]), (&second["id"], &second["secret"]));
+    let elsewhere = json!({"url": "https://b.example.com", "task_id": task, "format": "a2a"});
+    assert_ne!(world.post(&target, elsewhere).await["id"], first["id"]);
+    world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+    world.work().await;
+    let taken = world.posts.taken();
+    assert_eq!(taken.len(), 2, "one for each address");
+    let tokens = taken.iter().flat_map(headers).filter(|(name, _)| name == "x-a2a-notification-token");
+    assert_eq!(tokens.map(|(_, token)| token).collect::<Vec<_>>(), ["two"]);
+}
+
+#[tokio::test]
+async fn webhooks_of_tasks_that_have_ended_make_room() {
+    let world = World::new();
+    let session = world.session().await;
+    let target = format!("{session}/webhooks");
+    let hook = |task: &str| json!({"url": "https://example.com", "task_id": task, "format": "a2a"});
+    let mut tasks = Vec::new();
+    for _ in 0..10 {
+        let task = text(&world.post(&format!("{session}/tasks"), expense()).await["id"]).to_owned();
+        world.post(&target, hook(&task)).await;
+        world.clock.advance(std::time::Duration::from_secs(1));
+        tasks.push(task);
+    }
+    let next = text(&world.post(&format!("{session}/tasks"), expense()).await["id"]).to_owned();
+    assert_eq!(world.refusal(ada(), "POST", &target, hook(&next)).await.status(), 409, "none has ended");
+    world.post(&target, json!({"url": "https://example.com"})).await;
+    world.post(&format!("/v1/tasks/{}/cancel", tasks[3]), json!({})).await;
+    world.post(&target, hook(&next)).await;
+    let all = world.get(&target).await;
+    let of = |task: &str| all["data"].as_array().unwrap().iter().filter(|one| one["task_id"] == task).count();
+    assert_eq!((of(&tasks[3]), of(&tasks[0]), of(&next)), (0, 1, 1), "{all}");
+}
+
+#[tokio::test]
 async fn nobody_has_something_sent_that_did_not_happen() {
     let world = World::new();
     let (session, hook) = hooked(&world, json!({"url": "https://example.com"})).await;

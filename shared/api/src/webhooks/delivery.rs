@@ -15,7 +15,7 @@ use dormouse_ports::{
 };
 use dormouse_protocol::id::{EventId, SessionId, WebhookId};
 use dormouse_protocol::resource::Session;
-use dormouse_protocol::{Event, ProtocolError};
+use dormouse_protocol::{Event, EventKind, ProtocolError};
 use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -283,6 +283,9 @@ async fn found(
     let Some((_, position)) = place else { return Ok(None) };
     let entries = parts.records.entries(stream, position.saturating_sub(1), 1).await.map_err(failed)?;
     let event = entries.into_iter().next().and_then(|one| serde_json::from_value(Value::Object(one.entry)).ok());
+    // Nobody is shown any more what was deleted with its workspace; who waits for a task is told that it was canceled.
+    let is_deleted = session.kept.deleted.is_some();
+    let event: Option<Event> = event.filter(|event: &Event| !is_deleted || event.event == EventKind::TaskCanceled);
     Ok(event.map(|event| (subscription, event)))
 }
 

@@ -9,7 +9,7 @@ use dormouse_protocol::{EventKind, Operation, Scope};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
-use crate::world::{OVER, TASK, World, grant, header, json_of, to_end};
+use crate::world::{OVER, SESSION, TASK, World, grant, header, json_of, to_end};
 
 fn world() -> World {
     World::with(StreamLimits { whole: Some(usize::MAX), ..StreamLimits::default() })
@@ -203,6 +203,57 @@ async fn a_stream_tells_how_the_task_is_and_ends_with_it() {
     assert_eq!(blocks.len(), 1, "{stream}");
     assert_eq!((&blocks[0]["id"], &blocks[0]["result"]["kind"]), (&json!("r"), &json!("task")));
     assert_eq!(blocks[0]["result"]["status"]["state"], "completed");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_says_why() {
+    let world = World::with(StreamLimits { each: 0, ..StreamLimits::default() });
+    world.append(TASK, EventKind::AgentMessage);
+    let request = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/resubscribe", "params": { "id": TASK } });
+    let stream = to_end(world.server.http(world.request("POST", "/a2a", &request.to_string())).await).await;
+    let last = stream.trim_end().rsplit("data: ").next().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!((&last["id"], &last["error"]["code"]), (&json!("r"), &json!(-32010)), "{stream}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_notifications_is_told_before_a_message_does_anything() {
+    let world = world();
+    let with = |config: Value, more: Value| {
+        let mut params = message(more);
+        params["configuration"] = json!({ "pushNotificationConfig": config });
+        params
+    };
+    let context = || json!({ "contextId": SESSION });
+    for config in [
+        json!({ "url": "https://a.example.com", "authentication": { "schemes": ["Bearer"], "credentials": "x" } }),
+        json!({ "token": "no address" }),
+        json!(7),
+    ] {
+        let answer = asked(&world, "message/send", with(config.clone(), context())).await;
+        assert_eq!(answer["error"]["code"], -32602, "{config}: {answer}");
+    }
+    let reader = Grant { scopes: [Scope::TasksRead, Scope::TasksWrite, Scope::EventsRead].into(), ..grant("ada") };
+    let params = with(json!({ "url": "https://a.example.com" }), context());
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params }).to_string();
+    let (_, refused) = json_of(&world.server.http(world.request_by(reader, ("POST", "/a2a", &body))).await);
+    assert_eq!(refused["error"]["code"], -32010, "{refused}");
+    assert_eq!(refused["error"]["data"]["details"]["scope"], "sessions:write");
+    let calls = world.desk.calls.lock().unwrap();
+    assert!(calls.is_empty(), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_key_for_few_of_many_workspaces_uses_one_of_them() {
+    let world = world();
+    let grant = Grant { workspaces: Some(["workspace_7".into(), "workspace_9".into()].into()), ..grant("ada") };
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": message(json!({})) });
+    world.server.http(world.request_by(grant, ("POST", "/a2a", &body.to_string()))).await;
+    let calls = world.desk.calls.lock().unwrap();
+    let named: Vec<_> = calls.iter().filter(|call| call.operation == Operation::GetWorkspace).collect();
+    assert_eq!(named.iter().map(|call| call.params.get("workspace_id")).collect::<Vec<_>>(), ["workspace_9"]);
+    let made = calls.iter().find(|call| call.operation == Operation::CreateSession).expect("a session");
+    assert_eq!(made.body.clone().decode::<Value>().unwrap()["workspace_id"], "workspace_9");
 }
 
 #[tokio::test]

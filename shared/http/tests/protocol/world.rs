@@ -160,6 +160,9 @@ impl Operations for Desk {
                 Ok(CallAnswer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
             }
             Operation::DeleteMemory => Ok(CallAnswer::Empty),
+            Operation::GetWorkspace if call.params.get("workspace_id") == "workspace_9" => {
+                Ok(CallAnswer::Json(200, json!({"id": "workspace_9"})))
+            }
             Operation::CreateSession => Ok(CallAnswer::Json(201, json!({"id": SESSION}))),
             other => Err(ProtocolError::not_found(other.spec().tag)),
         }
