@@ -5,6 +5,7 @@ use std::time::Duration;
 use dormouse_api::keys::Grant;
 use dormouse_api::{Keys, StreamLimits};
 use dormouse_http::Content;
+use dormouse_protocol::resource::CreateSessionRequest;
 use dormouse_protocol::{EventKind, Operation, Scope};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
@@ -253,7 +254,7 @@ async fn a_key_for_few_of_many_workspaces_uses_one_of_them() {
     let named: Vec<_> = calls.iter().filter(|call| call.operation == Operation::GetWorkspace).collect();
     assert_eq!(named.iter().map(|call| call.params.get("workspace_id")).collect::<Vec<_>>(), ["workspace_9"]);
     let made = calls.iter().find(|call| call.operation == Operation::CreateSession).expect("a session");
-    assert_eq!(made.body.clone().decode::<Value>().unwrap()["workspace_id"], "workspace_9");
+    assert_eq!(made.body.clone().decode::<CreateSessionRequest>().unwrap().workspace_id.as_str(), "workspace_9");
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ impl Protocol {
     pub(super) fn push_of(caller: &Caller, config: Option<Value>) -> Result<Option<PushConfig>, RpcError> {
         let Some(config) = config.filter(|given| !given.is_null()) else { return Ok(None) };
         let config = read::<PushConfig>(config)?.without_credentials()?;
-        check_scope(&caller.actor, Operation::CreateWebhook).map_err(|error| refused(&error))?;
+        check_scope(&caller.actor, Operation::CreateSessionWebhook).map_err(|error| refused(&error))?;
         Ok(Some(config))
     }
 
