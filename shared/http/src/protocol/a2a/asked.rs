@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shown::{self, Snapshot};
+use super::shown::{self, ROOM_OF_ARTIFACTS, Snapshot};
 use super::{CONTENT, Caller, INTERNAL, NOT_CANCELABLE, PARAMS, Protocol, REFUSED, REQUEST, RpcError, known_task};
 use crate::protocol::admit::check_scope;
 
@@ -232,18 +232,22 @@ impl Protocol {
         Ok(snapshot)
     }
 
-    /// The artifacts of a task, with their content as far as it is JSON; none for who may not read them.
+    /// The artifacts of a task, with their content as far as it is JSON and an answer has room for it; none for who may not read
+    /// them.
     async fn artifacts(&self, caller: &Caller, task: &TaskId) -> Result<Vec<Value>, ProtocolError> {
         if !caller.actor.scopes.contains(&Scope::ArtifactsRead) {
             return Ok(Vec::new());
         }
         let list = self.ask(caller, Ask::get("/v1/artifacts", &format!("task_id={task}"))).await?;
-        let mut shown = Vec::new();
+        let (mut shown, mut room) = (Vec::new(), ROOM_OF_ARTIFACTS);
         for artifact in list["data"].as_array().into_iter().flatten() {
             let path = format!("/v1/artifacts/{}/content", artifact["id"].as_str().unwrap_or_default());
             // Content that is elsewhere has an address only.
             let content = self.ask(caller, Ask::get(&path, "")).await.unwrap_or_default();
-            shown.extend(shown::artifact(artifact, content));
+            let left = room.checked_sub(shown::size(&content));
+            room = left.unwrap_or(room);
+            let own = left.is_none().then(|| format!("{}{path}", self.about.base_url));
+            shown.extend(shown::artifact(artifact, content, own));
         }
         Ok(shown)
     }

@@ -1,6 +1,7 @@
 //! Tasks, messages and events as clients of A2A see them.
 
 use dormouse_api::{StreamItem, a2a_state as state_of, a2a_status};
+use dormouse_ports::limits::ANSWER;
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::TaskStatus;
 use dormouse_protocol::{Event, EventKind};
@@ -8,6 +9,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::RpcError;
+
+/// Bytes of an answer that its history may have. What else it has beside artifacts is a message at most.
+const ROOM_OF_HISTORY: usize = ANSWER / 4;
+/// The same of the content of its artifacts.
+pub(super) const ROOM_OF_ARTIFACTS: usize = ANSWER / 2;
 
 /// A task as it is, and its last event.
 pub(super) struct Snapshot {
@@ -50,9 +56,8 @@ impl Snapshot {
         } else if let Some(message) = spoken.filter(|_| !is_at_work(status)) {
             state["message"] = message.clone();
         }
-        if let Some(length) = history {
-            messages.drain(..messages.len().saturating_sub(length));
-        }
+        let newest = messages.len().min(history.unwrap_or(usize::MAX)).min(fitting(&messages));
+        messages.drain(..messages.len() - newest);
         let shown = json!({
             "kind": "task", "id": id, "contextId": about.context, "status": state, "history": messages,
             "artifacts": artifacts, "metadata": { "persona_id": task["persona_id"] },
@@ -160,11 +165,29 @@ fn shown_part(part: &Value) -> Value {
     }
 }
 
-/// An artifact with its `content`, or its address where that is elsewhere.
-pub(super) fn artifact(artifact: &Value, content: Value) -> Option<Value> {
+/// Number of the newest of `messages` that an answer has room for.
+fn fitting(messages: &[Value]) -> usize {
+    let mut room = ROOM_OF_HISTORY;
+    let has_room = |message: &&Value| {
+        let left = room.checked_sub(size(message));
+        room = left.unwrap_or_default();
+        left.is_some()
+    };
+    messages.iter().rev().take_while(has_room).count()
+}
+
+/// Bytes of `value` as JSON.
+pub(super) fn size(value: &Value) -> usize {
+    dormouse_json::length(value).unwrap_or(usize::MAX)
+}
+
+/// An artifact with its `content`, or its address where that is elsewhere, or is too much for an answer and can be had at `own`.
+pub(super) fn artifact(artifact: &Value, content: Value, own: Option<String>) -> Option<Value> {
+    let file = |uri: &str| json!({ "kind": "file", "file": { "uri": uri, "mimeType": artifact["mime_type"] } });
     let part = match (content, &artifact["uri"]) {
+        _ if own.is_some() => file(&own?),
         (Value::Object(data), _) => json!({ "kind": "data", "data": data }),
-        (_, Value::String(uri)) => json!({ "kind": "file", "file": { "uri": uri, "mimeType": artifact["mime_type"] } }),
+        (_, Value::String(uri)) => file(uri),
         (_, _) => return None,
     };
     Some(json!({ "artifactId": artifact["id"], "name": artifact["kind"], "parts": [part] }))
@@ -173,4 +196,29 @@ pub(super) fn artifact(artifact: &Value, content: Value) -> Option<Value> {
 /// True for a client that has nothing to do about the task.
 pub(super) fn is_at_work(status: TaskStatus) -> bool {
     matches!(status, TaskStatus::Submitted | TaskStatus::Working)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_newest_messages_and_room_for_the_rest() {
+        let large = json!({ "text": "x".repeat(ROOM_OF_HISTORY / 3) });
+        let messages = vec![large; 5];
+        assert_eq!(fitting(&messages), 2);
+        assert_eq!(fitting(&[json!({ "text": "a" }), json!({ "text": "x".repeat(ROOM_OF_HISTORY) })]), 0);
+        assert_eq!(fitting(&[]), 0);
+    }
+
+    #[test]
+    fn what_is_too_much_is_shown_by_its_address() {
+        let made = json!({ "id": "artifact_1", "kind": "state", "mime_type": "application/json", "uri": null });
+        let here = artifact(&made, json!({ "a": 1 }), None).expect("its content");
+        assert_eq!(here["parts"], json!([{ "kind": "data", "data": { "a": 1 } }]));
+        let own = "https://agents.example.com/v1/artifacts/artifact_1/content";
+        let there = artifact(&made, json!({ "a": 1 }), Some(own.to_owned())).expect("its address");
+        let file = json!({ "uri": own, "mimeType": "application/json" });
+        assert_eq!(there["parts"], json!([{ "kind": "file", "file": file }]));
+    }
 }
