@@ -17,7 +17,7 @@ use std::fmt;
 
 use dormouse_ports::PausedInvocation;
 use dormouse_protocol::event::redact;
-use dormouse_protocol::id::{SessionId, TaskId, WebhookId};
+use dormouse_protocol::id::{EventId, SessionId, TaskId, WebhookId};
 use dormouse_protocol::resource::{CreateWebhookRequest, Session, Task, Webhook, WebhookFormat};
 use dormouse_protocol::{Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, ProtocolError};
 use jiff::Timestamp;
@@ -40,8 +40,8 @@ const MOST: usize = 10;
 const LONGEST_URL: usize = 2048;
 const LONGEST_TOKEN: usize = 512;
 
-/// The most deliveries of one change: they share its transaction.
-const MOST_AT_ONCE: usize = 20;
+/// The most deliveries of one change: they share its transaction. No session has more webhooks.
+const MOST_AT_ONCE: usize = 2 * MOST;
 
 /// The events that a webhook gets that names none: a task asks, or has ended.
 const USUAL: [EventKind; 5] = [
@@ -120,13 +120,22 @@ impl WebhookSubscription {
     }
 }
 
-/// The work that `events` of `session` make for its webhooks.
+/// The work that `events` of `session` make for its webhooks: a delivery for each that one of them wants, or, where these are too
+/// many, one for each webhook, which sends them one after another.
 pub(crate) fn deliveries(session: &Stored<Session>, events: &[Event], now: Timestamp) -> Vec<PausedInvocation> {
     let (stream, tenant) = (&session.kept.resource.envelope.id, &session.kept.tenant);
-    let webhooks = &session.kept.own.webhooks;
-    let wanted = events.iter().flat_map(|event| webhooks.iter().map(move |(id, webhook)| (event, id, webhook)));
-    let wanted = wanted.filter(|(event, _, webhook)| webhook.wants(event));
-    wanted.take(MOST_AT_ONCE).map(|(event, id, _)| delivery::accepted((stream, id, tenant), event, now)).collect()
+    let wanted = session.kept.own.webhooks.iter().map(|(id, webhook)| {
+        let events = events.iter().filter(|event| webhook.wants(event)).map(|event| &event.envelope.id);
+        (id, events.collect::<Vec<_>>())
+    });
+    let wanted: Vec<_> = wanted.collect();
+    let count: usize = wanted.iter().map(|(_, events)| events.len()).sum();
+    let at_once = if count > MOST_AT_ONCE { usize::MAX } else { 1 };
+    let accepted = |(id, events): &(&WebhookId, Vec<&EventId>)| {
+        let groups = events.chunks(at_once);
+        groups.filter_map(|events| delivery::accepted((stream, id, tenant), events, now)).collect::<Vec<_>>()
+    };
+    wanted.iter().flat_map(accepted).collect()
 }
 
 impl Reads {

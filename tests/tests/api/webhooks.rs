@@ -212,6 +212,56 @@ async fn a_client_of_a2a_that_says_it_twice_is_told_once() {
     assert_eq!(tokens.map(|(_, token)| token).collect::<Vec<_>>(), ["two"]);
 }
 
+/// More than a transaction has room for.
+#[tokio::test]
+async fn of_many_events_at_once_each_is_delivered_to_each() {
+    let world = World::new();
+    let session = world.session().await;
+    let kinds = [
+        "task.submitted",
+        "task.started",
+        "task.status_changed",
+        "task.canceled",
+        "agent.message",
+        "task.auth_required",
+        "task.input_required",
+        "session.updated",
+    ];
+    let hooks = 10;
+    for number in 0..hooks {
+        let hook = json!({"url": format!("https://example.com/{number}"), "events": kinds});
+        world.post(&format!("{session}/webhooks"), hook).await;
+    }
+    let task = submitted(&world, &session).await;
+    world.posts.answers(&[0, 500]);
+    world.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await;
+    world.work().await;
+    world.clock.advance(std::time::Duration::from_secs(6));
+    world.work().await;
+    let events = world.get(&format!("{session}/events")).await;
+    let wanted = events["data"].as_array().unwrap().iter().filter(|event| kinds.contains(&text(&event["event"])));
+    let wanted: Vec<&str> = wanted.map(|event| text(&event["id"])).collect();
+    assert!(wanted.len() > 3, "{events}");
+    let posts = world.posts.taken();
+    for number in 0..hooks {
+        let to = format!("https://example.com/{number}");
+        let mut sent: Vec<String> = posts
+            .iter()
+            .filter(|post| post.url == to)
+            .map(|post| text(&serde_json::from_slice::<Value>(&post.body).unwrap()["data"]["id"]).to_owned())
+            .collect();
+        sent.sort();
+        sent.dedup();
+        let mut expected = wanted.clone();
+        expected.sort_unstable();
+        assert_eq!(sent, expected, "{to}");
+    }
+    let mut names: Vec<(String, String)> = posts.iter().map(|post| post.url.clone()).zip(ids(&world)).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), wanted.len() * hooks, "each under an id of its own");
+}
+
 #[tokio::test]
 async fn webhooks_of_tasks_that_have_ended_make_room() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! The delivery of one event to one webhook, as a graph: it sends, sleeps, and sends again.
+//! The delivery of events to one webhook, as a graph: it sends, sleeps, and sends again. Most have one event. Where a change makes
+//! more of them than its transaction has room for, one delivery sends several, one after another.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +20,7 @@ use dormouse_protocol::{Event, EventKind, ProtocolError};
 use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::form::body_of;
@@ -47,11 +48,15 @@ state! {
     /// A delivery.
     #[derive(Clone, Debug, Default, Serialize, Deserialize)]
     struct Delivery {
-        /// Its session, webhook and event.
+        /// Its session and webhook, and the event that is sent.
         session_id: String,
         webhook_id: String,
         event_id: String,
-        /// Attempts that failed.
+        /// The events that are sent behind that one.
+        further: Vec<String>,
+        /// The first of them all, which names the delivery; empty while that is the one that is sent.
+        first_event_id: String,
+        /// Attempts to send it that failed.
         attempts: u64,
         /// Problem of the last one.
         problem: String,
@@ -148,12 +153,12 @@ type Sends = std::pin::Pin<Box<dyn Future<Output = Result<Update<Delivery>, Node
 fn outline(send: impl Fn(Delivery) -> Sends + Send + Sync + 'static) -> Result<CompiledGraph, EngineError> {
     Graph::<Delivery>::new(GRAPH)
         .version("1")
-        .inputs((Delivery::session_id, Delivery::webhook_id, Delivery::event_id))
+        .inputs((Delivery::session_id, Delivery::webhook_id, Delivery::event_id, Delivery::further))
         .entry("send")
         .node("send", send)
         .wait("rest", rest)
         .wait("stuck", stuck)
-        .route("send", ["rest", "stuck"], after_sending)
+        .route("send", ["send", "rest", "stuck"], after_sending)
         .edge("rest", "send")
         .route("stuck", ["send"], |delivery: &Delivery| if delivery.again { Target::from("send") } else { END })
         .compile()
@@ -165,11 +170,19 @@ fn own_id() -> Result<InvocationId, NodeError> {
     Ok(identity.invocation_id.clone())
 }
 
+/// Names the event that is sent among the pauses of the delivery.
+fn place_of(delivery: &Delivery) -> Result<String, NodeError> {
+    let own = own_id()?;
+    Ok(if delivery.first_event_id.is_empty() { own.to_string() } else { format!("{own}-{}", delivery.event_id) })
+}
+
 fn after_sending(delivery: &Delivery) -> Target {
-    match (delivery.outcome.is_empty(), rest_of(delivery)) {
-        (false, _) => END,
-        (true, Some(_)) => Target::from("rest"),
-        (true, None) => Target::from("stuck"),
+    match (delivery.outcome.is_empty(), delivery.attempts, rest_of(delivery)) {
+        (false, _, _) => END,
+        // The next event.
+        (true, 0, _) => Target::from("send"),
+        (true, _, Some(_)) => Target::from("rest"),
+        (true, _, None) => Target::from("stuck"),
     }
 }
 
@@ -180,15 +193,20 @@ fn rest_of(delivery: &Delivery) -> Option<u32> {
 
 fn rest(delivery: &Delivery) -> Result<Wait<Delivery>, NodeError> {
     let seconds = rest_of(delivery).unwrap_or(RESTS[0]);
-    let id = format!("{}-{}", own_id()?, delivery.attempts);
+    let id = format!("{}-{}", place_of(delivery)?, delivery.attempts);
     Ok(Wait::sleep(id, Delay::seconds(seconds)).kind("webhook").describe(delivery.problem.clone()))
 }
 
 /// The dead letter: an operator says whether it is sent once more.
 fn stuck(delivery: &Delivery) -> Result<Wait<Delivery>, NodeError> {
-    let id = format!("{}-stuck-{}", own_id()?, delivery.attempts);
+    let id = format!("{}-stuck-{}", place_of(delivery)?, delivery.attempts);
     let answer = Answer::new().required(Delivery::again, Rule::boolean());
-    let told = format!("{} could not be delivered to {}: {}", delivery.event_id, delivery.webhook_id, delivery.problem);
+    let behind = match delivery.further.len() {
+        0 => String::new(),
+        count => format!(" (and {count} behind it)"),
+    };
+    let (event, webhook) = (&delivery.event_id, &delivery.webhook_id);
+    let told = format!("{event}{behind} could not be delivered to {webhook}: {}", delivery.problem);
     Ok(Wait::signal(id, answer)
         .kind("dead_letter")
         .describe(told)
@@ -201,28 +219,29 @@ static ACCEPTED: LazyLock<Option<(String, String)>> = LazyLock::new(|| {
     Some((graph.digest().to_owned(), graph.schema().version().to_owned()))
 });
 
-/// The delivery of `event`, as accepted work in the name of the tenant of its session.
+/// The delivery of `events`, as accepted work in the name of the tenant of their session; `None` where there are none.
 pub(super) fn accepted(
     (session, webhook, tenant): (&SessionId, &WebhookId, &str),
-    event: &Event,
+    events: &[&EventId],
     now: Timestamp,
-) -> PausedInvocation {
+) -> Option<PausedInvocation> {
     let (graph_digest, schema_version) = ACCEPTED.clone().unwrap_or_default();
-    let event_id = &event.envelope.id;
+    let (event_id, further) = events.split_first()?;
+    let further = (!further.is_empty()).then(|| (Delivery::further.name(), json!(further)));
     let state = [
-        (Delivery::session_id.name(), session.as_str()),
-        (Delivery::webhook_id.name(), webhook.as_str()),
-        (Delivery::event_id.name(), event_id.as_str()),
+        (Delivery::session_id.name(), json!(session)),
+        (Delivery::webhook_id.name(), json!(webhook)),
+        (Delivery::event_id.name(), json!(event_id)),
     ];
-    PausedInvocation {
+    Some(PausedInvocation {
         correlation_id: event_id.to_string(),
         graph_digest,
         schema_version,
         begun_for: Some(tenant.to_owned()),
         wake: WakePlan { due: Some(Due::first(now, DueAction::Resume(Map::new()))), ..WakePlan::default() },
-        state: state.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect(),
+        state: state.into_iter().chain(further).map(|(name, value)| (name.to_owned(), value)).collect(),
         ..PausedInvocation::before_first_pause(id_of(webhook, event_id), GRAPH, now)
-    }
+    })
 }
 
 /// Prefix of the ids of deliveries.
@@ -238,13 +257,19 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
     let webhook = WebhookId::from(delivery.webhook_id.as_str());
     let event_id = EventId::from(delivery.event_id.as_str());
     let id = id_of(&webhook, &event_id);
-    if own_id()? != id {
+    let own = match delivery.first_event_id.as_str() {
+        "" => id.clone(),
+        first => id_of(&webhook, &EventId::from(first)),
+    };
+    if own_id()? != own {
         return Err(NodeError::new(foreign().to_string()));
     }
     let now = parts.clock.now();
     let found = found(parts, &SessionId::from(delivery.session_id.as_str()), &webhook, &event_id, now).await?;
     let Some((subscription, event)) = found else { return Ok(Delivery::outcome.set(DROPPED)) };
-    let Some(body) = body_of(subscription.format, &event) else { return Ok(Delivery::outcome.set(DROPPED)) };
+    let Some(body) = event.and_then(|event| body_of(subscription.format, &event)) else {
+        return Ok(behind(delivery, DROPPED));
+    };
     let bytes = body.to_string().into_bytes();
     let signature = parts.keys.signature(&webhook, id.as_str(), now.as_second(), &bytes);
     let mut request = FetchRequest::new(Method::Post, subscription.url.as_str())
@@ -256,7 +281,7 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
     }
     request.limits = LIMITS;
     let problem = match parts.fetch.fetch(request.json(bytes)).await {
-        Ok(answer) if (200..300).contains(&answer.status) => return Ok(Delivery::outcome.set(DELIVERED)),
+        Ok(answer) if (200..300).contains(&answer.status) => return Ok(behind(delivery, DELIVERED)),
         Ok(answer) if u64::from(answer.status) == GONE => return Ok(Delivery::outcome.set(DROPPED)),
         Ok(answer) => format!("it answered {}", answer.status),
         Err(error) => error.to_string(),
@@ -265,14 +290,30 @@ async fn send(parts: &WebhookParts, delivery: Delivery) -> Result<Update<Deliver
     Ok(Delivery::attempts.set(delivery.attempts + 1).set(Delivery::problem, problem))
 }
 
-/// The webhook, as long as its session has it, and the event.
+/// What follows where the present event came to `outcome`: the next one, or the end.
+fn behind(mut delivery: Delivery, outcome: &str) -> Update<Delivery> {
+    if delivery.further.is_empty() {
+        return Delivery::outcome.set(outcome);
+    }
+    if delivery.first_event_id.is_empty() {
+        delivery.first_event_id.clone_from(&delivery.event_id);
+    }
+    Delivery::event_id
+        .set(delivery.further.remove(0))
+        .set(Delivery::further, delivery.further)
+        .set(Delivery::first_event_id, delivery.first_event_id)
+        .set(Delivery::attempts, 0_u64)
+        .set(Delivery::problem, String::new())
+}
+
+/// The webhook, as long as its session has it, and the event, as far as it may be told.
 async fn found(
     parts: &WebhookParts,
     session: &SessionId,
     webhook: &WebhookId,
     event: &EventId,
     now: Timestamp,
-) -> Result<Option<(WebhookSubscription, Event)>, NodeError> {
+) -> Result<Option<(WebhookSubscription, Option<Event>)>, NodeError> {
     let failed = |error: dormouse_ports::StoreError| NodeError::new(error.to_string());
     let Some(session) = Stored::<Session>::load(&*parts.records, session, now).await.map_err(failed)? else {
         return Ok(None);
@@ -280,13 +321,13 @@ async fn found(
     let Some(subscription) = session.kept.own.webhooks.get(webhook).cloned() else { return Ok(None) };
     let stream = session.kept.resource.envelope.id.as_str();
     let place = event.place().filter(|(of, _)| *of == stream);
-    let Some((_, position)) = place else { return Ok(None) };
+    let Some((_, position)) = place else { return Ok(Some((subscription, None))) };
     let entries = parts.records.entries(stream, position.saturating_sub(1), 1).await.map_err(failed)?;
     let event = entries.into_iter().next().and_then(|one| serde_json::from_value(Value::Object(one.entry)).ok());
     // Nobody is shown any more what was deleted with its workspace; who waits for a task is told that it was canceled.
     let is_deleted = session.kept.deleted.is_some();
     let event: Option<Event> = event.filter(|event: &Event| !is_deleted || event.event == EventKind::TaskCanceled);
-    Ok(event.map(|event| (subscription, event)))
+    Ok(Some((subscription, event)))
 }
 
 #[cfg(test)]
