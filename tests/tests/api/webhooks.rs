@@ -225,7 +225,6 @@ async fn of_many_events_at_once_each_is_delivered_to_each() {
         "agent.message",
         "task.auth_required",
         "task.input_required",
-        "session.updated",
     ];
     let hooks = 10;
     for number in 0..hooks {
