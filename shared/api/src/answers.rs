@@ -60,6 +60,9 @@ const PAUSE: &str = "pause";
 const VERDICT: &[&str] = &["approved", "outcome"];
 const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 
+/// Characters of a question that a refusal repeats.
+const LONGEST_QUESTION: usize = 300;
+
 /// Words that mean yes, and those that mean no.
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
 const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
@@ -183,7 +186,7 @@ impl Api {
         }
         let paused = record.paused;
         if message.metadata.get(PAUSE).is_some_and(|pause| *pause != paused.generation) {
-            return Err(conflict("the task waits for something else by now"));
+            return Err(asks_otherwise(&paused));
         }
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
         let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
@@ -228,6 +231,13 @@ impl Api {
         let change = Change { invocation: Some(write), work: decides.then_some(id), ..change };
         Ok(TakenAnswer { change, is_yes })
     }
+}
+
+/// The refusal of an answer that was written for an earlier pause than `paused`; it says what is asked by now.
+fn asks_otherwise(paused: &PausedInvocation) -> ProtocolError {
+    let question = question_of(&paused.descriptor).map(|text| text.chars().take(LONGEST_QUESTION).collect::<String>());
+    let question = question.map(|text| format!(": {text}")).unwrap_or_default();
+    conflict(&format!("the task waits for something else by now{question}")).with_detail(PAUSE, paused.generation)
 }
 
 /// The part of `fan_in` that the message answers.

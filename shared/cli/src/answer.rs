@@ -9,9 +9,10 @@ use dormouse_protocol::resource::{
 };
 use serde_json::{Value, json};
 
-use crate::inspect::{InspectError, InspectOutcome, PAGE, Printer, named, not_found, on, signal};
-use crate::talk::{AnswerArgs, Client, Show, TalkError, TalkOutcome, input, read, watch};
+use crate::inspect::{InspectError, InspectOutcome, PAGE, Printer, hint, named, not_found, on, signal};
+use crate::talk::{AnswerArgs, Client, ServerArgs, Show, TalkError, TalkOutcome, input, read, watch};
 use crate::target::{OpenedStore, Purpose, StoreTarget};
+use crate::terminal::{json as json_text, plain};
 
 /// Verdict of an answer, besides the payload.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ pub(crate) async fn answer(asked: AnswerArgs, verdict: YesOrNo, agents: &Agents)
         };
         // A graph that this program was not given is one that a server adds, as those of webhooks and of agents in files.
         if opened.harness.graphs().get(&paused.graph).is_err() {
-            return Ok(Err((id, Some(paused.generation), said)));
+            return Ok(Err((id, Some(asked.pause.unwrap_or(paused.generation)), said)));
         }
         say(opened, &paused, said, &asked).await.map(Ok)
     });
@@ -133,15 +134,85 @@ async fn answer_task(
     if !task.status.is_suspended() {
         return Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() });
     }
+    let pause = match asked.pause {
+        Some(pause) => pause,
+        None => {
+            let question = OpenQuestion::of(&client, id).await?;
+            if !asked.json {
+                let printer = Printer::new(false);
+                question.lines().iter().try_for_each(|line| printer.line(line))?;
+            }
+            question.generation
+        }
+    };
+    message.metadata.insert("pause".to_owned(), pause.into());
     message.metadata.extend(asked.part.as_deref().map(|part| ("in_reply_to".to_owned(), part.into())));
-    let _: Value =
-        client.write(&format!("{path}/messages"), &json!(AppendTaskMessageRequest { kind, message })).await?;
+    let body = json!(AppendTaskMessageRequest { kind, message });
+    let taken: Result<Value, TalkError> = client.write(&format!("{path}/messages"), &body).await;
+    match taken {
+        Ok(_) => {}
+        Err(error) if error.is_late() => return Err(late(&client, id, pause, &asked.server, error).await),
+        Err(error) => return Err(error),
+    }
     let show = Show::new(asked.json, &asked.server);
     if asked.follow {
         return watch(&client, id, None, &show).await;
     }
     show.task(&client.read(&path).await?)?;
     Ok(TalkOutcome::Fine)
+}
+
+/// What to say of an answer to the pause `answered` of the task `id`, which the server has `refused` since it came late:
+/// what is asked by now, where that is something else.
+async fn late(client: &Client, id: &str, answered: u64, server: &ServerArgs, refused: TalkError) -> TalkError {
+    match OpenQuestion::of(client, id).await {
+        Ok(now) if now.is_asked && now.generation != answered => {
+            let options = format!("{}{}", server.options(), hint::of_pause(Some(now.generation)));
+            let command = match now.takes_yes_or_no {
+                true => hint::spelled(id, now.missing.as_deref(), None, &options),
+                false => hint::spelled(id, now.missing.as_deref(), Some("{...}"), &options),
+            };
+            TalkError::AnotherQuestion { question: now.lines().join("\n"), command }
+        }
+        Ok(_) | Err(_) => refused,
+    }
+}
+
+/// What a task asks now.
+struct OpenQuestion {
+    generation: u64,
+    is_asked: bool,
+    takes_yes_or_no: bool,
+    /// The first part without an answer, where it asks several.
+    missing: Option<String>,
+    pause: Value,
+}
+
+impl OpenQuestion {
+    async fn of(client: &Client, id: &str) -> Result<Self, TalkError> {
+        let pause: Value = client.read(&format!("/v1/x-pauses/{id}")).await?;
+        let mut missing = pause["missing"].as_array().into_iter().flatten();
+        Ok(Self {
+            generation: pause["generation"].as_u64().unwrap_or_default(),
+            is_asked: pause["status"] == "asleep",
+            takes_yes_or_no: pause["answers"].get("approved").is_some(),
+            missing: missing.next().and_then(Value::as_str).map(str::to_owned),
+            pause,
+        })
+    }
+
+    /// The question and the calls that it is about, with all of their arguments.
+    fn lines(&self) -> Vec<String> {
+        let request = &self.pause["request"];
+        let question = request["description"].as_str().unwrap_or("it waits for an answer");
+        let calls = request["calls"].as_object().into_iter().flatten().map(|(part, call)| {
+            let whole = &self.pause["arguments"][part];
+            let arguments = if whole.is_null() { &call["arguments"] } else { whole };
+            let tool = plain(call["tool"].as_str().unwrap_or_default());
+            format!("  {} {tool} {}", plain(part), json_text(arguments, false))
+        });
+        std::iter::once(plain(question)).chain(calls).collect()
+    }
 }
 
 /// Sends `message` to the invocation that is `paused`, or to a part of it, and goes on with it in this process.
@@ -152,12 +223,13 @@ async fn say(
     asked: &AnswerArgs,
 ) -> Result<InspectOutcome, InspectError> {
     let id = &paused.invocation_id;
+    let generation = asked.pause.unwrap_or(paused.generation);
     let part = asked.part.as_deref();
     let by = asked.by.as_deref().unwrap_or(DEVELOPER);
     let payload = answer_payload(&paused.descriptor, kind, &message, by);
     let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
     let transmission = match (&paused.fan_in, part) {
-        (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
+        (None, None) => Transmission::callback(id.clone(), Some(generation), payload),
         (None, Some(_)) => {
             let message = format!(
                 "{id} waits for one answer by now; look at what it asks (`show {id}`), and leave --part out if you mean that"
@@ -174,7 +246,7 @@ async fn say(
                 };
                 return Err(InspectError::Answer(message));
             };
-            let callback = Callback::new(id.clone(), Some(paused.generation), payload);
+            let callback = Callback::new(id.clone(), Some(generation), payload);
             Callback { part: Some(part.to_owned()), ..callback }.into()
         }
     };

@@ -87,7 +87,8 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     if run.thinking.is_none() {
         match compact::if_due(parts, &run, &request).await? {
             Some(Compacted::Yes { update, usage }) => {
-                return Ok(update.then(AgentRun::usage.set(usage)).then(identity(parts)));
+                let update = update.then(AgentRun::usage.set(usage)).then(AgentRun::rest.set(None));
+                return Ok(update.then(identity(parts)));
             }
             Some(Compacted::No { usage, .. }) => run.usage = usage,
             None => {}
@@ -156,8 +157,7 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::hook_context, says.context)
         .then(conclusion(run.reason, run.dormouse_shortfall))
         .set(AgentRun::awaits_children, run.awaits_children)
-        .set(AgentRun::rest, None)
-        .then(awake())
+        .then(rested())
         .then(identity(parts)))
 }
 
@@ -216,10 +216,7 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
 async fn cut(parts: &AgentParts, run: &AgentRun, time: CallTime) -> Result<Update<AgentRun>, NodeError> {
     let message = format!("the model did not answer within {}", time.words());
     match time.bound {
-        Bound::Own | Bound::Run => {
-            let update = ended(parts, run.clone(), TerminalReason::Time).await?;
-            Ok(update.then(AgentRun::rest.set(None)))
-        }
+        Bound::Own | Bound::Run => ended(parts, run.clone(), TerminalReason::Time).await,
         Bound::Turn { fresh: false, .. } if run.rest.is_none() => {
             tracing::warn!("{message}; it is asked once more, in another turn");
             let rest = ModelRest { attempts: 1, seconds: 1, message, jobs: 0 };
@@ -243,6 +240,11 @@ fn asleep(thinking: Thinking) -> Update<AgentRun> {
 /// The model works on nothing any more.
 fn awake() -> Update<AgentRun> {
     AgentRun::thinking.set(None).set(AgentRun::outcome, Map::new())
+}
+
+/// Nothing is waited for before the model is asked again.
+fn rested() -> Update<AgentRun> {
+    awake().set(AgentRun::rest, None)
 }
 
 /// A run that was asked to make the conversation shorter, and ends.
@@ -365,7 +367,7 @@ async fn ended(parts: &AgentParts, mut run: AgentRun, reason: TerminalReason) ->
 
 /// The end of a run whose model is asked no more, as its state has it.
 fn concluded(run: AgentRun) -> Update<AgentRun> {
-    conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake())
+    conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(rested())
 }
 
 /// The reason for which the run does not go on behind a call.

@@ -48,7 +48,7 @@ pub(crate) fn approve(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRu
         .kind("approval")
         .describe(question)
         .label("agent", parts.agent.name.as_str())
-        .label("calls", shown(&calls))
+        .label("calls", shown(&calls)?)
         .answers(Reply::decision.set(Choice::Approve), Reply::decision.set(Choice::Deny))
         .answered_by(Reply::by);
     let end = delay(policy.deny_after.as_deref(), Delay::days(3));
@@ -99,7 +99,7 @@ pub(crate) fn doubt(parts: &AgentParts, run: &AgentRun) -> Result<Wait<AgentRun,
         .kind("uncertain_effect")
         .describe(question)
         .label("agent", parts.agent.name.as_str())
-        .label("calls", shown(&calls))
+        .label("calls", shown(&calls)?)
         .answers(Reply::decision.set(Choice::Happened), Reply::decision.set(Choice::Repeat))
         .answered_by(Reply::by);
     Ok(stepping(wait, &notified(parts), Delay::days(3))
@@ -287,11 +287,16 @@ fn attempts(run: &AgentRun) -> u32 {
     run.calls.iter().map(of).sum()
 }
 
-/// What a person is shown of `calls`: tool, arguments, and their digest, by the names of the parts.
-fn shown(calls: &[&PlannedCall]) -> Value {
+/// What a person is shown of `calls`: tool, arguments, and their digest, by the names of the parts. Arguments that are too
+/// long for it are whole where the pause itself is read, which is named.
+fn shown(calls: &[&PlannedCall]) -> Result<Value, NodeError> {
+    let pause = format!("/v1/x-pauses/{}", invocation()?);
     let one = |call: &&PlannedCall| {
         let mut shown =
             json!({ "tool": call.tool, "arguments": shown_arguments(&call.arguments), "digest": call.digest });
+        if shown["arguments"].as_object() != Some(&call.arguments) {
+            shown["whole"] = pause.as_str().into();
+        }
         if let CallStatus::Uncertain { message } = &call.status {
             shown["known"] = message.as_str().into();
         }
@@ -300,7 +305,7 @@ fn shown(calls: &[&PlannedCall]) -> Value {
         }
         (call.part.clone(), shown)
     };
-    Value::Object(calls.iter().map(one).collect())
+    Ok(Value::Object(calls.iter().map(one).collect()))
 }
 
 fn object() -> Map {

@@ -603,3 +603,46 @@ fn the_failure_of_a_run_that_a_hook_stopped_names_the_hook_and_its_reason() {
         assert_eq!(status.completed()["dormouse_shortfall"], failure, "{event:?}");
     }
 }
+
+/// Lets a run go on so many times, and stops it from then on.
+#[derive(Debug)]
+struct Closing(Mutex<usize>);
+
+#[async_trait]
+impl HookHandler for Closing {
+    async fn handle(&self, _: &Value) -> Result<HookAnswer, HookFailure> {
+        let mut left = self.0.lock().expect("not poisoned");
+        let text = match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
+                String::new()
+            }
+            None => json!({ "continue": false, "stopReason": "the office is closed" }).to_string(),
+        };
+        Ok(HookAnswer { model_call: None, text, blocks: false })
+    }
+}
+
+#[test]
+fn a_run_that_a_hook_stops_after_a_rest_ends_there() {
+    for event in [HookEvent::BeforeContextBuild, HookEvent::AfterContextBuild, HookEvent::BeforeModelCall] {
+        for before in 0..3 {
+            let model = ScriptedModel::new(|_| Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")));
+            let (used, handler) = (model.clone(), Arc::new(Closing(Mutex::new(before))));
+            let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+                let mut parts = parts("", used.clone(), looker(), outside.clock.clone());
+                let mut hook = hook("closes", &[event], handler.clone());
+                hook.definition.capabilities = ALL.into_iter().collect();
+                parts.hooks = vec![hook];
+                graph::graph(parts)
+            }));
+            let run = bed.start("helper", message("hi"));
+            bed.pass(Duration::from_secs(60 * 60));
+            let state = bed.status(&run).completed();
+            assert_eq!((&state["reason"], model.calls()), (&json!("hook"), before), "{event:?}");
+            let told: Vec<_> = contents(&state, "assistant");
+            assert_eq!(told, ["hook `closes` ended the run: the office is closed"], "it is said once");
+            assert_eq!(state.get("rest").unwrap_or(&Value::Null), &Value::Null);
+        }
+    }
+}

@@ -23,6 +23,7 @@ pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String
         };
     }
     let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
+    let options = format!("{options}{}", of_pause(Some(paused.generation)));
     let takes_yes_or_no = metadata.and_then(|metadata| metadata.get("answers")?.get("approved")).is_some();
     let part = missing.map(|one| one.part.as_str());
     if takes_yes_or_no {
@@ -59,6 +60,11 @@ pub(crate) fn spelled(id: &str, part: Option<&str>, said: Option<&str>, options:
         None => format!("{} approve {rest}, or deny", program()),
         Some(said) => format!("{} answer {rest} {}", program(), quoted(said)),
     }
+}
+
+/// The option of a command that answers the pause of that number, and no later one.
+pub(crate) fn of_pause(number: Option<u64>) -> String {
+    number.map(|number| format!(" --pause {number}")).unwrap_or_default()
 }
 
 /// An answer of the shape that the pause accepts by its `metadata`, to be filled in.

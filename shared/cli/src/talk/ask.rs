@@ -136,6 +136,10 @@ pub(crate) struct AnswerArgs {
     /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]
     pub(crate) part: Option<String>,
+    /// Number of the pause that was shown: an answer to it is none to a later one. Without it the answer is to what is
+    /// asked now, which is shown first.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pause: Option<u64>,
     /// Who answers, for an invocation of the data folder; a task is answered by the owner of the key.
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     pub(crate) by: Option<String>,

@@ -131,9 +131,6 @@ async fn converse(
             "/compact" => {
                 let compact = Map::from_iter([("compact".to_owned(), true.into())]);
                 sent = talk.send(SubmitInput::Payload(compact), &mut lines).await?;
-                if sent == Sent::Ended(TalkOutcome::Fine) {
-                    screen.line("the model is shown a summary of what was said before");
-                }
             }
             word if is_command(&line) => {
                 screen.line(&format!("there is no {}; with a blank before it, it is said to {agent}", plain(word)));
@@ -167,6 +164,13 @@ const LONGEST_REASON: usize = 300;
 
 /// The event about tools that an agent has to do without.
 const TOOLS_MISSING: &str = "vendor.dormouse.tools_missing";
+
+/// The event about a conversation of which the model is shown a summary, and about one that stays as it is.
+const COMPACTED: &str = "vendor.dormouse.context_compacted";
+const KEPT: &str = "vendor.dormouse.context_kept";
+
+/// Field value of both, where somebody asked for it.
+const ASKED: &str = "asked";
 
 /// One conversation.
 struct ChatSession {
@@ -299,7 +303,13 @@ impl ChatSession {
 
     async fn stop(&self, task: &str) -> Result<Sent, TalkError> {
         let path = format!("/v1/tasks/{task}/cancel");
-        let _: Value = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await?;
+        let stopped: Result<Value, _> = self.client.write(&path, &json!({ "reason": "stopped in the terminal" })).await;
+        match stopped {
+            Ok(_) => {}
+            // It ended at the same instant.
+            Err(TalkError::Refused { status: 409, message, .. }) => self.screen.line(&plain(&message)),
+            Err(error) => return Err(error),
+        }
         self.screen.stop();
         Ok(Sent::Ended(TalkOutcome::Fine))
     }
@@ -341,6 +351,10 @@ impl ChatSession {
             }
             let reason = reason.map(|reason| format!(": {}", short(reason))).unwrap_or_default();
             self.screen.line(&format!("{DIM}· {tool} {outcome}{time}{reason}{PLAIN}"));
+        } else if event.event.as_str() == COMPACTED && text("trigger") == ASKED {
+            self.screen.line("the model is shown a summary of what was said before");
+        } else if event.event.as_str() == KEPT && text("trigger") == ASKED {
+            self.screen.line(&format!("the conversation stays as it is: {}", short(text("message"))));
         } else if event.event.as_str() == TOOLS_MISSING {
             self.show_missing(payload);
         } else if event.event == EventKind::TaskCompleted {
@@ -408,29 +422,70 @@ impl ChatSession {
             .flatten()
             .filter_map(|part| part.as_str().map(str::to_owned))
             .collect();
+        let request = &self.whole(task, request).await?;
         let parts: Vec<Option<String>> =
             if missing.is_empty() { vec![None] } else { missing.into_iter().map(Some).collect() };
         for part in parts {
-            let fields = match self.ask(request, part.as_deref(), lines).await? {
-                Said::Fields(fields) => fields,
-                Said::Left => return Ok(Answered::Left),
-                Said::Stopped => return Ok(Answered::Stopped),
-            };
-            let mut metadata = Map::new();
-            metadata.extend(part.map(|part| ("in_reply_to".to_owned(), Value::String(part))));
-            let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
-            let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
-            let taken: Result<Value, TalkError> = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await;
-            match taken {
-                Ok(_) => {}
-                Err(TalkError::Refused { status: 409, message, .. }) => {
-                    self.screen.line(&format!("  {}", plain(&message)));
+            loop {
+                let fields = match self.ask(request, part.as_deref(), lines).await? {
+                    Said::Fields(fields) => fields,
+                    Said::Left => return Ok(Answered::Left),
+                    Said::Stopped => return Ok(Answered::Stopped),
+                };
+                match self.give(task, request, part.as_deref(), fields).await {
+                    Ok(()) => break,
+                    Err(TalkError::Refused { status: 409, message, .. }) => {
+                        self.screen.line(&format!("  {}", plain(&message)));
+                        if !self.still_asks(task, request).await? {
+                            // What it asks by now comes with its events.
+                            return Ok(Answered::Done);
+                        }
+                        break;
+                    }
+                    // It is asked again: a slip at the keyboard ends no conversation.
+                    Err(error) if error.is_misfit() => self.screen.line(&format!("  {}", plain(&error.to_string()))),
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
         self.screen.answered();
         Ok(Answered::Done)
+    }
+
+    /// Sends what the person says to the `part` of what was shown of `request`, and to nothing that is asked later.
+    async fn give(&self, task: &str, request: &Map, part: Option<&str>, mut fields: Map) -> Result<(), TalkError> {
+        let mut metadata = Map::new();
+        metadata.extend(request.get("pause").map(|pause| ("pause".to_owned(), pause.clone())));
+        metadata.extend(part.map(|part| ("in_reply_to".to_owned(), part.into())));
+        if let Some(digest) = digest_of(request, part, &fields) {
+            fields.insert("digest".to_owned(), digest);
+        }
+        let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata };
+        let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::Input, message });
+        let _: Value = self.client.write(&format!("/v1/tasks/{task}/messages"), &body).await?;
+        Ok(())
+    }
+
+    /// `request` with the arguments that it does not show, where the server has them.
+    async fn whole(&self, task: &str, request: &Map) -> Result<Map, TalkError> {
+        let mut whole = request.clone();
+        let calls = whole.get_mut("calls").and_then(Value::as_object_mut).into_iter().flatten();
+        let mut cut = calls.filter(|(_, call)| call["arguments"]["cut"] == true).peekable();
+        if cut.peek().is_some() {
+            let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+            for (part, call) in cut.filter(|_| request.get("pause") == Some(&now["generation"])) {
+                if let Some(arguments) = now["arguments"].get(part) {
+                    call["arguments"] = arguments.clone();
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// True if `task` waits for an answer to `request` still, or to other parts of it.
+    async fn still_asks(&self, task: &str, request: &Map) -> Result<bool, TalkError> {
+        let now: Value = self.client.read(&format!("/v1/x-pauses/{task}")).await?;
+        Ok(now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]))
     }
 
     async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut InputLines) -> Result<Said, TalkError> {
@@ -490,6 +545,21 @@ fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
 }
 
+/// The digest of the call that was shown, where `fields` approve of it as it is and the pause takes one.
+fn digest_of(request: &Map, part: Option<&str>, fields: &Map) -> Option<Value> {
+    let takes = request.get("accepts").or_else(|| request.get("expects")?.get("accepts"));
+    takes?.get("properties")?.get("digest")?;
+    if fields.get("decision")? != "approve" || fields.contains_key("arguments") {
+        return None;
+    }
+    let calls = request.get("calls")?.as_object()?;
+    let call = match part {
+        Some(part) => calls.get(part),
+        None => calls.values().next().filter(|_| calls.len() == 1),
+    };
+    call?.get("digest").cloned()
+}
+
 /// The answer that `line` stands for.
 fn fields_of(kind: &str, line: &str) -> Option<Map> {
     let decision = |word: &str| Map::from_iter([("decision".to_owned(), Value::from(word))]);
@@ -541,6 +611,24 @@ mod tests {
         assert_eq!(answer("uncertain_effect", "h"), Some(json!({ "decision": "happened" })));
         assert_eq!(answer("tool_input", r#"{"a": 1}"#), Some(json!({ "decision": "answer", "content": { "a": 1 } })));
         assert_eq!(answer("tool_input", ""), Some(json!({ "decision": "decline" })));
+    }
+
+    #[test]
+    fn what_was_shown_is_what_is_approved() {
+        let digest = |accepts: Value, calls: Value, part: Option<&str>, fields: Value| {
+            let request = json!({ "accepts": { "properties": accepts }, "calls": calls });
+            digest_of(request.as_object().unwrap(), part, fields.as_object().unwrap())
+        };
+        let (takes, yes) = (json!({ "digest": {} }), json!({ "decision": "approve" }));
+        let one = json!({ "call-1": { "digest": "a" } });
+        let two = json!({ "call-1": { "digest": "a" }, "call-2": { "digest": "b" } });
+        assert_eq!(digest(takes.clone(), one.clone(), None, yes.clone()), Some("a".into()));
+        assert_eq!(digest(takes.clone(), two.clone(), Some("call-2"), yes.clone()), Some("b".into()));
+        assert_eq!(digest(takes.clone(), two, None, yes.clone()), None);
+        assert_eq!(digest(json!({ "ok": {} }), one.clone(), None, yes), None, "a pause that takes none");
+        let edited = json!({ "decision": "approve", "arguments": {} });
+        assert_eq!(digest(takes.clone(), one.clone(), None, edited), None);
+        assert_eq!(digest(takes, one, None, json!({ "decision": "deny" })), None);
     }
 
     #[test]

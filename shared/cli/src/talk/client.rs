@@ -57,6 +57,10 @@ pub(crate) enum TalkError {
         "a task is answered by whoever the key belongs to: leave --by out, or make a key for that person with `dormouse keys create`"
     )]
     ByItsKey,
+    #[error(
+        "this was no answer to what the task waits for now, and was not taken: {question}; answer it with: {command}"
+    )]
+    AnotherQuestion { question: String, command: String },
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
     #[error(transparent)]
@@ -84,11 +88,22 @@ impl TalkError {
             | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
+            | Self::AnotherQuestion { .. }
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Inspect(_)
             | Self::Io(_) => false,
         }
+    }
+
+    /// True if the server does not take what was sent as it is: other words may do.
+    pub(super) fn is_misfit(&self) -> bool {
+        matches!(self, Self::Refused { status: 400 | 413 | 422, .. })
+    }
+
+    /// True if what was sent does not go with what is there by now.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::Refused { status: 409, .. })
     }
 
     /// With which code the process ends.
@@ -108,6 +123,7 @@ impl TalkError {
             | Self::NoAgent { .. }
             | Self::NoAnswer
             | Self::ByItsKey
+            | Self::AnotherQuestion { .. }
             | Self::WaitsForNothing { .. }
             | Self::Declared(_)
             | Self::Io(_) => ExitCode::FAILURE,

@@ -41,7 +41,8 @@ impl Show {
     fn answering(&self, event: &Event, request: &Map) -> String {
         let missing = request.get("missing").and_then(|missing| missing.get(0)?.as_str());
         let said = (event.event == EventKind::TaskInputRequired).then(|| hint::example(Some(request)));
-        hint::spelled(&event.resource.id, missing, said.as_deref(), &self.options)
+        let pause = hint::of_pause(request.get("pause").and_then(Value::as_u64));
+        hint::spelled(&event.resource.id, missing, said.as_deref(), &format!("{}{pause}", self.options))
     }
 
     pub(crate) fn task(&self, task: &Task) -> io::Result<()> {

@@ -19,8 +19,12 @@ const SHOWN: usize = 300;
 /// Keys of a descriptor that are told in fields of their own, or are for the server alone.
 const TOLD_APART: [&str; 8] =
     ["accepts", "answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
+/// Field of a request, and of the state of an agent, with the calls that are asked about.
+const CALLS: &str = "calls";
 /// Bytes of JSON of what a request shows; beyond it, fields are left out.
-pub(super) const REQUEST_BYTES: usize = 3 * 1024 * 1024;
+pub(super) const REQUEST_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes of JSON of long arguments beside it.
+const ARGUMENTS_BYTES: usize = 1024 * 1024;
 
 /// What a pause does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -141,7 +145,8 @@ fn text(descriptor: &SignalDescriptor, name: &str) -> Option<String> {
     descriptor.metadata.as_ref()?.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// A pause with all that its keepers may know of it: what is asked, what may be answered, what time does. Never the state.
+/// A pause with all that its keepers may know of it: what is asked, what may be answered, what time does. Of the
+/// state nothing but the arguments of the calls that are asked about.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Pause {
     #[serde(flatten)]
@@ -152,6 +157,9 @@ pub(crate) struct Pause {
     pub(crate) request: Map,
     /// Names of fields of the request that are too large to be shown.
     pub(crate) left_out: Vec<String>,
+    /// All arguments of the calls that are asked about and of which the request says no more than that they are long, by
+    /// the parts that the calls are there.
+    pub(crate) arguments: Map,
     /// JSON Schema of an answer; null where any is taken.
     pub(crate) accepts: Option<Value>,
     /// What a plain yes (`approved`) and a plain no (`denied`) set, and the fields that receive text and name.
@@ -222,12 +230,15 @@ impl Pause {
         let paused = &record.paused;
         let metadata = paused.descriptor.metadata.clone().unwrap_or_default();
         let (request, left_out) = shown_request(metadata.clone());
+        let (arguments, too_long) = whole_arguments(paused);
+        let left_out = left_out.into_iter().chain(too_long).collect();
         let fan_in = paused.fan_in.as_ref();
         Self {
             summary: PauseSummary::of(record),
             signal_id: paused.descriptor.signal_id.to_string(),
             request,
             left_out,
+            arguments,
             accepts: metadata.get("accepts").cloned(),
             answers: metadata.get("answers").cloned(),
             parts: fan_in.map(parts_of).unwrap_or_default(),
@@ -272,6 +283,27 @@ fn shown_request(mut request: Map) -> (Map, Vec<String>) {
         left_out.push(name);
     }
     (request, left_out)
+}
+
+/// The arguments of the calls that `paused` asks about and does not show, by their parts, and the names of those for which
+/// there is no room. They are those with the digest that is asked about, as the state of the agent has them.
+fn whole_arguments(paused: &PausedInvocation) -> (Map, Vec<String>) {
+    let metadata = paused.descriptor.metadata.as_ref();
+    let asked = metadata.and_then(|metadata| metadata.get(CALLS)?.as_object()).into_iter().flatten();
+    let planned: Vec<&Value> = paused.state.get(CALLS).and_then(Value::as_array).into_iter().flatten().collect();
+    let (mut whole, mut left_out, mut room) = (Map::new(), Vec::new(), ARGUMENTS_BYTES);
+    for (part, call) in asked.filter(|(_, call)| call["arguments"]["cut"] == true && call["digest"].is_string()) {
+        let is_it = |planned: &&&Value| planned["part"] == **part && planned["digest"] == call["digest"];
+        let Some(arguments) = planned.iter().find(is_it).map(|planned| &planned["arguments"]) else { continue };
+        match room.checked_sub(dormouse_json::length(arguments).unwrap_or(usize::MAX)) {
+            Some(left) => {
+                room = left;
+                whole.insert(part.clone(), arguments.clone());
+            }
+            None => left_out.push(format!("arguments of {part}")),
+        }
+    }
+    (whole, left_out)
 }
 
 fn parts_of(fan_in: &FanIn) -> Vec<PausePart> {

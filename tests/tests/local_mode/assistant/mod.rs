@@ -273,6 +273,121 @@ async fn kills_at_any_moment_of_many_runs_lose_no_call_and_double_none() {
     }
 }
 
+/// A model that books these rooms, one after the other.
+fn books(assistant: &Assistant, rooms: &[&str]) {
+    let rooms: Vec<String> = rooms.iter().map(|&room| room.to_owned()).collect();
+    assistant.answers(move |request| {
+        let messages = request["messages"].as_array().cloned().unwrap_or_default();
+        let booked = messages.iter().filter(|message| message["role"] == "tool").count();
+        match rooms.get(booked) {
+            Some(room) => ScriptedTurn::calling("book", &json!({ "room": room })),
+            None => ScriptedTurn::saying("all is booked"),
+        }
+    });
+}
+
+/// The number of the pause in which `task` asks something now.
+async fn pause_of(wire: &Wire<'_>, task: &str) -> u64 {
+    let pause = wire.get(&format!("/v1/x-pauses/{task}")).await;
+    pause["generation"].as_u64().unwrap_or_else(|| panic!("no number in {pause}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
+    let assistant = Assistant::hired().await;
+    books(&assistant, &["blue", "red"]);
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book");
+    let wire = Wire::of(&dormouse);
+    wire.task(&task, &WAITING).await;
+    let first = pause_of(&wire, &task).await.to_string();
+    let pending = dormouse.command(&["pending"]).output().expect("it runs");
+    let pending = String::from_utf8(pending.stdout).expect("text");
+    assert!(pending.contains(&format!("--pause {first}, or deny")), "{pending}");
+    let approve = |pause: &[&str]| {
+        let output = dormouse.command(&[&["approve", &task], pause].concat()).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    assert_eq!(approve(&["--pause", &first]).0, Some(0));
+    eventually("the first room is booked", || rooms(&assistant).len() == 1).await;
+    wire.task(&task, &WAITING).await;
+    let second = pause_of(&wire, &task).await;
+    let (code, _, complaint) = approve(&["--pause", &first]);
+    assert_eq!(code, Some(1), "{complaint}");
+    let command = format!("--pause {second}, or deny");
+    for told in ["May `assistant` call `book`?", r#"book {"room":"red"}"#, &command] {
+        assert!(complaint.contains(told), "{told}: {complaint}");
+    }
+    assert_eq!(rooms(&assistant), ["blue"], "nobody has seen the second question");
+    let (code, printed, _) = approve(&[]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains(r#"book {"room":"red"}"#), "what is answered is shown: {printed}");
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), ["blue", "red"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_are_long_can_be_read_whole_before_they_are_approved() {
+    let assistant = Assistant::hired().await;
+    let long = "x".repeat(9_000);
+    books(&assistant, &[&long]);
+    let dormouse = assistant.serve();
+    let task = assistant.send(&dormouse, "book");
+    let wire = Wire::of(&dormouse);
+    wire.task(&task, &WAITING).await;
+    let pause = wire.get(&format!("/v1/x-pauses/{task}")).await;
+    let call = &pause["request"]["calls"]["call-1"];
+    assert_eq!(call["arguments"]["cut"], true, "{call}");
+    assert_eq!(call["whole"], format!("/v1/x-pauses/{task}"));
+    assert_eq!(pause["arguments"], json!({ "call-1": { "room": long } }));
+    let approved = dormouse.command(&["approve", &task]).output().expect("it runs");
+    assert!(String::from_utf8(approved.stdout).expect("text").contains(&long), "it is shown");
+    wire.task(&task, &DONE).await;
+    assert_eq!(rooms(&assistant), [long.as_str()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_approves_what_it_showed_and_asks_again_after_a_slip() {
+    let assistant = Assistant::hired().await;
+    let long = "x".repeat(9_000);
+    books(&assistant, &["blue", "red", &long]);
+    let data = format!("{}/.openharness/data/dormouse", assistant.folder());
+    let beside = |arguments: &[&str]| {
+        let output = world::command(&[arguments, &["--data", &data]].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("book");
+        terminal.shows(&[r#"{"room":"blue"}"#, "[s]top the run"]);
+        let asked = || {
+            let listed: Value = serde_json::from_str(&beside(&["pending", "--json"])).expect("JSON");
+            listed["pending"][0].clone()
+        };
+        let first = asked();
+        beside(&["approve", text(&first, "invocation_id")]);
+        while asked().is_null() || asked()["answer_with"] == first["answer_with"] {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        terminal.say("y");
+        terminal.shows(&["something else by now", r#"{"room":"red"}"#, "[s]top the run"]);
+        assert_eq!(rooms(&assistant), ["blue"], "the yes was to another question");
+        terminal.say(r#"{"arguments": "x"}"#);
+        terminal.shows(&["invalid", "[s]top the run"]);
+        terminal.say(&format!("n {}", "y".repeat(17 * 1024)));
+        terminal.shows(&["invalid", "[s]top the run"]);
+        terminal.say("n");
+        terminal.shows(&[&long, "[s]top the run"]);
+        terminal.say("y");
+        terminal.shows(&["all is booked", "> "]);
+        terminal.leave();
+    });
+    assert_eq!(rooms(&assistant), ["blue", long.as_str()]);
+}
+
 /// A terminal with `dormouse chat` in it.
 struct Terminal {
     child: std::process::Child,
