@@ -320,7 +320,7 @@ impl AgentSource for PublishedAgents {
 
     async fn only_talks(&self) -> Result<bool, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.only_talks))
+        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.is_said_to_talk))
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

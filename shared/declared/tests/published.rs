@@ -277,3 +277,20 @@ async fn without_a_publication_there_is_no_such_graph() {
     let TurnOutcome::Errored(error) = world.sandbox().harness.turn(book()).await.outcome else { panic!("refused") };
     assert_eq!(error.category, Category::GraphUnknown);
 }
+
+/// A bundle of the agent `clerk` with `files` beside it.
+fn bundle_with(files: &[(&str, &str)]) -> Bundle {
+    let given = files.iter().map(|(path, text)| ((*path).to_owned(), FileContent::Bytes(text.as_bytes().to_vec())));
+    let files = bundle("Be kind.\n").files().into_iter().chain(given).collect();
+    Bundle::of_readable(&files).expect("a bundle")
+}
+
+#[tokio::test]
+async fn a_served_folder_only_talks_where_its_settings_say_so_without_a_mistake() {
+    for (settings, only_talks) in [("kind: chat\n", true), ("kind: Chat\n", false), ("kind: chat\nkinds: x\n", false)] {
+        let world = World::new();
+        world.publish_bundle(&bundle_with(&[(".openharness/settings.yaml", settings)]));
+        let found = world.sandbox().agents.only_talks().await.expect("an answer");
+        assert_eq!(found, only_talks, "{settings}");
+    }
+}

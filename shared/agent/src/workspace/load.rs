@@ -27,7 +27,8 @@ pub const FILE_LIMIT: u64 = 256 * 1024;
 
 /// The file with the instructions for every agent.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
-const SETTINGS: &str = ".openharness/settings.yaml";
+/// The file of the settings.
+pub(super) const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
 /// Agents of the platform, which whoever reads a workspace puts there. One of the workspace's own comes before that of its name.

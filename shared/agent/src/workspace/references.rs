@@ -10,7 +10,7 @@ use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::approval::{ApprovalPolicy, is_exact};
 use super::hook::{HookDefinition, HookEvent};
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
@@ -119,8 +119,7 @@ impl Workspace {
 /// Adds the problems between definitions of `workspace`, and those with the platform.
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
-    let is_wrong = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
-    let only_talks = workspace.settings.kind == WorkspaceKind::Chat && !workspace.problems.iter().any(is_wrong);
+    let only_talks = workspace.is_said_to_talk();
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         if let Err(message) = model(workspace, agent, platform) {
