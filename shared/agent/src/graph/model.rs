@@ -86,20 +86,25 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let mut request = context::request(parts, &run, &tools);
     if run.thinking.is_none() {
         match compact::if_due(parts, &run, &request).await? {
-            Some(Compacted::Yes { update, usage }) => {
-                return Ok(update.then(AgentRun::usage.set(usage)).then(identity(parts)));
+            Some(Compacted::Yes { update, usage, context }) => {
+                let told = AgentRun::hook_context.set(gates::told_also(run.hook_context, context));
+                return Ok(update.then(told).then(AgentRun::usage.set(usage)).then(identity(parts)));
             }
-            Some(Compacted::No { usage, .. }) => run.usage = usage,
+            Some(Compacted::No { usage, context }) => {
+                run.usage = usage;
+                run.hook_context = gates::told_also(run.hook_context, context);
+            }
+            Some(Compacted::Stopped { reason, usage }) => {
+                run.usage = usage;
+                return stopped(parts, run, &reason).await;
+            }
             None => {}
         }
     }
     if run.thinking.is_none()
         && let Some(reason) = gates::before_model(parts, &mut run, &tools, &mut request).await?
     {
-        tracing::info!(reason, "a hook ended a run before its model was asked");
-        ended_by_hook(parts, &mut run, &reason).await?;
-        let update = concluded(run);
-        return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
+        return stopped(parts, run, &reason).await;
     }
     let asked = match &parts.model.background {
         Some(provider) => background::ask(parts, &**provider, &mut run, &request).await?,
@@ -161,6 +166,13 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .then(identity(parts)))
 }
 
+/// The end of a run whose model is not asked since a hook says so, for this `reason`.
+async fn stopped(parts: &AgentParts, mut run: AgentRun, reason: &str) -> Result<Update<AgentRun>, NodeError> {
+    tracing::info!(reason, "a hook ended a run before its model was asked");
+    ended_by_hook(parts, &mut run, reason).await?;
+    Ok(concluded(run).then(AgentRun::messages.append(vec![said(reason)?])).then(identity(parts)))
+}
+
 /// Says once in a run that its provider tells no tokens: limits on tokens and money then have nothing to count.
 fn uncounted(parts: &AgentParts, run: &AgentRun, response: &Response) {
     let policy = &parts.agent.policy;
@@ -216,10 +228,7 @@ async fn at_once(parts: &AgentParts, run: &mut AgentRun, request: &CompletionReq
 async fn cut(parts: &AgentParts, run: &AgentRun, time: CallTime) -> Result<Update<AgentRun>, NodeError> {
     let message = format!("the model did not answer within {}", time.words());
     match time.bound {
-        Bound::Own | Bound::Run => {
-            let update = ended(parts, run.clone(), TerminalReason::Time).await?;
-            Ok(update.then(AgentRun::rest.set(None)))
-        }
+        Bound::Own | Bound::Run => ended(parts, run.clone(), TerminalReason::Time).await,
         Bound::Turn { fresh: false, .. } if run.rest.is_none() => {
             tracing::warn!("{message}; it is asked once more, in another turn");
             let rest = ModelRest { attempts: 1, seconds: 1, message, jobs: 0 };
@@ -248,13 +257,18 @@ fn awake() -> Update<AgentRun> {
 /// A run that was asked to make the conversation shorter, and ends.
 async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let (shorter, reason) = match compact::asked(parts, &run).await? {
-        Some(Compacted::Yes { update, usage }) => {
+        Some(Compacted::Yes { update, usage, .. }) => {
             run.usage = usage;
             (update, TerminalReason::Completed)
         }
-        Some(Compacted::No { usage }) => {
+        Some(Compacted::No { usage, .. }) => {
             run.usage = usage;
             (Update::none(), TerminalReason::NotCompacted)
+        }
+        Some(Compacted::Stopped { reason, usage }) => {
+            run.usage = usage;
+            ended_by_hook(parts, &mut run, &reason).await?;
+            return Ok(concluded(run).then(identity(parts)));
         }
         None => (Update::none(), TerminalReason::Completed),
     };
@@ -365,7 +379,8 @@ async fn ended(parts: &AgentParts, mut run: AgentRun, reason: TerminalReason) ->
 
 /// The end of a run whose model is asked no more, as its state has it.
 fn concluded(run: AgentRun) -> Update<AgentRun> {
-    conclusion(run.reason, run.dormouse_shortfall).then(AgentRun::usage.set(run.usage)).then(awake())
+    let ended = conclusion(run.reason, run.dormouse_shortfall).set(AgentRun::usage, run.usage);
+    ended.set(AgentRun::rest, None).then(awake())
 }
 
 /// The reason for which the run does not go on behind a call.
