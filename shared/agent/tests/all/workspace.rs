@@ -230,6 +230,41 @@ fn an_agent_without_a_model_that_others_ask_has_theirs_where_they_have_one_in_co
 }
 
 #[test]
+fn of_several_aliases_none_is_the_model_of_an_agent_that_names_none() {
+    let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
+    let lead = |model: &str| format!("---\ndescription: x\n{model}subagents: [scout]\n---\nHelp.\n");
+    let scout = "---\ndescription: x\nmode: subagent\n---\nHelp.\n";
+    let of = |aliases: &str, model: &str| {
+        let settings = format!("default_agent: lead\nmodels: {{{aliases}}}\n");
+        let lead = lead(model);
+        let all = [
+            (MODELS, models),
+            (SETTINGS, settings.as_str()),
+            (".openharness/agents/lead.md", lead.as_str()),
+            (".openharness/agents/scout.md", scout),
+        ];
+        load(&files(&all), &platform())
+    };
+    let model =
+        |workspace: &Workspace, name: &str| workspace.model_of(&workspace.agents[name]).expect("a model").reference;
+    let several = "cheap: workspace/small, smart: workspace/large";
+    let workspace = of(several, "model: smart\n");
+    assert_eq!((lines(&workspace), model(&workspace, "scout")), (Vec::new(), "workspace/large".to_owned()));
+    for aliases in ["smart: workspace/large", "cheap: workspace/small, default: workspace/large"] {
+        let workspace = of(aliases, "");
+        assert_eq!((lines(&workspace), model(&workspace, "lead")), (Vec::new(), "workspace/large".to_owned()));
+    }
+    let workspace = of(several, "");
+    let told = lines(&workspace);
+    assert!(!workspace.is_sound() && told.len() == 2, "{told:?}");
+    let advice = "it names no model, and there are several: set `model`, or the alias `default` in the settings; until \
+                  then it asks the first alias, `cheap`";
+    assert!(told.iter().all(|line| line.contains(advice)), "{told:?}");
+    assert_eq!(model(&workspace, "lead"), "workspace/small", "what ran goes on");
+    assert!(workspace.enabled_agents().any(|agent| agent.name == "lead"));
+}
+
+#[test]
 fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
     let settings = |more: &str| format!("default_agent: assistant\nmodels: {{fast: workspace/small}}\n{more}\n");
     let everything = |path: &'static str, text: String| {
