@@ -9,7 +9,7 @@ use dormouse::testing::{Invocation, Status, TestBed};
 use dormouse::{Agents, Map, Outside, json};
 use dormouse_agent::graph::{self, AgentParts, Colleague, Colleagues};
 use dormouse_agent::workspace::AgentMode;
-use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory};
+use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
 use serde_json::Value;
 
 fn nothing() -> Arc<Toolbox> {
@@ -365,4 +365,17 @@ fn a_run_that_was_handed_over_is_not_woken_all_the_time_where_the_first_agent_ha
     let Status::Asleep { due_at: Some(due_at), .. } = bed.status(&run) else { panic!("{:?}", bed.status(&run)) };
     let left = due_at.duration_since(bed.now()).as_secs();
     assert!(left > 600, "it looks again in {left} seconds");
+}
+
+#[test]
+fn an_agent_that_ended_short_of_an_answer_is_an_error_for_the_one_that_asked_with_the_reason() {
+    let lead = asks(1, false);
+    let scout = ScriptedModel::new(|_| Ok(Response { finish_reason: FinishReason::Length, ..says("half of it") }));
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(answer.contains("half of it"), "what it said is told: {answer}");
+    let why = "[it ended before it was done: length: the answer was cut";
+    assert!(answer.contains(why) && answer.contains("[task_id: "), "{answer}");
+    assert!(answer.starts_with("heard error: "), "{answer}");
 }
