@@ -206,7 +206,7 @@ impl StoredAgents {
         };
         let bytes = found.values().map(|content| match content {
             FileContent::Bytes(bytes) => bytes.len(),
-            FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
+            FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
         });
         let whole: usize = bytes.sum();
         if whole > LARGEST {

@@ -702,6 +702,51 @@ fn a_crowded_folder_takes_no_other_along() {
 }
 
 #[test]
+fn files_deep_in_skills_and_actions_are_read_and_what_is_too_deep_is_named() {
+    let read = |more: &[String]| {
+        let files = futures::executor::block_on(read(&Crowded::with(more.iter().cloned()))).expect("files");
+        (load(&files, &platform()), files)
+    };
+    let (skill, action) = (".openharness/skills/draw", ".openharness/actions/deploy");
+    let (_, plain) = read(&[]);
+    let deep = [format!("{skill}/assets/fonts/a/b/c/x.ttf"), format!("{action}/lib/util/x.sh")];
+    let (_, files) = read(&deep);
+    for path in &deep {
+        assert_eq!(files.get(path), Some(&FileContent::Bytes(Vec::new())), "{path}");
+    }
+    let too_deep = ["x.ttf", "y.ttf", "g/z.ttf"].map(|name| format!("{skill}/a/b/c/d/e/f/{name}"));
+    let (workspace, files) = read(&too_deep);
+    let told = lines(&workspace).join("; ");
+    let named = format!("{} and 2 more are left out: files of a skill or an action may stand five", too_deep[2]);
+    assert!(workspace.is_sound() && told.contains(&named), "{told}");
+    assert_eq!(
+        Bundle::of(&files).expect("a bundle"),
+        Bundle::of(&plain).expect("a bundle"),
+        "and nothing else changes"
+    );
+    assert_eq!(workspace.digest, Bundle::of(&files).expect("a bundle").digest());
+    let crowd: Vec<String> = (0..2_100).map(|number| format!("{action}/lib/node_modules/p/{number}.js")).collect();
+    let (workspace, files) = read(&crowd);
+    let told = lines(&workspace).join("; ");
+    assert!(workspace.is_sound() && told.contains("with what stands deep in this folder there are more"), "{told}");
+    assert!(Bundle::of(&files).is_ok(), "it is published without");
+}
+
+#[test]
+fn what_stands_deep_is_left_out_where_the_definitions_would_be_too_large_with_it() {
+    let mut folder = Crowded::with(std::iter::empty());
+    let large = "x".repeat(200 * 1024);
+    let deep = |number: u32| format!(".openharness/actions/deploy/lib/util/{number}.js");
+    folder.0.extend((0..30).map(|number| (deep(number), large.clone())));
+    let files = futures::executor::block_on(read(&folder)).expect("files");
+    let workspace = load(&files, &platform());
+    let told = lines(&workspace).join("; ");
+    let reason = "lib/util/0.js and 29 more are left out: with it the definitions have more bytes";
+    assert!(workspace.is_sound() && told.contains(reason), "{told}");
+    assert!(Bundle::of(&files).is_ok(), "{told}");
+}
+
+#[test]
 fn an_action_with_the_name_of_a_tool_of_dormouse_is_disabled() {
     for name in ["Bash", "subagent", "run_action"] {
         let text = format!("name: {name}\ndescription: Does.\nentry: {{command: ./run.sh}}\n");
