@@ -86,7 +86,7 @@ impl Bundle {
     fn without(files: &Files, is_spared: impl Fn(&str) -> bool) -> Result<Self, BundleError> {
         let mut kept = Files::new();
         let counts = counted(files);
-        for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
+        for (path, content) in files.iter().filter(|(path, content)| counts(path) && !content.is_left_out()) {
             match refused(path, content) {
                 Some(_) if path != INSTRUCTIONS && is_spared(path) => {}
                 Some(refused) if !is_spared(path) => return Err(refused),
@@ -186,7 +186,9 @@ fn refused(path: &str, content: &FileContent) -> Option<BundleError> {
         FileContent::TooLarge(size) => {
             refused(format!("the file has {size} bytes, and may have {FILE_LIMIT}: shorten it"))
         }
-        FileContent::Unreadable(reason) => refused(format!("the file could not be read: {reason}")),
+        FileContent::Unreadable(reason) | FileContent::LeftOut(reason) => {
+            refused(format!("the file could not be read: {reason}"))
+        }
     }
 }
 
@@ -194,7 +196,7 @@ fn refused(path: &str, content: &FileContent) -> Option<BundleError> {
 fn size_in(content: &FileContent) -> u64 {
     match content {
         FileContent::Bytes(bytes) => size_of(bytes),
-        FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
+        FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
     }
 }
 
@@ -218,7 +220,7 @@ impl WorkspaceSource for Bundle {
             .map(|(path, content)| {
                 let size = match content {
                     FileContent::TooLarge(size) => *size,
-                    FileContent::Bytes(_) | FileContent::Unreadable(_) => size_in(content),
+                    FileContent::Bytes(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => size_in(content),
                 };
                 WorkspaceFile { path: path.clone(), size, version: None }
             })
@@ -239,7 +241,9 @@ impl WorkspaceSource for Bundle {
             Some(FileContent::Bytes(_) | FileContent::TooLarge(_)) => {
                 Err(WorkspaceError::TooLarge { what: path.to_owned(), limit })
             }
-            Some(FileContent::Unreadable(reason)) => Err(WorkspaceError::Denied(reason.clone())),
+            Some(FileContent::Unreadable(reason) | FileContent::LeftOut(reason)) => {
+                Err(WorkspaceError::Denied(reason.clone()))
+            }
         }
     }
 }

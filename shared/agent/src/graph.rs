@@ -112,9 +112,9 @@ pub fn graph(parts: AgentParts) -> Result<CompiledGraph, EngineError> {
         .wait("doubt", waits(waits::doubt))
         .wait("ask", waits(waits::ask))
         .wait("pending", move |run: &AgentRun| waits::pending(sleeping.of(&run.agent), run))
-        .wait("think", move |run: &AgentRun| waits::think(&thinking, run))
+        .wait("think", move |run: &AgentRun| waits::think(thinking.of(&run.agent), run))
         .wait("rest", move |run: &AgentRun| waits::rest(&resting, run))
-        .wait("agents", move |run: &AgentRun| waits::agents(&awaiting, run))
+        .wait("agents", move |run: &AgentRun| waits::agents(awaiting.of(&run.agent), run))
         .node(
             "gather",
             step(&parts, &markers, AgentRun::planner, |parts, _, run| {

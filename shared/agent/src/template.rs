@@ -147,7 +147,9 @@ impl Templates {
         }
         let platform = match self.platform.get(TOOLS) {
             Some(FileContent::Bytes(bytes)) => tool_servers(bytes).unwrap_or_default(),
-            Some(FileContent::TooLarge(_) | FileContent::Unreadable(_)) | None => BTreeMap::new(),
+            Some(FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_)) | None => {
+                BTreeMap::new()
+            }
         };
         let mut text = String::from_utf8_lossy(all.get(TOOLS).map_or(&[], Vec::as_slice)).into_owned();
         if !text.is_empty() && !text.ends_with('\n') {

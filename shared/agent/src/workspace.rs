@@ -105,6 +105,13 @@ pub struct Platform {
 }
 
 impl Workspace {
+    /// True if its author said that it only talks: settings with a mistake give no tools either, and say nothing.
+    pub fn is_said_to_talk(&self) -> bool {
+        let is_of_settings = |problem: &&Problem| problem.file == load::SETTINGS;
+        let is_broken = self.problems.iter().filter(is_of_settings).any(|it| it.severity == Severity::Error);
+        self.settings.kind == WorkspaceKind::Chat && !is_broken
+    }
+
     /// True if no definition is disabled.
     pub fn is_sound(&self) -> bool {
         self.problems.iter().all(|problem| problem.severity != Severity::Error)

@@ -367,7 +367,8 @@ pub trait AgentSource: GraphSource {
         Ok(None)
     }
 
-    /// True if all of those agents only talk: the files of workspaces are not theirs to have written then.
+    /// True if all of those agents only talk since their settings say so: the files of workspaces are not theirs to have
+    /// written then.
     ///
     /// # Errors
     /// A sentence where it cannot be known.
@@ -401,7 +402,8 @@ pub trait WorkspaceAgents: GraphSource {
     /// [`NotKept`].
     async fn keep(&self, tenant: &str, workspace: &WorkspaceId, version: &str) -> Result<(), NotKept>;
 
-    /// True if `workspace`, which is one of `tenant`, is a `chat` workspace. Its agents are not made for that.
+    /// True if `workspace`, which is one of `tenant`, is a `chat` workspace, whose files nobody writes; not where its settings
+    /// have a mistake, which somebody has to mend. Its agents are not made for that.
     ///
     /// # Errors
     /// A sentence where it cannot be known.
@@ -436,7 +438,7 @@ pub struct OwnAgents {
     pub refused_whole: Option<String>,
     /// The agent that its settings name for requests that name none.
     pub default_agent: Option<String>,
-    /// True for a `chat` workspace: nothing acts in it, and nobody writes its files.
+    /// True if nothing acts in it: it is a `chat` workspace, or its settings have a mistake.
     pub only_talks: bool,
 }
 

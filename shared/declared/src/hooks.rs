@@ -3,15 +3,30 @@
 use std::sync::Arc;
 
 use dormouse_agent::graph::{HookPart, ModelHook, ModelPart};
-use dormouse_agent::workspace::{DefinitionKind, HookDefinition, Workspace, WorkspaceKind};
+use dormouse_agent::workspace::{DefinitionKind, HookDefinition, OnHookError, Workspace, WorkspaceKind};
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
+use dormouse_ports::tool::ToolSources;
 
 use crate::{DeclaredPorts, models};
 
-/// The hooks of an agent that asks `model`; a `chat` workspace has none, even if its files declare some.
+/// `workspace` where hooks that are commands are refused, if `tools` run none.
+pub(crate) fn without_commands(workspace: Workspace, tools: &dyn ToolSources) -> Workspace {
+    workspace.refusing_hooks(|handler| can_be_handled(handler, tools))
+}
+
+/// False for a command where `tools` run none.
+fn can_be_handled(handler: &HookHandlerDefinition, tools: &dyn ToolSources) -> bool {
+    !matches!(handler, HookHandlerDefinition::Command { .. }) || tools.hook(handler).is_some()
+}
+
+/// The hooks of an agent that asks `model`; a `chat` workspace has none, even if its files declare some. One that cannot be
+/// handled here and lets nothing through where it fails stays one that fails.
 pub(crate) async fn parts(workspace: &Workspace, model: &ModelPart, ports: &DeclaredPorts) -> Vec<HookPart> {
     let mut parts = Vec::new();
-    let is_enabled = |hook: &&HookDefinition| workspace.is_enabled(DefinitionKind::Hook, &hook.name);
+    let is_enabled = |hook: &&HookDefinition| {
+        let fails_closed = hook.on_error == OnHookError::Closed && !can_be_handled(&hook.handler, &*ports.tools);
+        fails_closed || workspace.is_enabled(DefinitionKind::Hook, &hook.name)
+    };
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     for hook in workspace.hooks.values().filter(|_| acts).filter(is_enabled) {
         let handler = handler(workspace, hook, model, ports).await;

@@ -19,8 +19,10 @@ pub(crate) struct Offer {
     pub(crate) catalog: Vec<CatalogLine>,
     /// Why agents cannot be addressed, by their names; also those that no list shows.
     pub(crate) refused: BTreeMap<String, String>,
-    /// True if it is a `chat` workspace.
+    /// True if nothing acts in it: it is a `chat` workspace, or its settings have a mistake.
     pub(crate) only_talks: bool,
+    /// True if it is a `chat` workspace because its settings say so.
+    pub(crate) is_said_to_talk: bool,
     /// The names of agents that only the tenant at home finds.
     pub(crate) at_home: BTreeSet<String>,
     parts: Vec<AgentParts>,
@@ -33,6 +35,7 @@ impl Offer {
             catalog: lines(workspace, platform, declared),
             refused: refused(workspace, declared),
             only_talks: workspace.settings.kind == WorkspaceKind::Chat,
+            is_said_to_talk: workspace.is_said_to_talk(),
             at_home: BTreeSet::new(),
             parts: declared.parts.clone(),
         }

@@ -206,7 +206,7 @@ impl StoredAgents {
         };
         let bytes = found.values().map(|content| match content {
             FileContent::Bytes(bytes) => bytes.len(),
-            FileContent::TooLarge(_) | FileContent::Unreadable(_) => 0,
+            FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
         });
         let whole: usize = bytes.sum();
         if whole > LARGEST {
@@ -339,7 +339,7 @@ impl WorkspaceAgents for StoredAgents {
         }
         let Some(settings) = files.file(SETTINGS).await.map_err(|error| error.to_string())? else { return Ok(false) };
         let settings = Files::from([(SETTINGS.to_owned(), FileContent::Bytes(settings.text.into_bytes()))]);
-        Ok(load_guest(&settings, &platform(), &[]).settings.kind == WorkspaceKind::Chat)
+        Ok(load_guest(&settings, &platform(), &[]).is_said_to_talk())
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

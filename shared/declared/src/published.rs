@@ -16,6 +16,7 @@ use futures::future::join_all;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
+use crate::hooks::without_commands;
 use crate::offer::Offer;
 use crate::own::LentModels;
 use crate::reach::reaching;
@@ -166,12 +167,12 @@ impl PublishedAgents {
     }
 
     async fn make(&self, version: String, bundle: &Bundle) -> Result<LoadedBundle, EngineError> {
-        let workspace = load(&bundle.files(), &self.from.platform);
         let mut ports = self.from.ports.clone();
         let of_bundle = version.split_once('@').and_then(|(name, digest)| ports.tools.of_bundle(name, digest));
         if let Some(tools) = of_bundle {
             ports.tools = tools;
         }
+        let workspace = without_commands(load(&bundle.files(), &self.from.platform), &*ports.tools);
         let models = models_lent_by(&workspace);
         let declared = agents(&workspace, &ports).await;
         for reason in &declared.left_out {
@@ -320,7 +321,7 @@ impl AgentSource for PublishedAgents {
 
     async fn only_talks(&self) -> Result<bool, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.only_talks))
+        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.is_said_to_talk))
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

@@ -147,3 +147,20 @@ async fn the_kind_that_a_run_began_with_stays() {
     assert!(own.only_talks && own.personas.is_empty(), "{own:?}");
     assert!(own.refused_whole.is_some_and(|reason| reason.contains("set `kind: chat`")));
 }
+
+#[tokio::test]
+async fn settings_with_a_mistake_lock_no_workspace() {
+    let world = World::new();
+    for file in [AGENT, MODEL] {
+        world.write(file).await;
+    }
+    let process = world.process();
+    for slip in ["default_agent: [x\n", "kind: Project\n", "kind: chat\nkind: chat\n", "kind: chatt\n"] {
+        world.write((SETTINGS, slip)).await;
+        let only_talks = process.only_talks("tenant", &world.workspace).await.expect("an answer");
+        assert!(!only_talks, "{slip}: somebody has to mend it");
+        assert!(world.of(&process).await.only_talks, "{slip}: until then nothing acts");
+    }
+    world.write((SETTINGS, "kind: chat\n")).await;
+    assert!(process.only_talks("tenant", &world.workspace).await.expect("an answer"));
+}

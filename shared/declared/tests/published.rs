@@ -277,3 +277,45 @@ async fn without_a_publication_there_is_no_such_graph() {
     let TurnOutcome::Errored(error) = world.sandbox().harness.turn(book()).await.outcome else { panic!("refused") };
     assert_eq!(error.category, Category::GraphUnknown);
 }
+
+/// A bundle of the agent `clerk` with `files` beside it.
+fn bundle_with(files: &[(&str, &str)]) -> Bundle {
+    let given = files.iter().map(|(path, text)| ((*path).to_owned(), FileContent::Bytes(text.as_bytes().to_vec())));
+    let files = bundle("Be kind.\n").files().into_iter().chain(given).collect();
+    Bundle::of_readable(&files).expect("a bundle")
+}
+
+#[tokio::test]
+async fn a_served_folder_only_talks_where_its_settings_say_so_without_a_mistake() {
+    for (settings, only_talks) in [("kind: chat\n", true), ("kind: Chat\n", false), ("kind: chat\nkinds: x\n", false)] {
+        let world = World::new();
+        world.publish_bundle(&bundle_with(&[(".openharness/settings.yaml", settings)]));
+        let found = world.sandbox().agents.only_talks().await.expect("an answer");
+        assert_eq!(found, only_talks, "{settings}");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_is_a_command_is_refused_where_none_runs_and_a_person_is_asked_for_every_call() {
+    let hook = |name: &str, more: &str| {
+        let text = format!("name: {name}\nevents: [before_tool_dispatch]\n{more}\n");
+        (format!(".openharness/hooks/{name}.yaml"), text)
+    };
+    let command = "handler: {type: command, command: ./guard.sh}";
+    let http = "handler: {type: http, url: 'http://guard.test/'}";
+    let agent = (".openharness/agents/clerk.md", "---\nmodel: workspace/m\n---\nYou book.\n");
+    for (guard, is_refused) in [(hook("guard", command), true), (hook("guard", http), false)] {
+        let world = World::new();
+        world.publish_bundle(&bundle_with(&[(guard.0.as_str(), guard.1.as_str()), agent]));
+        let sandbox = world.sandbox();
+        let catalog = sandbox.agents.catalog(true).await.expect("a catalog");
+        let line = catalog.iter().find(|line| line.kind == "hook" && line.name == "guard").expect("the hook");
+        assert_eq!((line.enabled, line.reasons.is_empty()), (!is_refused, !is_refused), "{line:?}");
+        assert_eq!(line.reasons.iter().any(|reason| reason.contains("no command can be run here")), is_refused);
+        if is_refused {
+            world.fetch.answer(asks_for_the_tool());
+            let outcome = sandbox.harness.turn(book()).await.outcome;
+            assert!(matches!(outcome, TurnOutcome::Suspended(_)), "a person is asked: {outcome:?}");
+        }
+    }
+}

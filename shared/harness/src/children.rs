@@ -12,8 +12,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     ChildError, ChildLink, ChildRuns, ChildStanding, ChildStart, ClaimOutcome, ClaimRequest, Commit, CommitError,
     Commits, EventBus, FailureRecord, InvocationId, InvocationStatus, InvocationWrite, Map, PARENT, ParentLink,
-    PausedInvocation, StoreError,
+    PausedInvocation, SHORTFALL, Shortfall, StoreError,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bucket::Bucket;
@@ -219,11 +220,21 @@ impl Commits for TellingCommits {
 /// The payload of the end of `paused` in `state`: the last words of its conversation, and the session in which it can
 /// be asked again, as the output of a tool.
 fn completed(paused: &PausedInvocation, state: &Map) -> Map {
-    let reason = state.get("reason").and_then(Value::as_str).filter(|reason| !["", "completed"].contains(reason));
     let mut texts = vec![cut(&last_words(state))];
-    texts.extend(reason.map(|reason| format!("[it ended before it was done: {reason}]")));
+    let shortfall = shortfall(state);
+    texts.extend(shortfall.iter().map(|why| format!("[it ended before it was done: {why}]")));
     texts.extend(paused.session_id.iter().map(|session| format!("[task_id: {session}]")));
-    output(&texts, false)
+    output(&texts, shortfall.is_some())
+}
+
+/// Why what ended in `state` did not come to an answer, where it did not.
+fn shortfall(state: &Map) -> Option<String> {
+    let reason = state.get("reason").and_then(Value::as_str).filter(|reason| !["", "completed"].contains(reason));
+    let told = state.get(SHORTFALL).and_then(|shortfall| Shortfall::deserialize(shortfall).ok());
+    match (told, reason) {
+        (Some(Shortfall { code, message }), _) => Some(format!("{code}: {}", cut(&message))),
+        (None, reason) => reason.map(str::to_owned),
+    }
 }
 
 fn failed(failure: &FailureRecord) -> Map {

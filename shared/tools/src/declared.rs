@@ -178,8 +178,7 @@ impl ToolSources for DeclaredTools {
         &self,
         handler: &dormouse_ports::hook::HookHandlerDefinition,
     ) -> Option<Arc<dyn dormouse_ports::hook::HookHandler>> {
-        let WorkPlace { backend, .. } = self.place.clone()?;
-        let hook = crate::DeclaredHook::new(handler.clone(), backend, self.fetch.clone(), self.values.clone())?;
+        let hook = crate::DeclaredHook::new(handler.clone(), self.place(), self.fetch.clone(), self.values.clone())?;
         Some(Arc::new(hook))
     }
 
@@ -260,6 +259,22 @@ mod tests {
         assert!(!noted.notes.is_empty(), "the session keeps it");
         let refused = native.call(&call("Read")).await.expect_err("there is nothing to read");
         assert!(refused.message.contains("`Read`"), "{refused}");
+    }
+
+    #[cfg(feature = "native")]
+    #[tokio::test]
+    async fn a_hook_that_is_an_address_needs_no_place_and_a_command_does() {
+        use dormouse_ports::hook::HookHandlerDefinition;
+
+        let fetch = ScriptedFetch::default();
+        fetch.answer(dormouse_testkit::ScriptedAnswer::json(200, &json!({ "decision": "block" })));
+        let tools = DeclaredTools::new(Arc::new(fetch), Values::none());
+        let url = Template::parse("https://guard.example.com/").expect("an address");
+        let guard = HookHandlerDefinition::Http { url, headers: Vec::new() };
+        let answer = tools.hook(&guard).expect("a handler").handle(&json!({ "cwd": "." })).await.expect("an answer");
+        assert!(answer.text.contains("block"), "{answer:?}");
+        let command = HookHandlerDefinition::Command { command: "./guard.sh".to_owned(), environment: Vec::new() };
+        assert!(tools.hook(&command).is_none(), "there is nowhere to run it");
     }
 
     #[test]

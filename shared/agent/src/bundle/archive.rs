@@ -93,7 +93,7 @@ fn archived(path: &str, content: &FileContent) -> ArchivedFile {
             Err(_) => file.base64 = Some(STANDARD.encode(bytes)),
         },
         FileContent::TooLarge(size) => file.too_large = Some(*size),
-        FileContent::Unreadable(reason) => file.unreadable = Some(reason.clone()),
+        FileContent::Unreadable(reason) | FileContent::LeftOut(reason) => file.unreadable = Some(reason.clone()),
     }
     file
 }

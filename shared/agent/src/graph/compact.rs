@@ -51,6 +51,8 @@ pub(super) const KEPT: &str = "dormouse.context_kept";
 pub(super) const NOT_ASKED: &str = "the model could not be asked for a summary: ";
 /// Material of that entry: what the model said, and the compaction before it.
 pub(super) const SAID: &str = "said";
+/// Its field with the digest of what the model said, where it said something.
+pub(super) const RESPONSE: &str = "response_digest";
 pub(super) const BEFORE: &str = "before";
 
 const INSTRUCTIONS: &str = "You write the summary with which a conversation goes on after its older messages are taken \
@@ -78,33 +80,52 @@ pub(crate) enum Compacted {
         update: Update<AgentRun>,
         /// Usage of the run, this call included.
         usage: RunUsage,
+        /// What hooks said behind it, for the next request to the model.
+        context: Vec<String>,
     },
     /// There is none, for a reason that is recorded: the conversation stays as it is.
     No {
         /// Usage of the run, this call included.
         usage: RunUsage,
+        /// What hooks said behind it, for the next request to the model.
+        context: Vec<String>,
     },
+    /// There is none: a hook ends the run.
+    Stopped {
+        /// What the hook gives as its reason.
+        reason: String,
+        /// Usage of the run, this call included.
+        usage: RunUsage,
+    },
+}
+
+/// A call of the model for a summary.
+struct SummaryCall {
+    model: ModelIdentity,
+    usage: Usage,
+    cost: f64,
+    duration_ms: u64,
+    /// What it said that no summary came of, with the digest of the request.
+    refused: Option<(String, String)>,
 }
 
 /// Records why a conversation stays as it is.
 fn kept(trigger: &str, reason: &str, usage: RunUsage) -> Result<Option<Compacted>, NodeError> {
-    kept_for(trigger, reason, usage, None)
+    kept_for(trigger, reason, None)?;
+    Ok(Some(Compacted::No { usage, context: Vec::new() }))
 }
 
-/// The same behind a call of the model for a summary: which it is, its tokens, cost and milliseconds.
-fn kept_for(
-    trigger: &str,
-    reason: &str,
-    usage: RunUsage,
-    call: Option<(ModelIdentity, Usage, f64, u64)>,
-) -> Result<Option<Compacted>, NodeError> {
-    tracing::warn!(reason, "a conversation was not made shorter; its runs go on with all of it");
+/// Records the same, also behind a `call` of the model for a summary.
+fn kept_for(trigger: &str, reason: &str, call: Option<SummaryCall>) -> Result<(), NodeError> {
+    tracing::warn!(reason, "a conversation was not made shorter, and stays whole");
     let kind = EntryKind::vendor(KEPT).map_err(|error| NodeError::new(error.to_string()))?;
     let entry = JournalEntry::new(kind).with("trigger", trigger).with("message", conversational(reason, LONGEST_LINE));
-    record(call.into_iter().fold(entry, |entry, (model, usage, cost, duration_ms)| {
-        naming(entry, &model).with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms)
-    }))?;
-    Ok(Some(Compacted::No { usage }))
+    let Some(SummaryCall { model, usage, cost, duration_ms, refused }) = call else { return record(entry) };
+    let entry = naming(entry, &model);
+    let entry = entry.with("usage", json!(usage)).with("cost", cost).with("duration_ms", duration_ms);
+    let Some((said, request_digest)) = refused else { return record(entry) };
+    let entry = entry.with("request_digest", request_digest).with(RESPONSE, of_value(&said));
+    record(if said.len() <= MOST_KEPT { entry.with_material(SAID, said) } else { entry })
 }
 
 /// True for the request of a summary.
@@ -264,7 +285,10 @@ async fn compact(
     let facts = json!({ "trigger_type": trigger, "tokens": before, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::BeforeContextCompact, &[], facts).await?;
     let used = run.usage.with(verdict.usage);
-    if let Some(reason) = verdict.stop.or(verdict.block) {
+    if let Some(reason) = verdict.stop {
+        return Ok(Some(Compacted::Stopped { reason, usage: used }));
+    }
+    if let Some(reason) = verdict.block {
         return kept(trigger, &reason, used);
     }
     let mut instructions = INSTRUCTIONS.to_owned();
@@ -283,9 +307,11 @@ async fn compact(
         Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
         Ok((_, response)) => {
             let cost = super::model::cost(parts.model.prices, &response);
-            let call = (parts.model.provider.identity(), response.usage, cost, duration_ms);
-            let usage = used.and(response.usage, cost, duration_ms);
-            return kept_for(trigger, "the model gave no summary", usage, Some(call));
+            let (model, usage) = (parts.model.provider.identity(), response.usage);
+            let call = SummaryCall { model, usage, cost, duration_ms, refused: None };
+            kept_for(trigger, "the model gave no summary", Some(call))?;
+            let usage = used.and(usage, cost, duration_ms);
+            return Ok(Some(Compacted::No { usage, context: Vec::new() }));
         }
         Err(error) => {
             let usage = used.and(Usage::default(), 0.0, duration_ms);
@@ -295,11 +321,20 @@ async fn compact(
     let (said, response) = response;
     let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
-    let used = used.with(verdict.usage);
+    let cost = super::model::cost(parts.model.prices, &response);
+    let usage = used.with(verdict.usage).and(response.usage, cost, duration_ms);
+    if let Some(reason) = verdict.stop.as_ref().or(verdict.block.as_ref()) {
+        let (model, used) = (parts.model.provider.identity(), response.usage);
+        let refused = Some((said, of_value(&request)));
+        kept_for(trigger, reason, Some(SummaryCall { model, usage: used, cost, duration_ms, refused }))?;
+        return Ok(Some(match verdict.stop {
+            Some(reason) => Compacted::Stopped { reason, usage },
+            None => Compacted::No { usage, context: verdict.context },
+        }));
+    }
     let patched = verdict.patch.get("summary").and_then(Value::as_str).map(str::to_owned);
     let summary = patched.unwrap_or_else(|| said.clone());
     let kind = EntryKind::vendor(COMPACTED).map_err(|error| NodeError::new(error.to_string()))?;
-    let cost = super::model::cost(parts.model.prices, &response);
     let entry = naming(JournalEntry::new(kind), &parts.model.provider.identity());
     let entry = current(run).into_iter().fold(entry, |entry, before| entry.with_material(BEFORE, json!(before)));
     // The state holds the last summary only. A model that says this much was asked for a tenth of it.
@@ -311,14 +346,14 @@ async fn compact(
             .with("tokens_before", before)
             .with("tokens_after", cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN)
             .with("request_digest", of_value(&request))
-            .with("response_digest", of_value(&summary))
+            .with(RESPONSE, of_value(&summary))
             .with("usage", json!(response.usage))
             .with("cost", cost)
             .with("duration_ms", duration_ms),
     )?;
     let compaction = Compaction { upto: cut.at, last: digest_of(&run.messages[cut.at - 1]), summary };
     let update = AgentRun::compaction.set(Some(compaction));
-    Ok(Some(Compacted::Yes { update, usage: used.and(response.usage, cost, duration_ms) }))
+    Ok(Some(Compacted::Yes { update, usage, context: verdict.context }))
 }
 
 /// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are

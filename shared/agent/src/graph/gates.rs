@@ -47,6 +47,13 @@ impl HooksSay {
     }
 }
 
+/// What hooks said `before` with the `texts` that they say behind that, for the next request to the model.
+pub(crate) fn told_also(before: Vec<String>, texts: Vec<String>) -> Vec<String> {
+    let mut says = HooksSay { context: before, ..HooksSay::default() };
+    says.tell(texts);
+    says.context
+}
+
 /// Runs the hooks before the model is asked: those before its context is composed see the conversation alone, of which
 /// `request` is composed again where they change it. Gives the reason for which the run ends, if it does.
 pub(crate) async fn before_model(

@@ -86,21 +86,26 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
     let mut request = context::request(parts, &run, &tools);
     if run.thinking.is_none() {
         match compact::if_due(parts, &run, &request).await? {
-            Some(Compacted::Yes { update, usage }) => {
-                let update = update.then(AgentRun::usage.set(usage)).then(AgentRun::rest.set(None));
+            Some(Compacted::Yes { update, usage, context }) => {
+                let told = AgentRun::hook_context.set(gates::told_also(run.hook_context, context));
+                let update = update.then(told).then(AgentRun::usage.set(usage)).then(AgentRun::rest.set(None));
                 return Ok(update.then(identity(parts)));
             }
-            Some(Compacted::No { usage, .. }) => run.usage = usage,
+            Some(Compacted::No { usage, context }) => {
+                run.usage = usage;
+                run.hook_context = gates::told_also(run.hook_context, context);
+            }
+            Some(Compacted::Stopped { reason, usage }) => {
+                run.usage = usage;
+                return stopped(parts, run, &reason).await;
+            }
             None => {}
         }
     }
     if run.thinking.is_none()
         && let Some(reason) = gates::before_model(parts, &mut run, &tools, &mut request).await?
     {
-        tracing::info!(reason, "a hook ended a run before its model was asked");
-        ended_by_hook(parts, &mut run, &reason).await?;
-        let update = concluded(run);
-        return Ok(update.then(AgentRun::messages.append(vec![said(&reason)?])).then(identity(parts)));
+        return stopped(parts, run, &reason).await;
     }
     let asked = match &parts.model.background {
         Some(provider) => background::ask(parts, &**provider, &mut run, &request).await?,
@@ -159,6 +164,13 @@ async fn think_of(parts: &AgentParts, markers: &Markers, mut run: AgentRun) -> R
         .set(AgentRun::awaits_children, run.awaits_children)
         .then(rested())
         .then(identity(parts)))
+}
+
+/// The end of a run whose model is not asked since a hook says so, for this `reason`.
+async fn stopped(parts: &AgentParts, mut run: AgentRun, reason: &str) -> Result<Update<AgentRun>, NodeError> {
+    tracing::info!(reason, "a hook ended a run before its model was asked");
+    ended_by_hook(parts, &mut run, reason).await?;
+    Ok(concluded(run).then(AgentRun::messages.append(vec![said(reason)?])).then(identity(parts)))
 }
 
 /// Says once in a run that its provider tells no tokens: limits on tokens and money then have nothing to count.
@@ -250,13 +262,18 @@ fn rested() -> Update<AgentRun> {
 /// A run that was asked to make the conversation shorter, and ends.
 async fn made_shorter(parts: &AgentParts, mut run: AgentRun) -> Result<Update<AgentRun>, NodeError> {
     let (shorter, reason) = match compact::asked(parts, &run).await? {
-        Some(Compacted::Yes { update, usage }) => {
+        Some(Compacted::Yes { update, usage, .. }) => {
             run.usage = usage;
             (update, TerminalReason::Completed)
         }
-        Some(Compacted::No { usage }) => {
+        Some(Compacted::No { usage, .. }) => {
             run.usage = usage;
             (Update::none(), TerminalReason::NotCompacted)
+        }
+        Some(Compacted::Stopped { reason, usage }) => {
+            run.usage = usage;
+            ended_by_hook(parts, &mut run, &reason).await?;
+            return Ok(concluded(run).then(identity(parts)));
         }
         None => (Update::none(), TerminalReason::Completed),
     };

@@ -8,11 +8,12 @@ use dormouse_ports::tool::{ToolDefinition, ToolSourceDefinition};
 use dormouse_ports::{Map, Template};
 use serde_json::Value;
 
+use super::hook::HookDefinition;
 use super::load::{Files, Loader, PLATFORM, digest};
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName};
 use super::references::check;
-use super::{Platform, Workspace};
+use super::{Platform, Workspace, WorkspaceKind};
 
 /// The tool that runs commands.
 const COMMANDS: &str = "Bash";
@@ -47,6 +48,21 @@ pub fn load_guest(files: &Files, platform: &Platform, models: &[ModelDefinition]
     check(&mut workspace, platform);
     refuse_without_texts(&mut workspace);
     workspace.settled()
+}
+
+impl Workspace {
+    /// The same where hooks of which `can_be_handled` is false are refused: each is disabled, and a person is asked for every
+    /// call, for it may have forbidden one. A `chat` workspace calls nothing, and has no hooks.
+    #[must_use]
+    pub fn refusing_hooks(mut self, can_be_handled: impl Fn(&HookHandlerDefinition) -> bool) -> Self {
+        if self.settings.kind == WorkspaceKind::Project {
+            refuse_hooks(&mut self, |hook| match can_be_handled(&hook.handler) {
+                true => None,
+                false => Some("it is a command, and no command can be run here: serve it over HTTP"),
+            });
+        }
+        self.settled()
+    }
 }
 
 /// True if `text` refers to the environment or to secrets.
@@ -239,17 +255,24 @@ fn confine_actions(workspace: &mut Workspace) {
 }
 
 fn confine_hooks(workspace: &mut Workspace) {
-    let mut is_refused = false;
-    for hook in workspace.hooks.values().cloned().collect::<Vec<_>>() {
-        let reason = match &hook.handler {
+    refuse_hooks(workspace, |hook| {
+        Some(match &hook.handler {
             HookHandlerDefinition::Command { .. } => "it is a command, and files of a workspace run none",
             HookHandlerDefinition::Http { url, headers } if url.refers() || any_refers(headers) => {
                 "it refers to the environment or to secrets of the server, which files of a workspace do not use"
             }
             HookHandlerDefinition::Http { .. }
             | HookHandlerDefinition::Prompt { .. }
-            | HookHandlerDefinition::Agent { .. } => continue,
-        };
+            | HookHandlerDefinition::Agent { .. } => return None,
+        })
+    });
+}
+
+/// Disables the hooks for which `refused` gives a reason, and has a person see every call where there is one.
+fn refuse_hooks(workspace: &mut Workspace, refused: impl Fn(&HookDefinition) -> Option<&'static str>) {
+    let mut is_refused = false;
+    for hook in workspace.hooks.values().cloned().collect::<Vec<_>>() {
+        let Some(reason) = refused(&hook) else { continue };
         is_refused = true;
         let name = DefinitionName::new(DefinitionKind::Hook, &hook.name);
         let message = format!("{reason}; until it is mended a person is asked for every call");

@@ -27,7 +27,8 @@ pub const FILE_LIMIT: u64 = 256 * 1024;
 
 /// The file with the instructions for every agent.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
-const SETTINGS: &str = ".openharness/settings.yaml";
+/// The file of the settings.
+pub(super) const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
 /// Agents of the platform, which whoever reads a workspace puts there. One of the workspace's own comes before that of its name.
@@ -54,6 +55,16 @@ pub enum FileContent {
     TooLarge(u64),
     /// It could not be read, for this reason.
     Unreadable(String),
+    /// It was not read, for this reason: it stands deep in a folder, and nothing is missed but itself. Of a folder: what stands
+    /// deep in it.
+    LeftOut(String),
+}
+
+impl FileContent {
+    /// True for a file that counts as if it were not there.
+    pub(crate) fn is_left_out(&self) -> bool {
+        matches!(self, Self::LeftOut(_))
+    }
 }
 
 /// Files of a workspace by their paths.
@@ -88,6 +99,7 @@ impl<'f> Loader<'f> {
         loader.hooks();
         loader.memory();
         loader.left_out();
+        loader.too_deep();
         loader.others();
         loader.workspace
     }
@@ -108,7 +120,7 @@ impl<'f> Loader<'f> {
                 problems.error(None, message);
                 None
             }
-            FileContent::Unreadable(reason) => {
+            FileContent::Unreadable(reason) | FileContent::LeftOut(reason) => {
                 problems.error(None, format!("the file could not be read: {reason}"));
                 None
             }
@@ -166,7 +178,9 @@ impl<'f> Loader<'f> {
             Some(FileContent::Bytes(bytes)) => {
                 String::from_utf8(bytes.clone()).map_err(|_| format!("`{path}` is no UTF-8 text: save it as UTF-8"))
             }
-            Some(FileContent::TooLarge(_) | FileContent::Unreadable(_)) => Err(format!("`{path}` cannot be read")),
+            Some(FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_)) => {
+                Err(format!("`{path}` cannot be read"))
+            }
             None => Err(format!("there is no file `{path}` in `.openharness`")),
         };
         if let Some(node) = self.yaml(PROMPTS, &mut problems) {
@@ -371,6 +385,8 @@ impl<'f> Loader<'f> {
                     );
                 }
                 FileContent::Unreadable(reason) => problems.warning(None, format!("{other} is left out: {reason}")),
+                // Told for all of them together.
+                FileContent::LeftOut(_) => {}
             }
         }
         found
@@ -409,6 +425,27 @@ impl<'f> Loader<'f> {
             if path.as_str() == HOOKS.trim_end_matches('/') {
                 self.workspace.ask_for_everything();
             }
+            self.keep(problems);
+        }
+    }
+
+    /// Files that stand too deep in a folder to be read: one warning for each skill and each action.
+    fn too_deep(&mut self) {
+        let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for (path, content) in self.files {
+            let FileContent::LeftOut(reason) = content else { continue };
+            let folder = path.match_indices('/').nth(2).map_or(path.as_str(), |(at, _)| &path[..at]);
+            found.entry((folder, reason)).or_default().push(path);
+        }
+        for ((folder, reason), paths) in found {
+            let mut problems = FileProblems::new(folder);
+            let message = match paths[..] {
+                [path] if path == folder => reason.to_owned(),
+                [path] => format!("{path} is left out: {reason}"),
+                [path, ..] => format!("{path} and {} more are left out: {reason}", paths.len() - 1),
+                [] => continue,
+            };
+            problems.warning(None, message);
             self.keep(problems);
         }
     }
@@ -516,10 +553,11 @@ pub(crate) fn digest(files: &Files) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     };
-    for (path, content) in files.iter().filter(|(path, _)| counts(path)) {
+    for (path, content) in files.iter().filter(|(path, content)| counts(path) && !content.is_left_out()) {
         add(path.as_bytes());
         match content {
             FileContent::Bytes(bytes) => add(bytes),
+            FileContent::LeftOut(_) => {}
             FileContent::TooLarge(size) => [u64::MAX, *size].iter().for_each(|part| add(&part.to_be_bytes())),
             FileContent::Unreadable(reason) => {
                 add(&u64::MAX.to_be_bytes());

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use dormouse_ports::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
+use crate::bundle::CONTENT_LIMIT;
+
 use super::load::{FILE_LIMIT, FileContent, Files, skill_dirs};
 
 /// Files of one workspace that are looked at.
@@ -21,6 +23,19 @@ pub(super) const FOLDERS: [&str; 9] =
 
 /// Folders that runs keep for themselves: what is in them grows and changes all the time.
 const OWN: [&str; 2] = ["data", "state"];
+
+/// The folders in which files may stand deep, which scripts and skills read.
+const DEEP: [&str; 2] = ["actions", "skills"];
+/// Folders between the root and a file.
+const DEPTH: usize = 4;
+/// The same of a file of a skill or an action, where there is room for all of these.
+const DEEPER: usize = 8;
+/// How much deeper files are looked for that are left out.
+const LOOKED_AT: usize = 8;
+/// Why files that stand deeper are left out.
+const TOO_DEEP: &str = "files of a skill or an action may stand five folders deep in it, and deeper ones are not read";
+const NO_ROOM: &str = "with what stands deep in this folder there are more than 2000 files, and none of that is read";
+const TOO_LARGE: &str = "with it the definitions have more bytes than they may have together";
 
 /// What is noted of a folder that is left out.
 const TOO_MANY: &str = "with the files of this folder there are more than 2000, and none of them is read";
@@ -50,37 +65,76 @@ impl KnownFiles {
         let mut files = BTreeMap::new();
         let first =
             ListLimits { under: FIRST.map(str::to_owned).to_vec(), except: Vec::new(), files: FIRST.len(), depth: 1 };
-        self.add(source, first, &mut before, &mut files).await?;
-        let folders = FOLDERS.iter().map(|folder| (format!("{ALL}/{folder}"), 4, Vec::new()));
-        // The folder of a skill, and one in it.
-        let dirs = skill_dirs(&files).into_iter().map(|folder| {
-            let depth = folder.split('/').count() + 2;
-            (folder, depth, Vec::new())
+        self.add(source, (first, 1), &mut before, &mut files).await?;
+        let folders = FOLDERS.iter().map(|folder| Part {
+            folder: format!("{ALL}/{folder}"),
+            depth: DEPTH,
+            deeper: if DEEP.contains(folder) { DEEPER - DEPTH } else { 0 },
+            except: Vec::new(),
+        });
+        // The folder of a skill, and those in it.
+        let dirs = skill_dirs(&files).into_iter().map(|folder| Part {
+            depth: folder.split('/').count() + DEPTH - 2,
+            deeper: DEEPER - DEPTH,
+            folder,
+            except: Vec::new(),
         });
         let known = FOLDERS.iter().chain(&OWN).map(|folder| format!("{ALL}/{folder}"));
-        let others = (ALL.to_owned(), 4, known.chain(FIRST.map(str::to_owned)).collect());
-        for (folder, depth, except) in folders.chain(dirs).chain([others]).collect::<Vec<_>>() {
-            let room = MOST_FILES.saturating_sub(files.len());
-            let limits = ListLimits { under: vec![folder.clone()], except, files: room, depth };
-            match self.add(source, limits, &mut before, &mut files).await {
-                Err(WorkspaceError::TooLarge { .. }) => {
-                    files.insert(folder, FileContent::Unreadable(TOO_MANY.to_owned()));
-                }
-                added => added?,
-            }
+        let except = known.chain(FIRST.map(str::to_owned)).collect();
+        let others = Part { folder: ALL.to_owned(), depth: DEPTH, deeper: 0, except };
+        let parts: Vec<Part> = folders.chain(dirs).chain([others]).collect();
+        for part in &parts {
+            self.add_part(source, part, &mut before, &mut files).await?;
+        }
+        if files.values().map(size_of).sum::<u64>() > CONTENT_LIMIT {
+            leave_out_deep(&parts, &mut files);
         }
         Ok(files)
     }
 
-    /// Adds all of the files that `limits` let through, or none of them.
+    /// Adds the files of `part`: those that stand deep in it where there is room for all, or else without these, or else none.
+    async fn add_part(
+        &mut self,
+        source: &dyn WorkspaceSource,
+        part: &Part,
+        before: &mut BTreeMap<String, (String, FileContent)>,
+        files: &mut Files,
+    ) -> Result<(), WorkspaceError> {
+        let room = MOST_FILES.saturating_sub(files.values().filter(|content| !content.is_left_out()).count());
+        let limits =
+            |depth| ListLimits { under: vec![part.folder.clone()], except: part.except.clone(), files: room, depth };
+        let depths = match part.deeper {
+            0 => vec![part.depth],
+            deeper => vec![part.depth + deeper + LOOKED_AT, part.depth + deeper, part.depth],
+        };
+        for depth in depths {
+            match self.add(source, (limits(depth), part.depth + part.deeper), before, files).await {
+                Err(WorkspaceError::TooLarge { .. }) => {}
+                Ok(()) if depth <= part.depth + part.deeper && part.deeper > 0 => {
+                    let reason = if depth == part.depth { NO_ROOM } else { TOO_DEEP };
+                    files.insert(part.folder.clone(), FileContent::LeftOut(reason.to_owned()));
+                    return Ok(());
+                }
+                added => return added,
+            }
+        }
+        files.insert(part.folder.clone(), FileContent::Unreadable(TOO_MANY.to_owned()));
+        Ok(())
+    }
+
+    /// Adds all of the files that `limits` let through, or none of them; those that stand deeper than `deepest` are not read.
     async fn add(
         &mut self,
         source: &dyn WorkspaceSource,
-        limits: ListLimits,
+        (limits, deepest): (ListLimits, usize),
         before: &mut BTreeMap<String, (String, FileContent)>,
         files: &mut Files,
     ) -> Result<(), WorkspaceError> {
         for file in source.list(&limits).await? {
+            if file.path.matches('/').count() > deepest {
+                files.insert(file.path, FileContent::LeftOut(TOO_DEEP.to_owned()));
+                continue;
+            }
             let seen = before.remove(&file.path).filter(|(version, _)| Some(version) == file.version.as_ref());
             let content = match seen {
                 Some((_, content)) => content,
@@ -92,6 +146,35 @@ impl KnownFiles {
             files.insert(file.path, content);
         }
         Ok(())
+    }
+}
+
+/// Leaves out what stands deep in `parts`: without it the definitions may be small enough.
+fn leave_out_deep(parts: &[Part], files: &mut Files) {
+    for part in parts.iter().filter(|part| part.deeper > 0) {
+        let inside = format!("{}/", part.folder);
+        let is_deep = |path: &String| path.starts_with(&inside) && path.matches('/').count() > part.depth;
+        for (_, content) in files.iter_mut().filter(|(path, content)| is_deep(path) && !content.is_left_out()) {
+            *content = FileContent::LeftOut(TOO_LARGE.to_owned());
+        }
+    }
+}
+
+/// A folder of which files are read.
+struct Part {
+    folder: String,
+    /// Folders between the root and a file of it.
+    depth: usize,
+    /// How many more there may be, where there is room for such files.
+    deeper: usize,
+    /// Folders in it that are left to others.
+    except: Vec<String>,
+}
+
+fn size_of(content: &FileContent) -> u64 {
+    match content {
+        FileContent::Bytes(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+        FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
     }
 }
 

@@ -10,7 +10,7 @@ use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::approval::{ApprovalPolicy, is_exact};
 use super::hook::{HookDefinition, HookEvent};
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems, Problem, Severity};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
@@ -18,6 +18,9 @@ use crate::names::{OWN_TOOLS, nearest, slip_of, wire_name};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
 const PROMPTS: &str = ".openharness/prompts.yaml";
+
+/// What is said of an agent of which nobody knows which model it is to ask.
+const SEVERAL: &str = "it names no model, and there are several: set `model`, or the alias `default` in the settings";
 
 /// A model, and the sampling with which an agent asks it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,13 +33,34 @@ pub struct ResolvedModel {
 
 impl Workspace {
     /// The model that `agent` asks: its own, or the alias `default`, or the only one that there is, or that of the agents that
-    /// ask it, where they have one in common.
+    /// ask it, where they have one in common. Where there is none of these, the first alias stands in, which is a mistake that
+    /// a check names.
     ///
     /// # Errors
     /// A sentence that says what is missing.
     pub fn model_of(&self, agent: &AgentDefinition) -> Result<ResolvedModel, String> {
-        let model = self.chosen(agent, &mut BTreeSet::new())?;
+        let model = match self.chosen(agent, &mut BTreeSet::new()) {
+            Err(missing) => match self.stand_in(agent) {
+                Some((_, choice)) => self.resolve(choice)?,
+                None => return Err(missing),
+            },
+            Ok(model) => model,
+        };
         Ok(ResolvedModel { config: model.config.overridden_by(&agent.sampling), ..model })
+    }
+
+    /// The first alias, where `agent` names no model and nothing says which one is meant: agents that ran with it go on.
+    fn stand_in(&self, agent: &AgentDefinition) -> Option<(&str, &ModelChoice)> {
+        let is_open = agent.model.is_none() && self.default_alias().is_none();
+        let first = self.settings.models.iter().next().filter(|_| is_open);
+        let (name, choice) = first.filter(|_| self.chosen(agent, &mut BTreeSet::new()).is_err())?;
+        Some((name, choice))
+    }
+
+    /// The alias of agents that name no model: `default`, or the only one.
+    fn default_alias(&self) -> Option<&ModelChoice> {
+        let aliases = &self.settings.models;
+        aliases.get("default").or_else(|| aliases.values().next().filter(|_| aliases.len() == 1))
     }
 
     /// The same without the sampling of the agent. Those in `known` are looked at already.
@@ -63,20 +87,18 @@ impl Workspace {
     }
 
     fn default_model(&self) -> Result<ResolvedModel, String> {
-        let mut aliases = self.settings.models.values();
-        let alias = self.settings.models.get("default").or_else(|| aliases.next());
-        if let Some(choice) = alias {
+        if let Some(choice) = self.default_alias() {
             return self.resolve(choice);
+        }
+        if !self.settings.models.is_empty() {
+            return Err(SEVERAL.to_owned());
         }
         let own = self.models.keys().map(|name| format!("workspace/{name}"));
         let others = self.platform_models.keys().filter(|_| self.models.is_empty());
         let mut all = own.chain(others.map(|name| format!("platform/{name}")));
         match (all.next(), all.next()) {
             (Some(reference), None) => Ok(ResolvedModel { reference, config: RuntimeConfig::default() }),
-            (Some(_), Some(_)) => {
-                Err("it names no model, and there are several: set `model`, or the alias `default` in the settings"
-                    .to_owned())
-            }
+            (Some(_), Some(_)) => Err(SEVERAL.to_owned()),
             (None, _) => {
                 Err("there is no model: declare one in `.openharness/models`, or name one of the platform".to_owned())
             }
@@ -119,13 +141,18 @@ impl Workspace {
 /// Adds the problems between definitions of `workspace`, and those with the platform.
 pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     // Where the settings cannot be read, or have a mistake, the kind may be none that anybody chose.
-    let is_wrong = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
-    let only_talks = workspace.settings.kind == WorkspaceKind::Chat && !workspace.problems.iter().any(is_wrong);
+    let only_talks = workspace.is_said_to_talk();
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
         if let Err(message) = model(workspace, agent, platform) {
             let line = agent.model.as_ref().map(|choice| choice.line);
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
+        }
+        let stand_in = workspace.stand_in(agent).map(|(alias, _)| alias.to_owned());
+        if let Some(alias) = stand_in {
+            let mut problems = FileProblems::new(&agent.file);
+            problems.error(None, format!("{SEVERAL}; until then it asks the first alias, `{alias}`"));
+            workspace.problems.extend(problems.into_found());
         }
         budget(workspace, agent);
         tools(workspace, agent, platform);

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
-use dormouse::testing::{Invocation, TestBed};
+use dormouse::testing::{Invocation, Status, TestBed};
 use dormouse::{Agents, Map, Outside, json};
 use dormouse_agent::graph::{self, AgentParts, Colleague, Colleagues};
 use dormouse_agent::workspace::AgentMode;
-use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory};
+use dormouse_ports::model::{CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response};
 use serde_json::Value;
 
 fn nothing() -> Arc<Toolbox> {
@@ -315,4 +315,67 @@ fn the_waits_of_a_run_for_agents_in_the_background_are_counted_together() {
     assert_eq!(state["usage"].get("waits_since"), None);
     let ended: Vec<_> = state_children(&state).iter().map(|child| child["ended"] == true).collect();
     assert_eq!((ended, canceled(&bed)), (vec![true, false], 1), "who has ended is not canceled");
+}
+
+/// Agents of which `first` hands its run over to `second`, which asks `scout` in the background and waits; `change` is
+/// made to the parts of both.
+fn handed_over(scout: &Arc<ScriptedModel>, change: fn(&mut AgentParts)) -> TestBed {
+    let first = ScriptedModel::new(|_| Ok(calls(&[("c", "AgentSwitch", json!({ "to": "second" }))])));
+    let (models, scout) = ((first, asks(2, true)), scout.clone());
+    let agents = Agents::new().graph(move |outside| {
+        let mut parts = agent("first", &models.0, outside);
+        parts.colleagues.switch = vec![colleague("second")];
+        let mut other = agent("second", &models.1, outside);
+        other.name = "first".to_owned();
+        other.colleagues.ask = vec![colleague("scout")];
+        [&mut parts, &mut other].into_iter().for_each(change);
+        parts.successors = vec![Arc::new(other)];
+        graph::graph(parts)
+    });
+    TestBed::new(&agents.graph(move |outside| {
+        let mut parts = agent("scout", &scout, outside);
+        parts.agent.mode = AgentMode::Subagent;
+        graph::graph(parts)
+    }))
+}
+
+#[test]
+fn a_run_that_was_handed_over_waits_as_the_agent_does_that_has_it() {
+    let limited = |parts: &mut AgentParts| {
+        let is_second = parts.agent.name == "second";
+        parts.agent.policy.run_timeout_seconds = is_second.then_some(60);
+    };
+    let mut bed = handed_over(&busy(usize::MAX), limited);
+    let run = bed.start("first", message("go"));
+    bed.pass(Duration::from_secs(59));
+    assert!(bed.status(&run).is_asleep());
+    bed.pass(Duration::from_secs(1));
+    assert_eq!(bed.status(&run).completed()["reason"], "time", "not a quarter of an hour later");
+}
+
+#[test]
+fn a_run_that_was_handed_over_is_not_woken_all_the_time_where_the_first_agent_has_no_time_left() {
+    let limited = |parts: &mut AgentParts| {
+        let is_first = parts.agent.name == "first";
+        parts.agent.policy.run_timeout_seconds = is_first.then_some(60);
+    };
+    let mut bed = handed_over(&busy(usize::MAX), limited);
+    let run = bed.start("first", message("go"));
+    bed.pass(Duration::from_secs(61));
+    let Status::Asleep { due_at: Some(due_at), .. } = bed.status(&run) else { panic!("{:?}", bed.status(&run)) };
+    let left = due_at.duration_since(bed.now()).as_secs();
+    assert!(left > 600, "it looks again in {left} seconds");
+}
+
+#[test]
+fn an_agent_that_ended_short_of_an_answer_is_an_error_for_the_one_that_asked_with_the_reason() {
+    let lead = asks(1, false);
+    let scout = ScriptedModel::new(|_| Ok(Response { finish_reason: FinishReason::Length, ..says("half of it") }));
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(answer.contains("half of it"), "what it said is told: {answer}");
+    let why = "[it ended before it was done: length: the answer was cut";
+    assert!(answer.contains(why) && answer.contains("[task_id: "), "{answer}");
+    assert!(answer.starts_with("heard error: "), "{answer}");
 }

@@ -646,3 +646,59 @@ fn a_run_that_a_hook_stops_after_a_rest_ends_there() {
         }
     }
 }
+
+/// A run that makes its conversation shorter, by itself or as it was `asked` to, with a hook at `event` that answers
+/// `answer`: its end, and what its model was asked.
+fn compacting(asked: bool, event: HookEvent, on_error: OnHookError, answer: Value) -> (Status, Vec<CompletionRequest>) {
+    let model = ScriptedModel::new(|request| Ok(says(if asks_for_summary(request) { "in short" } else { "done" })));
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+        parts.model.context_window = Some(3000);
+        let mut hook = hook("judges", &[event], Arc::new(Saying(answer.clone())));
+        hook.definition.on_error = on_error;
+        parts.hooks = vec![hook];
+        graph::graph(parts)
+    }));
+    let long = |role: &str| json!({ "role": role, "content": "word ".repeat(1200) });
+    let messages = json!([long("user"), long("assistant"), { "role": "user", "content": "and now?" }]);
+    let state = if asked { json!({ "messages": messages, "compact": true }) } else { json!({ "messages": messages }) };
+    let run = bed.start("helper", state);
+    let requests = model.requests.lock().expect("not poisoned").clone();
+    (bed.status(&run), requests)
+}
+
+#[test]
+fn a_hook_around_a_summary_ends_the_run() {
+    let stop = json!({ "continue": false, "stopReason": "enough" });
+    for (event, summaries) in [(HookEvent::BeforeContextCompact, 0), (HookEvent::AfterContextCompact, 1)] {
+        for asked in [false, true] {
+            let (status, requests) = compacting(asked, event, OnHookError::Open, stop.clone());
+            let state = status.completed();
+            let failure = json!({ "code": "hook", "message": "hook `judges` ended the run: enough" });
+            assert_eq!(state["dormouse_shortfall"], failure, "{event:?}, asked: {asked}");
+            assert_eq!((requests.len(), &state["compaction"]), (summaries, &json!(null)), "{event:?}: nothing is kept");
+            assert_eq!(state["usage"]["prompt_tokens"], json!(100 * summaries), "{event:?}: what was paid is told");
+        }
+    }
+}
+
+#[test]
+fn a_hook_behind_a_summary_refuses_it_or_is_heard() {
+    let event = HookEvent::AfterContextCompact;
+    let block = json!({ "decision": "block", "reason": "it says too much" });
+    for (on_error, answer) in [(OnHookError::Open, block), (OnHookError::Closed, json!([]))] {
+        let (status, requests) = compacting(false, event, on_error, answer.clone());
+        let state = status.completed();
+        assert_eq!((&state["reason"], &state["compaction"]), (&json!("completed"), &json!(null)), "{on_error:?}");
+        assert_eq!(requests.len(), 2, "the run goes on with all of it");
+        let (status, _) = compacting(true, event, on_error, answer);
+        assert_eq!(status.completed()["reason"], "not_compacted", "{on_error:?}");
+    }
+    let (status, _) = compacting(false, event, OnHookError::Open, json!([]));
+    assert_ne!(status.completed()["compaction"], json!(null), "one that fails and is open is passed over");
+    let (status, requests) = compacting(false, event, OnHookError::Closed, json!({ "systemMessage": "mind the gap" }));
+    assert_ne!(status.completed()["compaction"], json!(null));
+    let Message::System { content } = &requests[1].messages[0] else { panic!("{requests:?}") };
+    assert!(content.contains("<hook_context>\nmind the gap\n</hook_context>"), "{content}");
+}

@@ -230,6 +230,41 @@ fn an_agent_without_a_model_that_others_ask_has_theirs_where_they_have_one_in_co
 }
 
 #[test]
+fn of_several_aliases_none_is_the_model_of_an_agent_that_names_none() {
+    let models = "small: {provider: openai, name: tiny}\nlarge: {provider: openai, name: big}\n";
+    let lead = |model: &str| format!("---\ndescription: x\n{model}subagents: [scout]\n---\nHelp.\n");
+    let scout = "---\ndescription: x\nmode: subagent\n---\nHelp.\n";
+    let of = |aliases: &str, model: &str| {
+        let settings = format!("default_agent: lead\nmodels: {{{aliases}}}\n");
+        let lead = lead(model);
+        let all = [
+            (MODELS, models),
+            (SETTINGS, settings.as_str()),
+            (".openharness/agents/lead.md", lead.as_str()),
+            (".openharness/agents/scout.md", scout),
+        ];
+        load(&files(&all), &platform())
+    };
+    let model =
+        |workspace: &Workspace, name: &str| workspace.model_of(&workspace.agents[name]).expect("a model").reference;
+    let several = "cheap: workspace/small, smart: workspace/large";
+    let workspace = of(several, "model: smart\n");
+    assert_eq!((lines(&workspace), model(&workspace, "scout")), (Vec::new(), "workspace/large".to_owned()));
+    for aliases in ["smart: workspace/large", "cheap: workspace/small, default: workspace/large"] {
+        let workspace = of(aliases, "");
+        assert_eq!((lines(&workspace), model(&workspace, "lead")), (Vec::new(), "workspace/large".to_owned()));
+    }
+    let workspace = of(several, "");
+    let told = lines(&workspace);
+    assert!(!workspace.is_sound() && told.len() == 2, "{told:?}");
+    let advice = "it names no model, and there are several: set `model`, or the alias `default` in the settings; until \
+                  then it asks the first alias, `cheap`";
+    assert!(told.iter().all(|line| line.contains(advice)), "{told:?}");
+    assert_eq!(model(&workspace, "lead"), "workspace/small", "what ran goes on");
+    assert!(workspace.enabled_agents().any(|agent| agent.name == "lead"));
+}
+
+#[test]
 fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
     let settings = |more: &str| format!("default_agent: assistant\nmodels: {{fast: workspace/small}}\n{more}\n");
     let everything = |path: &'static str, text: String| {
@@ -664,6 +699,51 @@ fn a_crowded_folder_takes_no_other_along() {
         assert_eq!(Bundle::of(&files).is_err(), error, "{folder}: what is left out silently is not published");
         assert_eq!(Bundle::of_readable(&files).is_err(), asks, "{folder}");
     }
+}
+
+#[test]
+fn files_deep_in_skills_and_actions_are_read_and_what_is_too_deep_is_named() {
+    let read = |more: &[String]| {
+        let files = futures::executor::block_on(read(&Crowded::with(more.iter().cloned()))).expect("files");
+        (load(&files, &platform()), files)
+    };
+    let (skill, action) = (".openharness/skills/draw", ".openharness/actions/deploy");
+    let (_, plain) = read(&[]);
+    let deep = [format!("{skill}/assets/fonts/a/b/c/x.ttf"), format!("{action}/lib/util/x.sh")];
+    let (_, files) = read(&deep);
+    for path in &deep {
+        assert_eq!(files.get(path), Some(&FileContent::Bytes(Vec::new())), "{path}");
+    }
+    let too_deep = ["x.ttf", "y.ttf", "g/z.ttf"].map(|name| format!("{skill}/a/b/c/d/e/f/{name}"));
+    let (workspace, files) = read(&too_deep);
+    let told = lines(&workspace).join("; ");
+    let named = format!("{} and 2 more are left out: files of a skill or an action may stand five", too_deep[2]);
+    assert!(workspace.is_sound() && told.contains(&named), "{told}");
+    assert_eq!(
+        Bundle::of(&files).expect("a bundle"),
+        Bundle::of(&plain).expect("a bundle"),
+        "and nothing else changes"
+    );
+    assert_eq!(workspace.digest, Bundle::of(&files).expect("a bundle").digest());
+    let crowd: Vec<String> = (0..2_100).map(|number| format!("{action}/lib/node_modules/p/{number}.js")).collect();
+    let (workspace, files) = read(&crowd);
+    let told = lines(&workspace).join("; ");
+    assert!(workspace.is_sound() && told.contains("with what stands deep in this folder there are more"), "{told}");
+    assert!(Bundle::of(&files).is_ok(), "it is published without");
+}
+
+#[test]
+fn what_stands_deep_is_left_out_where_the_definitions_would_be_too_large_with_it() {
+    let mut folder = Crowded::with(std::iter::empty());
+    let large = "x".repeat(200 * 1024);
+    let deep = |number: u32| format!(".openharness/actions/deploy/lib/util/{number}.js");
+    folder.0.extend((0..30).map(|number| (deep(number), large.clone())));
+    let files = futures::executor::block_on(read(&folder)).expect("files");
+    let workspace = load(&files, &platform());
+    let told = lines(&workspace).join("; ");
+    let reason = "lib/util/0.js and 29 more are left out: with it the definitions have more bytes";
+    assert!(workspace.is_sound() && told.contains(reason), "{told}");
+    assert!(Bundle::of(&files).is_ok(), "{told}");
 }
 
 #[test]

@@ -23,7 +23,8 @@ const MOST_BYTES: usize = 256 << 10;
 /// Handles a hook by a command or an address.
 pub struct DeclaredHook {
     definition: HookHandlerDefinition,
-    backend: Arc<dyn ExecutionBackend>,
+    /// Where commands run; `None` for an address, where there is no such place.
+    backend: Option<Arc<dyn ExecutionBackend>>,
     fetch: Arc<dyn Fetch>,
     values: Values,
 }
@@ -35,14 +36,16 @@ impl std::fmt::Debug for DeclaredHook {
 }
 
 impl DeclaredHook {
-    /// The handler that `definition` describes; `None` for one that asks a model.
+    /// The handler that `definition` describes; `None` for one that asks a model, and for a command without a `backend` that
+    /// runs it.
     pub fn new(
         definition: HookHandlerDefinition,
-        backend: Arc<dyn ExecutionBackend>,
+        backend: Option<Arc<dyn ExecutionBackend>>,
         fetch: Arc<dyn Fetch>,
         values: Values,
     ) -> Option<Self> {
         match definition {
+            HookHandlerDefinition::Command { .. } if backend.is_none() => None,
             HookHandlerDefinition::Command { .. } | HookHandlerDefinition::Http { .. } => {
                 Some(Self { definition, backend, fetch, values })
             }
@@ -75,7 +78,8 @@ impl DeclaredHook {
             limits,
             ..ShellCommand::new(line)
         };
-        let outcome = self.backend.run(&command).await.map_err(|error| HookFailure(error.to_string()))?;
+        let backend = self.backend.as_ref().ok_or_else(|| HookFailure("no command can be run here".to_owned()))?;
+        let outcome = backend.run(&command).await.map_err(|error| HookFailure(error.to_string()))?;
         match outcome.end {
             CommandEnd::Exited { status: 0 } => {
                 Ok(HookAnswer { text: outcome.stdout.text, blocks: false, model_call: None })
@@ -126,7 +130,7 @@ impl HookHandler for DeclaredHook {
     async fn handle(&self, envelope: &Value) -> Result<HookAnswer, HookFailure> {
         let (values, mask) = self.values.watched();
         let mut envelope = envelope.clone();
-        if let Some(folder) = self.backend.folder() {
+        if let Some(folder) = self.backend.as_ref().and_then(|backend| backend.folder()) {
             envelope["cwd"] = folder.into();
         }
         let given = (&envelope, &values);

@@ -11,7 +11,7 @@ use dormouse_ports::{FailureRecord, PastEnd};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::compact::{SAID, asks_for_summary};
+use super::super::compact::{RESPONSE, SAID, asks_for_summary};
 use super::super::digest;
 use super::super::run::read;
 use super::RecordedClock;
@@ -70,7 +70,8 @@ impl RecordedModel {
         if let Some(error) = failed_with(&past) {
             return Err(read_error(error));
         }
-        let said = if is_no_summary(&past) { Some("") } else { text(&past.material, SAID) };
+        let has_said = !is_no_summary(&past) || past.payload.contains_key(RESPONSE);
+        let said = if has_said { text(&past.material, SAID) } else { Some("") };
         let Some(said) = said else {
             return Err(
                 self.lacks(&format!("llm:summary:{}", past.event_id), "what the model said was too much to be kept")
