@@ -52,6 +52,11 @@ pub(super) fn knowing(call: &ToolCall, path: &str, version: &str) -> Map {
     Map::from_iter([("files".to_owned(), json!(files))])
 }
 
+/// The note that there is no file at `path` any more, so that one can be written there.
+pub(super) fn forgetting(path: &str) -> Map {
+    Map::from_iter([("files".to_owned(), json!({ plain(path): null }))])
+}
+
 /// The hash of the content of a file, as records write it.
 pub(super) fn hash(content: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(content)))
@@ -78,7 +83,6 @@ mod tests {
         let patch = knowing(&call, "new", "w");
         assert_eq!(patch["files"], json!({ "f0": null, "new": "w" }));
     }
-}
 
     #[test]
     fn what_is_known_of_files_with_long_paths_has_a_bound_in_bytes() {
@@ -99,3 +103,4 @@ mod tests {
         assert!(known(&call, &path(149)).is_some() && known(&call, &path(120)).is_some(), "the newest are kept");
         assert!(known(&call, &path(0)).is_none(), "the oldest is read again before it is changed");
     }
+}

@@ -2,8 +2,8 @@ use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition,
 use dormouse_ports::tool::{Effect, FileOperation, ToolCall, ToolError, ToolOutput, ToolSpec, WrittenFile};
 use serde_json::json;
 
-use super::arguments::{hash, is_set, knowing, known, plain, text};
-use super::files::{LARGEST, as_text, too_large};
+use super::arguments::{forgetting, hash, is_set, knowing, known, plain, text};
+use super::files::{LARGEST, as_text, gone, too_large};
 use super::write::changed;
 use super::{refused, tool, wrong};
 
@@ -30,7 +30,10 @@ pub(super) async fn call(
     let path = text(call, "file_path")?;
     let known =
         known(call, path).ok_or_else(|| wrong(format!("`{path}` was not read in this session: read it first")))?;
-    let read = backend.read(path, LARGEST).await.map_err(|error| too_large(&error))?;
+    let read = match backend.read(path, LARGEST).await {
+        Err(ExecutionError::NotFound { .. }) => return Ok(gone(path).noting(forgetting(path))),
+        read => read.map_err(|error| too_large(&error))?,
+    };
     if read.version.0 != known {
         return Err(changed(path));
     }
