@@ -32,6 +32,8 @@ use place::Place;
 #[cfg(feature = "copy")]
 pub(crate) use processes::descendants;
 
+use crate::matching::Abandoned;
+
 /// The folder of a workspace on this machine.
 #[derive(Clone, Debug)]
 pub struct LocalBackend {
@@ -75,6 +77,16 @@ impl LocalBackend {
             Err(ExecutionError::Unavailable { reason: format!("the work was broken off: {error}"), uncertain: true })
         })
     }
+
+    /// Runs a search where it may block. It ends soon after this future is dropped.
+    async fn searching<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Place, &Abandoned) -> Result<T, ExecutionError> + Send + 'static,
+    ) -> Result<T, ExecutionError> {
+        let abandoned = Abandoned::default();
+        let _guard = abandoned.when_dropped();
+        self.blocking(move |place| work(place, &abandoned)).await
+    }
 }
 
 #[async_trait]
@@ -104,15 +116,53 @@ impl ExecutionBackend for LocalBackend {
 
     async fn glob(&self, request: &GlobRequest) -> Result<FoundFiles, ExecutionError> {
         let request = request.clone();
-        self.blocking(move |place| search::glob(place, &request)).await
+        self.searching(move |place, abandoned| search::glob(place, &request, abandoned)).await
     }
 
     async fn grep(&self, request: &GrepRequest) -> Result<Matches, ExecutionError> {
         let request = request.clone();
-        self.blocking(move |place| search::grep(place, &request)).await
+        self.searching(move |place, abandoned| search::grep(place, &request, abandoned)).await
     }
 
     async fn run(&self, command: &ShellCommand) -> Result<CommandOutcome, ExecutionError> {
         command::run(&self.place, &self.hidden, command).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_search_ends_when_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("a.txt"), "one\n").expect("a file");
+        let backend = LocalBackend::open(folder.path()).expect("it opens");
+        let (ends, ended) = mpsc::channel();
+        let searching = backend.searching(move |place, abandoned| {
+            let grep = GrepRequest {
+                expression: "one".to_owned(),
+                ignore_case: false,
+                path: String::new(),
+                files: None,
+                most: 10,
+            };
+            let before = search::grep(place, &grep, abandoned)?.lines.len();
+            while !abandoned.is_set() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let in_folder = search::grep(place, &grep, abandoned)?;
+            let in_file = search::grep(place, &GrepRequest { path: "a.txt".to_owned(), ..grep }, abandoned)?;
+            let glob = GlobRequest { pattern: "**".to_owned(), folder: String::new(), most: 10 };
+            let found = search::glob(place, &glob, abandoned)?.paths.len();
+            ends.send((before, in_folder.lines.len(), in_file.lines.len(), found)).expect("it is waited for");
+            Ok(())
+        });
+        tokio::time::timeout(Duration::from_millis(50), searching).await.expect_err("it goes on until it is dropped");
+        let looked = ended.recv_timeout(Duration::from_secs(10)).expect("it ends");
+        assert_eq!(looked, (1, 0, 0, 0), "nothing is read after that");
     }
 }

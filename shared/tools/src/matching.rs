@@ -1,5 +1,8 @@
 //! Patterns of paths and lines, the same wherever the files are.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use dormouse_ports::execution::{ExecutionError, FileVersion, GrepRequest, Match, Matches};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::{Regex, RegexBuilder};
@@ -9,6 +12,16 @@ use sha2::{Digest, Sha256};
 const DIGITS: usize = 32;
 /// Bytes of a line that are shown.
 const LONGEST_LINE: usize = 500;
+/// Bytes of a line in which is searched; what a search costs is these times the states of its expression.
+const SEARCHED_OF_LINE: usize = 256 << 10;
+/// Bytes of a pattern of paths, and of an expression as it is written.
+const LONGEST_WRITTEN: usize = 8 << 10;
+/// Braces of a pattern; one within the other is compiled by recursion.
+const MOST_BRACES: usize = 64;
+/// Bytes of a compiled expression.
+const LARGEST_EXPRESSION: usize = 1 << 20;
+/// Lines after which a search looks whether anybody still waits for it.
+const LINES_BETWEEN_LOOKS: u64 = 64;
 /// Bytes at the beginning of a file by which a text is told from something else.
 const LOOKED_AT: usize = 8 << 10;
 
@@ -31,9 +44,38 @@ pub(crate) fn below<'p>(path: &'p str, folder: &str) -> &'p str {
 
 /// A pattern of paths.
 pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, ExecutionError> {
+    short("pattern", pattern)?;
+    if pattern.matches('{').count() > MOST_BRACES {
+        return Err(invalid(format!("a pattern may have {MOST_BRACES} braces")));
+    }
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
     let glob = glob.map_err(|error| invalid(format!("`{pattern}` is no pattern: {error}")))?;
     Ok(glob.compile_matcher())
+}
+
+/// Tells a search that works on a thread of its own that nobody waits for it any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    /// Tells it when the guard is dropped.
+    pub(crate) fn when_dropped(&self) -> AbandonOnDrop {
+        AbandonOnDrop(self.clone())
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Abandons a search where it is dropped.
+#[derive(Debug)]
+pub(crate) struct AbandonOnDrop(Abandoned);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The files and the lines that a search looks for.
@@ -45,10 +87,11 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn of(request: &GrepRequest) -> Result<Self, ExecutionError> {
+        short("regular expression", &request.expression)?;
         let files = request.files.as_deref().map(matcher).transpose()?;
         let expression = RegexBuilder::new(&request.expression)
             .case_insensitive(request.ignore_case)
-            .size_limit(4 << 20)
+            .size_limit(LARGEST_EXPRESSION)
             .build()
             .map_err(|error| invalid(format!("`{}` is no regular expression: {error}", request.expression)))?;
         Ok(Self { files, expression, most: request.most })
@@ -61,14 +104,17 @@ impl Search {
     }
 
     /// Adds the matching lines of `bytes`, the content of the file at `path`, unless that is no text; false when there are
-    /// as many as were asked for.
-    pub(crate) fn lines(&self, path: &str, bytes: &[u8], found: &mut Matches) -> bool {
+    /// as many as were asked for, or nobody waits for them any more.
+    pub(crate) fn lines(&self, path: &str, bytes: &[u8], abandoned: &Abandoned, found: &mut Matches) -> bool {
         if bytes[..bytes.len().min(LOOKED_AT)].contains(&0) {
             return true;
         }
-        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        for (number, line) in (1_u64..).zip(bytes.split(|byte| *byte == b'\n')) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if !self.expression.is_match(line) {
+            if number % LINES_BETWEEN_LOOKS == 1 && abandoned.is_set() {
+                return false;
+            }
+            if !self.expression.is_match(&line[..line.len().min(SEARCHED_OF_LINE)]) {
                 continue;
             }
             if found.lines.len() == self.most {
@@ -78,6 +124,15 @@ impl Search {
             found.lines.push(Match { path: path.to_owned(), line: number, text: shown });
         }
         true
+    }
+}
+
+fn short(what: &str, written: &str) -> Result<(), ExecutionError> {
+    match written.len() {
+        size if size > LONGEST_WRITTEN => {
+            Err(invalid(format!("the {what} has {size} bytes, and may have {LONGEST_WRITTEN}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ mod edit;
 mod files;
 mod find;
 mod hooks;
+mod page;
 mod todo;
 mod web;
 mod write;

@@ -12,7 +12,7 @@ use dormouse_ports::execution::{
 };
 use dormouse_ports::{TextFile, TextFiles, TextFilesError};
 
-use crate::matching::{Search, below, matcher, version_of};
+use crate::matching::{Abandoned, Search, below, matcher, version_of};
 use crate::paths::{confined, is_own, may_change, within};
 
 /// Files that one search looks at.
@@ -43,30 +43,66 @@ impl StoredBackend {
         Ok(!inside.is_empty())
     }
 
-    /// Tells `visit` of every file in `folder`, in the order of their paths, until it returns false. True if there may be
-    /// more.
-    async fn walk(
-        &self,
-        folder: &str,
-        visit: &mut (dyn FnMut(&TextFile) -> bool + Send),
-    ) -> Result<bool, ExecutionError> {
+    /// The files in `folder`, page by page.
+    fn pages<'f>(&'f self, folder: &'f str) -> Pages<'f> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        let (mut after, mut looked_at): (Option<String>, usize) = (None, 0);
-        loop {
-            let page = self.files.behind(&prefix, after.as_deref()).await.map_err(|error| failed(error, folder))?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.path.clone());
-            looked_at += page.len();
-            let is_seen = |file: &&TextFile| !is_own(&file.path) && !file.path.split('/').any(|part| part == ".git");
-            if !page.iter().filter(is_seen).all(&mut *visit) || looked_at >= MOST_LOOKED_AT {
-                return Ok(true);
-            }
-        }
-        match looked_at == 0 && !folder.is_empty() {
-            true => Err(ExecutionError::NotFound { path: folder.to_owned() }),
-            false => Ok(false),
-        }
+        Pages { files: &*self.files, folder, prefix, after: None, looked_at: 0, cut: false }
     }
+}
+
+/// Pages of the files in a folder, in the order of their paths.
+struct Pages<'f> {
+    files: &'f dyn TextFiles,
+    folder: &'f str,
+    prefix: String,
+    after: Option<String>,
+    looked_at: usize,
+    /// True if there may be more files than were looked at.
+    cut: bool,
+}
+
+impl Pages<'_> {
+    /// The files of the next page that tools see; `None` where there is no more.
+    async fn next(&mut self) -> Result<Option<Vec<TextFile>>, ExecutionError> {
+        if self.looked_at >= MOST_LOOKED_AT {
+            self.cut = true;
+            return Ok(None);
+        }
+        let page = self.files.behind(&self.prefix, self.after.as_deref()).await;
+        let page = page.map_err(|error| failed(error, self.folder))?;
+        let Some(last) = page.last() else {
+            return match self.looked_at == 0 && !self.folder.is_empty() {
+                true => Err(ExecutionError::NotFound { path: self.folder.to_owned() }),
+                false => Ok(None),
+            };
+        };
+        self.after = Some(last.path.clone());
+        self.looked_at += page.len();
+        let is_seen = |file: &TextFile| !is_own(&file.path) && !file.path.split('/').any(|part| part == ".git");
+        Ok(Some(page.into_iter().filter(is_seen).collect()))
+    }
+}
+
+/// Adds the matching lines of `files`, on a thread that may be busy with it; false when there are as many as were asked
+/// for. It ends soon after this future is dropped.
+async fn looked_through(
+    search: &Arc<Search>,
+    files: Vec<TextFile>,
+    found: &mut Matches,
+) -> Result<bool, ExecutionError> {
+    let abandoned = Abandoned::default();
+    let _guard = abandoned.when_dropped();
+    let (search, mut so_far) = (search.clone(), std::mem::take(found));
+    let looked = tokio::task::spawn_blocking(move || {
+        let goes_on = files.iter().all(|file| search.lines(&file.path, file.text.as_bytes(), &abandoned, &mut so_far));
+        (so_far, goes_on)
+    });
+    let (so_far, goes_on) = looked.await.map_err(|error| ExecutionError::Unavailable {
+        reason: format!("the search was broken off: {error}"),
+        uncertain: false,
+    })?;
+    *found = so_far;
+    Ok(goes_on)
 }
 
 /// `path` as one that is relative to the root; empty for the root itself.
@@ -146,39 +182,38 @@ impl ExecutionBackend for StoredBackend {
         let folder = inside(&request.folder)?;
         let pattern = matcher(inside(&request.pattern).as_deref().unwrap_or(&request.pattern))?;
         let mut found = FoundFiles::default();
-        let most = request.most;
-        let paths = &mut found.paths;
-        let cut = self
-            .walk(&folder, &mut |file| {
-                if pattern.is_match(below(&file.path, &folder)) {
-                    if paths.len() == most {
-                        return false;
-                    }
-                    paths.push(file.path.clone());
-                }
-                true
-            })
-            .await?;
-        found.cut = cut;
+        let mut pages = self.pages(&folder);
+        while let Some(page) = pages.next().await? {
+            let matching = page.into_iter().filter(|file| pattern.is_match(below(&file.path, &folder)));
+            found.paths.extend(matching.map(|file| file.path));
+            if found.paths.len() > request.most {
+                found.paths.truncate(request.most);
+                found.cut = true;
+                return Ok(found);
+            }
+        }
+        found.cut = pages.cut;
         Ok(found)
     }
 
     async fn grep(&self, request: &GrepRequest) -> Result<Matches, ExecutionError> {
         let path = inside(&request.path)?;
-        let search = Search::of(request)?;
+        let search = Arc::new(Search::of(request)?);
         let mut found = Matches::default();
         let file = if path.is_empty() { None } else { self.file(&path).await? };
         if let Some(file) = file {
-            found.cut = !search.lines(&file.path, file.text.as_bytes(), &mut found);
+            found.cut = !looked_through(&search, vec![file], &mut found).await?;
             return Ok(found);
         }
-        let lines = &mut found;
-        let cut = self
-            .walk(&path, &mut |file| {
-                !search.looks_at(&file.path, &path) || search.lines(&file.path, file.text.as_bytes(), lines)
-            })
-            .await?;
-        found.cut = cut;
+        let mut pages = self.pages(&path);
+        while let Some(mut page) = pages.next().await? {
+            page.retain(|file| search.looks_at(&file.path, &path));
+            if !looked_through(&search, page, &mut found).await? {
+                found.cut = true;
+                return Ok(found);
+            }
+        }
+        found.cut = pages.cut;
         Ok(found)
     }
 

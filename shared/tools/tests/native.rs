@@ -167,6 +167,11 @@ async fn a_file_is_written_over_only_as_it_was_read() {
     assert_eq!(session.text("old.txt"), "x");
     fs::remove_file(session.path("old.txt")).expect("it goes");
     session.refused("Write", json!({ "file_path": "old.txt", "content": "y" })).await;
+    let gone = session.call("Read", json!({ "file_path": "old.txt" })).await.expect("an answer");
+    assert!(gone.1 && gone.0.contains("no file `old.txt` any more"), "{gone:?}");
+    session.refused("Read", json!({ "file_path": "old.txt" })).await;
+    session.done("Write", json!({ "file_path": "old.txt", "content": "y" })).await;
+    assert_eq!(session.text("old.txt"), "y", "what is gone and known to be is written anew");
     let own = session
         .refused("Write", json!({ "file_path": ".openharness/settings.yaml", "content": "kind: project" }))
         .await;
@@ -192,6 +197,47 @@ async fn skills_in_a_folder_that_the_settings_name_and_the_instructions_are_chan
     assert_eq!([session.text("docs/skills/z/SKILL.md"), session.text("AGENTS.md")], ["theirs", "theirs"]);
     session.done("Read", json!({ "file_path": "docs/free.md" })).await;
     session.done("Write", json!({ "file_path": "docs/free.md", "content": "changed" })).await;
+}
+
+#[tokio::test]
+async fn an_edit_that_would_make_a_file_too_large_is_refused_before_it_is_made() {
+    let mut session = Session::new();
+    session.put("a.txt", "a".repeat(4 << 20));
+    session.done("Read", json!({ "file_path": "a.txt" })).await;
+    let edit = |new: String| json!({ "file_path": "a.txt", "old_string": "a", "new_string": new, "replace_all": true });
+    let refused = session.refused("Edit", edit("b".repeat(100_000))).await;
+    assert!(refused.contains("would have 419430400000 bytes, and may have 8388608"), "{refused}");
+    session.refused("Edit", edit("bbb".to_owned())).await;
+    session.done("Edit", edit("bb".to_owned())).await;
+    assert_eq!(session.text("a.txt").len(), 8 << 20);
+}
+
+#[tokio::test]
+async fn a_list_of_things_to_do_that_a_session_cannot_keep_is_refused() {
+    let mut session = Session::new();
+    let list = |entries: usize| {
+        let entry = json!({ "content": "話".repeat(300), "status": "pending" });
+        json!({ "todos": vec![entry; entries] })
+    };
+    session.done("TodoWrite", list(20)).await;
+    let before = session.notes.clone();
+    let refused = session.refused("TodoWrite", list(60)).await;
+    assert!(refused.contains("stays as it was"), "{refused}");
+    assert_eq!(session.notes, before);
+}
+
+#[tokio::test]
+async fn patterns_and_expressions_that_cost_too_much_are_refused() {
+    let mut session = Session::new();
+    session.put("a.txt", "aaa\n");
+    for braces in [1000, 100_000] {
+        let nested = format!("{}a{}", "{".repeat(braces), "}".repeat(braces));
+        session.refused("Glob", json!({ "pattern": nested })).await;
+        session.refused("Grep", json!({ "pattern": "a", "glob": nested })).await;
+    }
+    session.refused("Grep", json!({ "pattern": "((a{100}){100}){100}" })).await;
+    session.refused("Grep", json!({ "pattern": "a|".repeat(10_000) })).await;
+    assert_eq!(session.done("Glob", json!({ "pattern": "{{a,b},c}.txt" })).await, "a.txt");
 }
 
 #[tokio::test]

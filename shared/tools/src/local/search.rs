@@ -7,7 +7,7 @@ use dormouse_ports::execution::{ExecutionError, FoundFiles, GlobRequest, GrepReq
 
 use super::files;
 use super::place::{Place, failed};
-use crate::matching::{Search, below, matcher};
+use crate::matching::{Abandoned, Search, below, matcher};
 use crate::paths::is_own;
 
 /// Entries of folders that one search looks at.
@@ -19,11 +19,11 @@ const LARGEST: u64 = 16 << 20;
 /// Names of files that are told as left out.
 const MOST_SKIPPED: usize = 20;
 
-pub(super) fn glob(place: &Place, request: &GlobRequest) -> Result<FoundFiles, ExecutionError> {
+pub(super) fn glob(place: &Place, request: &GlobRequest, abandoned: &Abandoned) -> Result<FoundFiles, ExecutionError> {
     let folder = place.resolved(&request.folder)?;
     let pattern = matcher(place.inside(&request.pattern).as_deref().unwrap_or(&request.pattern))?;
     let mut found = FoundFiles::default();
-    let cut = walk(place, &folder, &mut |path| {
+    let cut = walk(place, &folder, abandoned, &mut |path| {
         if pattern.is_match(below(path, &folder)) {
             if found.paths.len() == request.most {
                 return false;
@@ -36,23 +36,24 @@ pub(super) fn glob(place: &Place, request: &GlobRequest) -> Result<FoundFiles, E
     Ok(found)
 }
 
-pub(super) fn grep(place: &Place, request: &GrepRequest) -> Result<Matches, ExecutionError> {
+pub(super) fn grep(place: &Place, request: &GrepRequest, abandoned: &Abandoned) -> Result<Matches, ExecutionError> {
     let path = place.resolved(&request.path)?;
     let search = Search::of(request)?;
     let mut found = Matches::default();
     if !path.is_empty() && place.dir.metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
-        found.cut = !lines(place, &path, &search, &mut found);
+        found.cut = !lines(place, &path, &search, abandoned, &mut found);
         return Ok(found);
     }
-    found.cut =
-        walk(place, &path, &mut |file| !search.looks_at(file, &path) || lines(place, file, &search, &mut found))?;
+    found.cut = walk(place, &path, abandoned, &mut |file| {
+        !search.looks_at(file, &path) || lines(place, file, &search, abandoned, &mut found)
+    })?;
     Ok(found)
 }
 
 /// Adds the matching lines of a file; false when there are as many as were asked for.
-fn lines(place: &Place, path: &str, search: &Search, found: &mut Matches) -> bool {
+fn lines(place: &Place, path: &str, search: &Search, abandoned: &Abandoned, found: &mut Matches) -> bool {
     match content(place, path, found) {
-        Some(bytes) => search.lines(path, &bytes, found),
+        Some(bytes) => search.lines(path, &bytes, abandoned, found),
         None => true,
     }
 }
@@ -73,18 +74,24 @@ fn content(place: &Place, path: &str, found: &mut Matches) -> Option<Vec<u8>> {
 
 /// Tells `visit` of every file below `folder`, in the order of their paths, until it returns false. True if there may be
 /// more.
-fn walk(place: &Place, folder: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<bool, ExecutionError> {
+fn walk(
+    place: &Place,
+    folder: &str,
+    abandoned: &Abandoned,
+    visit: &mut dyn FnMut(&str) -> bool,
+) -> Result<bool, ExecutionError> {
     let dir = match folder.is_empty() {
         true => place.dir.try_clone(),
         false => place.dir.open_dir(folder),
     };
     let dir = dir.map_err(|error| failed(&error, folder))?;
-    let mut walk = SearchWalk { visit, left: MOST_ENTRIES };
+    let mut walk = SearchWalk { visit, abandoned, left: MOST_ENTRIES };
     Ok(!walk.folder(&dir, folder, 0))
 }
 
 struct SearchWalk<'v> {
     visit: &'v mut dyn FnMut(&str) -> bool,
+    abandoned: &'v Abandoned,
     left: usize,
 }
 
@@ -95,7 +102,7 @@ impl SearchWalk<'_> {
         let Ok(entries) = dir.entries() else { return true };
         let mut found = Vec::new();
         for entry in entries.flatten() {
-            if self.left == 0 {
+            if self.left == 0 || self.abandoned.is_set() {
                 return false;
             }
             self.left -= 1;
@@ -104,6 +111,9 @@ impl SearchWalk<'_> {
         }
         found.sort_by(|one, other| one.0.cmp(&other.0));
         found.into_iter().all(|(name, kind)| {
+            if self.abandoned.is_set() {
+                return false;
+            }
             let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             if kind.is_file() {
                 return (self.visit)(&path);

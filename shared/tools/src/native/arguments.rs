@@ -9,6 +9,9 @@ use super::wrong;
 
 /// Files of which a session knows that they were read; those of long ago are read again before they are changed.
 const MOST_FILES: usize = 200;
+/// Bytes of JSON of what is known of all of them; a session keeps no notes over 64 KiB, and the list of things to do is
+/// among them.
+const MOST_BYTES: usize = 32 << 10;
 
 pub(super) fn text<'c>(call: &'c ToolCall, name: &str) -> Result<&'c str, ToolError> {
     optional(call, name).ok_or_else(|| wrong(format!("`{name}` must be a text")))
@@ -33,13 +36,25 @@ pub(super) fn known(call: &ToolCall, path: &str) -> Option<String> {
 
 /// The note that the file at `path` is known in `version`.
 pub(super) fn knowing(call: &ToolCall, path: &str, version: &str) -> Map {
-    let mut files = Map::new();
+    let path = plain(path);
+    let size = |path: &str, version: &str| json!({ path: version }).to_string().len();
+    let (mut files, mut kept, mut bytes) = (Map::new(), 1, size(&path, version));
     let known = call.notes.get("files").and_then(Value::as_object);
-    let over = known.map_or(0, Map::len).saturating_sub(MOST_FILES - 1);
-    // The oldest stand first.
-    files.extend(known.into_iter().flat_map(Map::keys).take(over).map(|path| (path.clone(), Value::Null)));
-    files.insert(plain(path), version.into());
+    // The oldest stand first: from the newest on, as many are kept as there is room for.
+    for (known, version) in known.into_iter().flatten().rev().filter(|(known, _)| **known != path) {
+        bytes += size(known, version.as_str().unwrap_or_default());
+        kept += 1;
+        if kept > MOST_FILES || bytes > MOST_BYTES {
+            files.insert(known.clone(), Value::Null);
+        }
+    }
+    files.insert(path, version.into());
     Map::from_iter([("files".to_owned(), json!(files))])
+}
+
+/// The note that there is no file at `path` any more, so that one can be written there.
+pub(super) fn forgetting(path: &str) -> Map {
+    Map::from_iter([("files".to_owned(), json!({ plain(path): null }))])
 }
 
 /// The hash of the content of a file, as records write it.
@@ -67,5 +82,25 @@ mod tests {
         call.notes = Map::from_iter([("files".to_owned(), Value::Object(many))]);
         let patch = knowing(&call, "new", "w");
         assert_eq!(patch["files"], json!({ "f0": null, "new": "w" }));
+    }
+
+    #[test]
+    fn what_is_known_of_files_with_long_paths_has_a_bound_in_bytes() {
+        let mut call = ToolCall::new("1", "Read", Map::new());
+        let path = |n: usize| format!("{n:03}{}", "\u{1}".repeat(90));
+        for n in 0..150 {
+            let patch = knowing(&call, &path(n), "0123456789abcdef");
+            let mut files = call.notes.get("files").and_then(Value::as_object).cloned().unwrap_or_default();
+            for (path, version) in patch["files"].as_object().expect("files") {
+                files.shift_remove(path);
+                if !version.is_null() {
+                    files.insert(path.clone(), version.clone());
+                }
+            }
+            call.notes = Map::from_iter([("files".to_owned(), Value::Object(files))]);
+            assert!(call.notes["files"].to_string().len() <= MOST_BYTES);
+        }
+        assert!(known(&call, &path(149)).is_some() && known(&call, &path(120)).is_some(), "the newest are kept");
+        assert!(known(&call, &path(0)).is_none(), "the oldest is read again before it is changed");
     }
 }

@@ -2,8 +2,8 @@ use dormouse_ports::execution::{ExecutionBackend, ExecutionError, FileCondition,
 use dormouse_ports::tool::{Effect, FileOperation, ToolCall, ToolError, ToolOutput, ToolSpec, WrittenFile};
 use serde_json::json;
 
-use super::arguments::{hash, is_set, knowing, known, plain, text};
-use super::files::{LARGEST, as_text, too_large};
+use super::arguments::{forgetting, hash, is_set, knowing, known, plain, text};
+use super::files::{LARGEST, as_text, gone, too_large};
 use super::write::changed;
 use super::{refused, tool, wrong};
 
@@ -30,7 +30,10 @@ pub(super) async fn call(
     let path = text(call, "file_path")?;
     let known =
         known(call, path).ok_or_else(|| wrong(format!("`{path}` was not read in this session: read it first")))?;
-    let read = backend.read(path, LARGEST).await.map_err(|error| too_large(&error))?;
+    let read = match backend.read(path, LARGEST).await {
+        Err(ExecutionError::NotFound { .. }) => return Ok(gone(path).noting(forgetting(path))),
+        read => read.map_err(|error| too_large(&error))?,
+    };
     if read.version.0 != known {
         return Err(changed(path));
     }
@@ -67,23 +70,36 @@ fn edited(path: &str, content: &str, call: &ToolCall) -> Result<(String, usize),
     if old == new {
         return Err(wrong("`old_string` and `new_string` are equal: nothing would change"));
     }
-    let places: Vec<usize> = content.match_indices(old).map(|(at, _)| at).collect();
-    match places.as_slice() {
-        [] => Err(wrong(format!("`old_string` is not in `{path}`{}", advice(content, old)))),
-        [_] => Ok((content.replacen(old, new, 1), 1)),
-        many if is_set(call, "replace_all") => Ok((content.replace(old, new), many.len())),
-        many => Err(wrong(format!(
-            "`old_string` is in `{path}` {} times, in {}: take more of the text around it, or set `replace_all`",
-            many.len(),
-            lines_of(content, many)
+    match content.matches(old).count() {
+        0 => Err(wrong(format!("`old_string` is not in `{path}`{}", advice(content, old)))),
+        count if count == 1 || is_set(call, "replace_all") => {
+            fits(path, content, (old, new), count)?;
+            Ok((content.replace(old, new), count))
+        }
+        count => Err(wrong(format!(
+            "`old_string` is in `{path}` {count} times, in {}: take more of the text around it, or set `replace_all`",
+            lines_of(content, old, count)
         ))),
     }
 }
 
-fn lines_of(content: &str, places: &[usize]) -> String {
-    let line = |at: &usize| (1 + content[..*at].matches('\n').count()).to_string();
-    let shown = places.iter().take(MOST_LINES).map(line).collect::<Vec<_>>().join(", ");
-    if places.len() > MOST_LINES { format!("lines {shown} and more") } else { format!("lines {shown}") }
+/// Refuses an edit that would make the file larger than one that can be edited, before anything is built: each place
+/// multiplies what is put in.
+fn fits(path: &str, content: &str, (old, new): (&str, &str), count: usize) -> Result<(), ToolError> {
+    let kept = content.len() - count * old.len();
+    let size = count.saturating_mul(new.len()).saturating_add(kept);
+    match u64::try_from(size).unwrap_or(u64::MAX) {
+        size if size > LARGEST => {
+            Err(wrong(format!("`{path}` would have {size} bytes, and may have {LARGEST}: it is not changed")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn lines_of(content: &str, old: &str, count: usize) -> String {
+    let line = |(at, _): (usize, &str)| (1 + content[..at].matches('\n').count()).to_string();
+    let shown = content.match_indices(old).take(MOST_LINES).map(line).collect::<Vec<_>>().join(", ");
+    if count > MOST_LINES { format!("lines {shown} and more") } else { format!("lines {shown}") }
 }
 
 /// Reason why the text may not have been found.

@@ -2,7 +2,7 @@ use dormouse_ports::execution::{ExecutionBackend, ExecutionError};
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
-use super::arguments::{knowing, text, whole};
+use super::arguments::{forgetting, knowing, known, text, whole};
 use super::{refused, tool, wrong};
 
 /// Bytes of a file that is read or edited.
@@ -25,7 +25,12 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Result<ToolOutput, ToolError> {
     let path = text(call, "file_path")?;
-    let read = backend.read(path, LARGEST).await.map_err(|error| too_large(&error))?;
+    let read = match backend.read(path, LARGEST).await {
+        Err(ExecutionError::NotFound { .. }) if known(call, path).is_some() => {
+            return Ok(gone(path).noting(forgetting(path)));
+        }
+        read => read.map_err(|error| too_large(&error))?,
+    };
     let content = as_text(path, &read.bytes)?;
     let offset = whole(call, "offset").unwrap_or(1);
     let shown = numbered(content, offset, whole(call, "limit").unwrap_or(USUAL));
@@ -40,6 +45,11 @@ pub(super) async fn call(backend: &dyn ExecutionBackend, call: &ToolCall) -> Res
         }
     };
     Ok(ToolOutput::text(shown).noting(knowing(call, path, &read.version.0)))
+}
+
+/// What is said of a file that was read before and is not there any more.
+pub(super) fn gone(path: &str) -> ToolOutput {
+    ToolOutput::error(format!("there is no file `{path}` any more: Write makes a new one"))
 }
 
 /// The error of reading a file, with what helps where it is too large.

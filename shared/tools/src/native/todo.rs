@@ -2,7 +2,10 @@ use dormouse_ports::Map;
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
-use super::tool;
+use super::{tool, wrong};
+
+/// Bytes of JSON of a list: a session keeps no notes over 64 KiB, and the files that were read are among them.
+const MOST_BYTES: usize = 24 << 10;
 
 pub(super) fn spec() -> ToolSpec {
     let item = json!({
@@ -23,6 +26,12 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) fn call(call: &ToolCall) -> Result<ToolOutput, ToolError> {
     let todos = call.arguments.get("todos").cloned().unwrap_or_else(|| json!([]));
+    let size = todos.to_string().len();
+    if size > MOST_BYTES {
+        return Err(wrong(format!(
+            "the list has {size} bytes, and may have {MOST_BYTES}: it stays as it was; write shorter entries, or fewer"
+        )));
+    }
     let lines = todos.as_array().into_iter().flatten().map(line);
     let shown = lines.collect::<Vec<_>>().join("\n");
     let shown = if shown.is_empty() { "the list is empty".to_owned() } else { shown };

@@ -64,11 +64,11 @@ async fn page(url: &str, mut response: FetchResponse) -> Result<ToolOutput, Tool
     }
     let body = String::from_utf8_lossy(&body);
     let text = match media_type.contains("html") {
-        true => htmd::HtmlToMarkdown::builder()
-            .skip_tags(vec!["script", "style", "noscript", "svg", "iframe", "template"])
-            .build()
-            .convert(&body)
-            .unwrap_or_else(|_| body.clone().into_owned()),
+        true => {
+            let body = body.into_owned();
+            let made = tokio::task::spawn_blocking(move || super::page::as_markdown(&body)).await;
+            made.map_err(|error| ToolError::permanent(format!("{} cannot be shown: {error}", shown(url))))?
+        }
         false => body.into_owned(),
     };
     Ok(match response.status {
