@@ -1,5 +1,7 @@
 //! Arguments in an address: `{name}` stands for the argument of that name.
 
+use std::collections::BTreeSet;
+
 use dormouse_ports::tool::{ToolError, ToolErrorKind};
 use dormouse_ports::{Map, Template, TextPiece, pieces};
 use serde_json::Value;
@@ -15,12 +17,16 @@ pub(super) fn chooses_host(url: &Template) -> bool {
     pieces(&written[..path].replace("${", "$")).iter().any(|piece| matches!(piece, TextPiece::Argument(_)))
 }
 
+/// Bytes of an address with its arguments; servers take no longer ones.
+const LONGEST: usize = 32 << 10;
+
 /// The values of `names` among `arguments`, encoded.
 ///
 /// # Errors
 /// One of them is missing, no plain value, or would change the path itself.
 pub(super) fn values(names: &[String], arguments: &Map) -> Result<Vec<(String, String)>, ToolError> {
-    names.iter().map(|name| Ok((name.clone(), encode(&value(name, arguments)?)))).collect()
+    let names: BTreeSet<&String> = names.iter().collect();
+    names.into_iter().map(|name| Ok((name.clone(), encode(&value(name, arguments)?)))).collect()
 }
 
 fn value(name: &str, arguments: &Map) -> Result<String, ToolError> {
@@ -34,12 +40,33 @@ fn value(name: &str, arguments: &Map) -> Result<String, ToolError> {
     };
     match text.as_str() {
         "" | "." | ".." => Err(refused(format!("`{name}` is a part of the address and cannot be {text:?}"))),
+        text if text.len() > LONGEST => {
+            Err(refused(format!("`{name}` is too long for an address: {} bytes", text.len())))
+        }
         _ => Ok(text),
     }
 }
 
 fn refused(message: String) -> ToolError {
     ToolError::new(ToolErrorKind::InvalidArguments, message)
+}
+
+/// Refuses an address that its arguments would make too long, before it is made: each stands as often as it is written.
+///
+/// # Errors
+/// How long it would be.
+pub(super) fn fits(url: &Template, values: &[(String, String)]) -> Result<(), ToolError> {
+    let size = pieces(url.written()).iter().fold(0_usize, |size, piece| match piece {
+        TextPiece::Plain(plain) => size.saturating_add(plain.len()),
+        TextPiece::Argument(name) => {
+            let value = values.iter().find(|(known, _)| known == name);
+            size.saturating_add(value.map_or(0, |(_, value)| value.len()))
+        }
+    });
+    match size > LONGEST {
+        true => Err(refused(format!("the address would have {size} bytes, and may have {LONGEST}"))),
+        false => Ok(()),
+    }
 }
 
 /// `text` with `values` in their places.
@@ -66,6 +93,7 @@ mod tests {
     fn filled(text: &str, arguments: &Value) -> Result<String, ToolError> {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let values = values(&template(text).arguments(), arguments)?;
+        fits(&template(text), &values)?;
         Ok(fill(text, &values))
     }
 
@@ -83,6 +111,14 @@ mod tests {
             assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
         }
         assert!(filled("http://h/{a}", &json!({})).is_err());
+    }
+
+    #[test]
+    fn an_address_that_becomes_too_long_is_refused_before_it_is_made() {
+        let url = format!("http://h/{}", "{a}/".repeat(20_000));
+        assert!(filled(&url, &json!({ "a": "x".repeat(1 << 20) })).is_err());
+        assert!(filled(&url, &json!({ "a": "x".repeat(10_000) })).is_err());
+        assert!(filled("http://h/{a}", &json!({ "a": "x".repeat(10_000) })).is_ok());
     }
 
     #[test]

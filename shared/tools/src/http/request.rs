@@ -15,6 +15,7 @@ use crate::text::encode;
 pub(super) async fn build(tool: &HttpTool, call: &ToolCall, values: &Values) -> Result<FetchRequest, ToolError> {
     let names = tool.url.arguments();
     let filled = address::values(&names, &call.arguments)?;
+    address::fits(&tool.url, &filled)?;
     let url = tool.url.resolve_around(&values.lookup(), &|text| address::fill(text, &filled)).await;
     let url = url.map_err(|error| unresolved(&error))?;
     let rest: Map = call.arguments.clone().into_iter().filter(|(name, _)| !names.contains(name)).collect();
