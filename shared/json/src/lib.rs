@@ -16,12 +16,14 @@
 
 mod length;
 mod measure;
+mod references;
 mod scan;
 
 use serde::de::DeserializeOwned;
 
 pub use length::length;
 pub use measure::{measure, measure_object, most_bytes};
+pub use references::check_references;
 pub use scan::scan;
 
 /// An object of JSON.

@@ -15,6 +15,7 @@ pub(crate) fn check_object_schema(schema: &Value) -> Result<Validator, String> {
 }
 
 fn compile(schema: &Value) -> Result<Validator, String> {
+    dormouse_json::check_references(schema)?;
     jsonschema::validator_for(schema).map_err(|error| format!("it is no valid JSON Schema: {error}"))
 }
 

@@ -53,6 +53,7 @@ fn may_run(action: &ActionDefinition, by_hand: bool) -> Result<(), String> {
 
 fn fits(action: &ActionDefinition, input: &Map) -> Result<(), String> {
     let schema = Value::Object(action.input_schema.clone());
+    dormouse_json::check_references(&schema)?;
     let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
     let input = Value::Object(input.clone());
     let mistakes: Vec<String> = validator.iter_errors(&input).take(5).map(|error| error.to_string()).collect();

@@ -232,7 +232,9 @@ impl<'p> Toolset<'p> {
 
     /// Adds a tool under its name, and the one under which it is called.
     fn insert(&mut self, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
-        match jsonschema::validator_for(&Value::Object(spec.input_schema.clone())) {
+        let schema = Value::Object(spec.input_schema.clone());
+        let checked = dormouse_json::check_references(&schema);
+        match checked.and_then(|()| jsonschema::validator_for(&schema).map_err(|error| error.to_string())) {
             Ok(validator) => {
                 self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, validator });
             }

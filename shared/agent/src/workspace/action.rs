@@ -98,7 +98,11 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
         None => any(),
         Some(Value::Object(schema)) => {
             let is_object = schema.get("type").is_none_or(|kind| kind == "object");
-            if let Err(error) = jsonschema::validator_for(&Value::Object(schema.clone())) {
+            let whole = Value::Object(schema.clone());
+            let checked = dormouse_json::check_references(&whole);
+            if let Err(error) =
+                checked.and_then(|()| jsonschema::validator_for(&whole).map_err(|error| error.to_string()))
+            {
                 problems.error(line, format!("`input_schema` of action `{name}` is no JSON Schema: {error}"));
             } else if !is_object {
                 problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));

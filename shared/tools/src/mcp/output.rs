@@ -75,7 +75,9 @@ pub(super) fn keeps(output: &ToolOutput, schema: Option<&Map>) -> Result<(), Str
     let Some(value) = &output.structured else {
         return Err("it has no structured value, which its `outputSchema` promises".to_owned());
     };
-    let Ok(validator) = jsonschema::validator_for(&Value::Object(schema.clone())) else { return Ok(()) };
+    let schema = Value::Object(schema.clone());
+    let checked = dormouse_json::check_references(&schema).ok();
+    let Some(validator) = checked.and_then(|()| jsonschema::validator_for(&schema).ok()) else { return Ok(()) };
     match validator.iter_errors(value).next() {
         None => Ok(()),
         Some(error) => Err(cut(&format!("its structured value does not fit its `outputSchema`: {error}"), 500)),

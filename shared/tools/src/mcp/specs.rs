@@ -77,9 +77,13 @@ fn object(mut schema: Map) -> Result<Map, String> {
         Some(Value::String(kind)) if kind == "object" => (),
         Some(kind) => return Err(format!("has the type {kind} where only `object` can be")),
     }
-    match jsonschema::validator_for(&Value::Object(schema.clone())) {
-        Ok(_) => Ok(schema),
-        Err(error) => Err(format!("is no JSON Schema: {}", cut(&error.to_string(), 300))),
+    let whole = Value::Object(schema);
+    let checked = dormouse_json::check_references(&whole);
+    let checked = checked.and_then(|()| jsonschema::validator_for(&whole).map(drop).map_err(|error| error.to_string()));
+    match (checked, whole) {
+        (Ok(()), Value::Object(schema)) => Ok(schema),
+        (Ok(()), _) => Err("is no object".to_owned()),
+        (Err(error), _) => Err(format!("is no JSON Schema: {}", cut(&error, 300))),
     }
 }
 
