@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::canonical::same;
 
+/// Stands for the text of a user that is nothing but blanks, where a provider refuses those.
+pub(crate) const NOTHING_SAID: &str = ".";
+
 /// An object of a request into which the caller's extras go.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {

@@ -56,7 +56,7 @@ impl Wire for Gemini {
 
     fn encode(&self, model: &str, request: &CompletionRequest) -> Result<Encoded, ModelError> {
         let operation = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
-        Ok(Encoded { path: format!("{}:{operation}", path(model)), body: request::encode(request)? })
+        Ok(Encoded { path: format!("{}:{operation}", path(model)), body: request::encode(model, request)? })
     }
 
     fn decode(&self, body: &Value) -> Result<ReadAnswer, Malformed> {

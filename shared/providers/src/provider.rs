@@ -64,7 +64,7 @@ impl Provider {
         let capabilities = self.capabilities();
         check_request(request, capabilities)?;
         let structured = Structured::of(request, capabilities.structured_output, self.wire.coerces());
-        let sent = structured.prepare(request, self.wire.ids());
+        let sent = structured.prepare(request, self.wire.ids(), self.wire.origin());
         let Encoded { path, body } = self.wire.encode(&self.setup.model, &sent)?;
         let outbound = self.request(Method::Post, &path).await?.json(canonical(body).to_string().into_bytes());
         let answer = self.send(within(outbound, options.timeout)).await?;

@@ -1,5 +1,8 @@
 //! JSON Schemas of callers: of tools, and of structured output.
 
+use std::borrow::Cow;
+
+use dormouse_ports::Map;
 use jsonschema::Validator;
 use serde_json::Value;
 
@@ -28,6 +31,42 @@ pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), String> {
         let place = error.instance_path().to_string();
         if place.is_empty() { error.to_string() } else { format!("{error} (at {place})") }
     })
+}
+
+/// The schema of the arguments of a tool as OpenAI, Anthropic and Bedrock take it: they refuse choices at its top. What these say
+/// of properties is shown there as well; all of it counts when the arguments of a call are checked.
+pub(crate) fn without_choices(schema: &Value) -> Cow<'_, Value> {
+    const CHOICES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
+    const REFUSED: [&str; 5] = ["anyOf", "oneOf", "allOf", "not", "enum"];
+    let Some(fields) = schema.as_object().filter(|fields| REFUSED.iter().any(|word| fields.contains_key(*word))) else {
+        return Cow::Borrowed(schema);
+    };
+    let mut sent = fields.clone();
+    REFUSED.iter().for_each(|word| drop(sent.shift_remove(*word)));
+    let mut properties = sent.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    for choice in CHOICES.iter().filter_map(|word| fields.get(*word)?.as_array()).flatten() {
+        let of_choice = followed(schema, choice).get("properties").and_then(Value::as_object);
+        for (name, value) in of_choice.into_iter().flatten() {
+            properties.entry(name.as_str()).or_insert_with(|| value.clone());
+        }
+    }
+    sent.insert("properties".to_owned(), Value::Object(properties));
+    Cow::Owned(Value::Object(sent))
+}
+
+/// `choice`, or what of `schema` it refers to.
+fn followed<'s>(schema: &'s Value, choice: &'s Value) -> &'s Value {
+    let place = choice.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#'));
+    place.and_then(|place| schema.pointer(place)).unwrap_or(choice)
+}
+
+/// The same as OpenAI takes it, which refuses objects without a word of their properties.
+pub(crate) fn with_properties(schema: &Value) -> Cow<'_, Value> {
+    let mut sent = without_choices(schema);
+    if let Some(false) = sent.as_object().map(|fields| fields.contains_key("properties")) {
+        sent.to_mut()["properties"] = Value::Object(Map::new());
+    }
+    sent
 }
 
 /// True if constrained decoding of OpenAI takes `schema` as strict: no object has other fields than it names, and

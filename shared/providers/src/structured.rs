@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use dormouse_ports::model::{CompletionRequest, Message, Tool, ToolChoice};
+use dormouse_ports::model::{Block, CompletionRequest, Content, Message, Tool, ToolChoice};
 use serde_json::Value;
 
 use crate::canonical::canonical;
@@ -36,8 +36,18 @@ impl Structured {
     }
 
     /// The request as the wire is to encode it: with a schema only where the server knows schemas, with ids that it takes.
-    pub(crate) fn prepare(self, request: &CompletionRequest, ids: IdRule) -> Cow<'_, CompletionRequest> {
+    /// Answers without words or calls, such as those that were cut while the model thought, are left out: providers refuse
+    /// reasoning that nothing follows. `origin` is the wire that signed texts go back to.
+    pub(crate) fn prepare<'r>(
+        self,
+        request: &'r CompletionRequest,
+        ids: IdRule,
+        origin: &str,
+    ) -> Cow<'r, CompletionRequest> {
         let mut sent = self.constrained(request);
+        if sent.messages.iter().any(|message| says_nothing(message, origin)) {
+            sent.to_mut().messages.retain(|message| !says_nothing(message, origin));
+        }
         if ids.is_broken_by(&sent) {
             ids.apply(sent.to_mut());
         }
@@ -53,6 +63,20 @@ impl Structured {
             Self::Coerced => Cow::Owned(coerced(free(), schema)),
         }
     }
+}
+
+fn says_nothing(message: &Message, origin: &str) -> bool {
+    let Message::Assistant(message) = message else { return false };
+    let is_own = message.origin.as_deref().is_none_or(|known| known == origin);
+    let speaks = match &message.content {
+        Content::Text(text) => !text.trim().is_empty(),
+        Content::Blocks(blocks) => blocks.iter().any(|block| match block {
+            Block::Text { text, signature } => !text.trim().is_empty() || is_own && signature.is_some(),
+            Block::Image { .. } => true,
+            Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
+        }),
+    };
+    message.tool_calls.is_empty() && !speaks
 }
 
 fn prompted(mut request: CompletionRequest, schema: &Value) -> CompletionRequest {

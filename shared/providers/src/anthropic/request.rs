@@ -4,8 +4,9 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{RequestBody, Sampling, system_text, without_stream};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling, system_text, without_stream};
 use crate::check::{invalid, unsupported_fields};
+use crate::schema::without_choices;
 
 /// The body of `POST /v1/messages` (§8.2.1).
 pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
@@ -54,7 +55,7 @@ fn result_content(text: &str, images: &[Block]) -> Value {
     if images.is_empty() {
         return Value::from(text);
     }
-    let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+    let text = (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }));
     text.into_iter().chain(images.iter().filter_map(|block| entry(block, false))).collect()
 }
 
@@ -67,8 +68,12 @@ fn flush(results: &mut Vec<Value>, sent: &mut Vec<Value>) {
 
 fn user_content(content: &Content) -> Value {
     match content {
+        Content::Text(text) if text.trim().is_empty() => Value::from(NOTHING_SAID),
         Content::Text(text) => Value::from(text.as_str()),
-        Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, false)).collect(),
+        Content::Blocks(blocks) => {
+            let entries: Vec<_> = blocks.iter().filter_map(|block| entry(block, false)).collect();
+            if entries.is_empty() { Value::from(NOTHING_SAID) } else { Value::from(entries) }
+        }
     }
 }
 
@@ -76,7 +81,7 @@ fn assistant(message: &AssistantMessage) -> Value {
     let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
     let mut entries: Vec<Value> = match &message.content {
         Content::Text(text) if message.tool_calls.is_empty() => return Value::from(text.as_str()),
-        Content::Text(text) if text.is_empty() => Vec::new(),
+        Content::Text(text) if text.trim().is_empty() => Vec::new(),
         Content::Text(text) => vec![json!({ "type": "text", "text": text })],
         Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, is_own)).collect(),
     };
@@ -87,7 +92,7 @@ fn assistant(message: &AssistantMessage) -> Value {
 /// A block as an entry of content (§8.2.1.1). Reasoning of another wire, and reasoning without a signature, has none.
 fn entry(block: &Block, with_reasoning: bool) -> Option<Value> {
     match block {
-        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "type": "text", "text": text })),
+        Block::Text { text, .. } => (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text })),
         Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())),
         Block::Thinking { text, signature: Some(signature) } if with_reasoning => {
             Some(json!({ "type": "thinking", "thinking": text, "signature": signature }))
@@ -117,7 +122,7 @@ fn tool_use(call: &ToolCall) -> Value {
 }
 
 fn tool(tool: &Tool) -> Value {
-    json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters })
+    json!({ "name": tool.name, "description": tool.description, "input_schema": without_choices(&tool.parameters) })
 }
 
 fn choice(choice: &ToolChoice) -> Value {

@@ -7,8 +7,9 @@ use dormouse_ports::model::{
 use serde_json::{Value, json};
 
 use super::SYSTEM;
-use crate::body::{RequestBody, Sampling};
+use crate::body::{NOTHING_SAID, RequestBody, Sampling};
 use crate::check::{invalid, unsupported_fields};
+use crate::schema::without_choices;
 
 /// The body of `Converse` and `ConverseStream`.
 pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
@@ -40,7 +41,7 @@ fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
     for message in messages {
         let (role, entries) = match message {
             Message::System { .. } => continue,
-            Message::User { content } => ("user", entries(content, false)?),
+            Message::User { content } => ("user", of_user(content)?),
             Message::Assistant(message) => ("assistant", assistant(message)?),
             Message::Tool { content, tool_call_id, images } => {
                 ("user", vec![tool_result(tool_call_id, content, images)?])
@@ -52,6 +53,11 @@ fn messages(messages: &[Message]) -> Result<Vec<Value>, ModelError> {
         }
     }
     Ok(sent.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect())
+}
+
+fn of_user(content: &Content) -> Result<Vec<Value>, ModelError> {
+    let sent = entries(content, false)?;
+    Ok(if sent.is_empty() { vec![json!({ "text": NOTHING_SAID })] } else { sent })
 }
 
 fn tool_result(id: &str, text: &str, images: &[Block]) -> Result<Value, ModelError> {
@@ -69,7 +75,7 @@ fn assistant(message: &AssistantMessage) -> Result<Vec<Value>, ModelError> {
 
 fn entries(content: &Content, with_reasoning: bool) -> Result<Vec<Value>, ModelError> {
     match content {
-        Content::Text(text) if text.is_empty() => Ok(Vec::new()),
+        Content::Text(text) if text.trim().is_empty() => Ok(Vec::new()),
         Content::Text(text) => Ok(vec![json!({ "text": text })]),
         Content::Blocks(blocks) => blocks.iter().filter_map(|block| entry(block, with_reasoning).transpose()).collect(),
     }
@@ -77,7 +83,7 @@ fn entries(content: &Content, with_reasoning: bool) -> Result<Vec<Value>, ModelE
 
 fn entry(block: &Block, with_reasoning: bool) -> Result<Option<Value>, ModelError> {
     Ok(match block {
-        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "text": text })),
+        Block::Text { text, .. } => (!text.trim().is_empty()).then(|| json!({ "text": text })),
         Block::Image { source, media_type, .. } => Some(image(source, media_type.as_deref())?),
         Block::Thinking { text, signature: Some(signature) } if with_reasoning => {
             Some(json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": signature } } }))
@@ -162,7 +168,7 @@ fn has_calls(messages: &[Message]) -> bool {
 }
 
 fn tool(tool: &Tool) -> Value {
-    let mut spec = json!({ "name": tool.name, "inputSchema": { "json": tool.parameters } });
+    let mut spec = json!({ "name": tool.name, "inputSchema": { "json": without_choices(&tool.parameters) } });
     // It may not be empty here.
     if !tool.description.is_empty() {
         spec["description"] = Value::from(tool.description.as_str());

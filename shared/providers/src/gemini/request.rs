@@ -10,10 +10,10 @@ use super::SYSTEM;
 use crate::body::{RequestBody, Sampling, system_text};
 
 /// The body of `generateContent` (§8.3.1).
-pub(super) fn encode(request: &CompletionRequest) -> Result<Value, ModelError> {
+pub(super) fn encode(model: &str, request: &CompletionRequest) -> Result<Value, ModelError> {
     let mut body = RequestBody::default();
     body.set("systemInstruction", system(&request.messages));
-    body.set("contents", Some(contents(&request.messages)));
+    body.set("contents", Some(contents(&request.messages, checks_signatures(model))));
     body.set("tools", (!request.tools.is_empty()).then(|| tools(&request.tools)));
     body.set("toolConfig", request.tool_choice.as_ref().map(choice));
     let generation = generation(request)?;
@@ -40,7 +40,7 @@ fn system(messages: &[Message]) -> Option<Value> {
     system_text(messages).map(|text| json!({ "parts": [{ "text": text }] }))
 }
 
-fn contents(messages: &[Message]) -> Vec<Value> {
+fn contents(messages: &[Message], checks_signatures: bool) -> Vec<Value> {
     let mut sent: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     // A response is a value; what is no value stands behind all of them.
@@ -65,7 +65,7 @@ fn contents(messages: &[Message]) -> Vec<Value> {
             Message::User { content } => sent.push(json!({ "role": "user", "parts": parts(content, false) })),
             Message::Assistant(message) => {
                 names.extend(message.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
-                sent.push(json!({ "role": "model", "parts": assistant(message) }));
+                sent.push(json!({ "role": "model", "parts": assistant(message, checks_signatures) }));
             }
         }
     }
@@ -81,10 +81,25 @@ fn flush(results: &mut Vec<Value>, sent: &mut Vec<Value>) {
     }
 }
 
-fn assistant(message: &AssistantMessage) -> Vec<Value> {
+/// What stands for the signature of a call that another model made.
+const OF_ANOTHER: &str = "skip_thought_signature_validator";
+
+/// True if `model` refuses calls without a signature: those of Gemini since its third version do.
+fn checks_signatures(model: &str) -> bool {
+    let name = model.strip_prefix("models/").unwrap_or(model);
+    name.strip_prefix("gemini-").is_some_and(|version| !version.starts_with(['1', '2']))
+}
+
+fn assistant(message: &AssistantMessage, checks_signatures: bool) -> Vec<Value> {
     let is_own = message.origin.as_deref().is_none_or(|origin| origin == SYSTEM);
     let mut sent = parts(&message.content, is_own);
-    sent.extend(message.tool_calls.iter().map(|call| function_call(call, is_own)));
+    let mut calls: Vec<_> = message.tool_calls.iter().map(|call| function_call(call, is_own)).collect();
+    let is_signed = calls.iter().any(|call| call.get("thoughtSignature").is_some());
+    // Of calls that are made together, the first has the signature.
+    if let Some(first) = calls.first_mut().filter(|_| checks_signatures && !is_signed) {
+        first["thoughtSignature"] = Value::from(OF_ANOTHER);
+    }
+    sent.append(&mut calls);
     sent
 }
 
@@ -148,8 +163,9 @@ fn function_call(call: &ToolCall, with_signature: bool) -> Value {
 }
 
 /// True if `schema` is one of those that Gemini takes as `parameters` (§8.3.1): its own kind of schema, which refuses words of
-/// JSON Schema that it does not have. Those are taken in a field of their own, of which the specification says nothing.
+/// JSON Schema that it does not have, objects without properties and formats that it does not know. Those are taken in a field of their own, of which the specification says nothing.
 fn is_plain(schema: &Value) -> bool {
+    const FORMATS: [&str; 6] = ["date-time", "enum", "int32", "int64", "float", "double"];
     const WORDS: [&str; 22] = [
         "type",
         "format",
@@ -175,12 +191,19 @@ fn is_plain(schema: &Value) -> bool {
         "anyOf",
     ];
     let Some(fields) = schema.as_object() else { return false };
+    let has_properties = fields.get("properties").and_then(Value::as_object).is_some_and(|known| !known.is_empty());
+    if fields.get("type").is_some_and(|kind| kind == "object") && !has_properties {
+        return false;
+    }
     fields.iter().all(|(word, value)| match (word.as_str(), value) {
         ("properties", Value::Object(properties)) => properties.values().all(is_plain),
         ("items", items) => is_plain(items),
         ("anyOf", Value::Array(choices)) => choices.iter().all(is_plain),
         ("type", kind) => kind.is_string(),
-        ("enum", Value::Array(values)) => values.iter().all(Value::is_string),
+        ("format", format) => FORMATS.iter().any(|known| format == known),
+        ("enum", Value::Array(values)) => {
+            values.iter().all(|value| value.as_str().is_some_and(|text| !text.is_empty()))
+        }
         (word, _) => WORDS.contains(&word),
     })
 }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::body::{RequestBody, Sampling, without_stream};
 use crate::canonical::canonical;
-use crate::schema::is_strict;
+use crate::schema::{is_strict, with_properties};
 
 /// The body of `POST /chat/completions` (§8.1.1).
 pub(super) fn encode(model: &str, request: &CompletionRequest, is_own: bool) -> Result<Value, ModelError> {
@@ -135,7 +135,8 @@ pub(crate) fn arguments_text(call: &ToolCall) -> String {
 }
 
 fn tool(tool: &Tool) -> Value {
-    let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+    let function =
+        json!({ "name": tool.name, "description": tool.description, "parameters": with_properties(&tool.parameters) });
     json!({ "type": "function", "function": function })
 }
 

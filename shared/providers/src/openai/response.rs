@@ -7,6 +7,9 @@ use crate::wire::{Called, Malformed, ReadAnswer};
 /// Names under which servers show reasoning (§8.1.6).
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
+/// Name under which a model says why it does not answer.
+pub(super) const REFUSAL: &str = "refusal";
+
 /// Reads an answer (§8.1.2).
 pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let choices = body.get("choices").and_then(Value::as_array);
@@ -19,11 +22,15 @@ pub(super) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
     let finish = finish_reason(choice.get("finish_reason").and_then(Value::as_str));
     let mut blocks: Vec<_> = REASONING.iter().find_map(|name| thinking(message.get(*name))).into_iter().collect();
     blocks.extend(texts(message.get("content"))?);
+    let refusal = message.get(REFUSAL).and_then(Value::as_str).filter(|text| !text.is_empty());
+    blocks.extend(refusal.map(Block::text));
     let calls = match message.get("tool_calls") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(calls)) => calls.iter().map(|c| call(c, finish)).collect::<Result<_, _>>()?,
         Some(_) => return Err(Malformed::new("`tool_calls` is no list")),
     };
+    let is_refused = refusal.is_some() && finish != FinishReason::Error;
+    let finish = if is_refused { FinishReason::ContentFilter } else { finish };
     Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
 

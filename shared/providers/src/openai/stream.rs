@@ -2,7 +2,7 @@ use dormouse_ports::Map;
 use dormouse_ports::model::DeltaKind;
 use serde_json::{Value, json};
 
-use super::response::{REASONING, pieces};
+use super::response::{REASONING, REFUSAL, pieces};
 use crate::wire::{Assembler, Emit, Malformed, StreamFault, StreamProgress};
 
 /// Puts the chunks of a completion together (§8.1.6).
@@ -13,6 +13,7 @@ pub(super) struct Chunks {
     /// Other fields of the choice, such as `logprobs`.
     choice: Map,
     content: Option<String>,
+    refusal: Option<String>,
     /// Reasoning, and the name under which it comes.
     reasoning: Option<(&'static str, String)>,
     /// In the order in which they began.
@@ -111,6 +112,10 @@ impl Chunks {
             }
             emit(kind, text);
         }
+        if let Some(text) = delta.get(REFUSAL).and_then(Value::as_str) {
+            self.refusal.get_or_insert_default().push_str(text);
+            emit(DeltaKind::Content, text);
+        }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
             self.call(call);
         }
@@ -163,6 +168,9 @@ impl Chunks {
         let mut message = Map::new();
         message.insert("role".to_owned(), Value::from("assistant"));
         message.insert("content".to_owned(), self.content.map_or(Value::Null, Value::from));
+        if let Some(refusal) = self.refusal {
+            message.insert(REFUSAL.to_owned(), Value::from(refusal));
+        }
         if let Some((name, reasoning)) = self.reasoning {
             message.insert(name.to_owned(), Value::from(reasoning));
         }

@@ -22,7 +22,7 @@ pub(super) async fn start(
     if request.stream {
         return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
     }
-    let sent = structured(provider, request).prepare(request, provider.wire.ids());
+    let sent = structured(provider, request).prepare(request, provider.wire.ids(), provider.wire.origin());
     let body = canonical(request::encode(&provider.setup.model, &sent, true)?);
     let outbound = provider.request(Method::Post, "/responses").await?.header("idempotency-key", key);
     let outbound = outbound.json(body.to_string().into_bytes());

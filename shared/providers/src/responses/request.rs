@@ -7,7 +7,7 @@ use crate::body::{RequestBody, Sampling, without_stream};
 use crate::check::{invalid, unsupported_fields};
 use crate::openai::OF_RESPONSES;
 use crate::openai::request::{address, arguments_text, schema_name};
-use crate::schema::is_strict;
+use crate::schema::{is_strict, with_properties};
 
 /// The body of `POST /responses`.
 pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bool) -> Result<Value, ModelError> {
@@ -118,7 +118,7 @@ fn tool(tool: &Tool) -> Value {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": tool.parameters,
+        "parameters": with_properties(&tool.parameters),
         // Strict unless it is said otherwise, which not every schema can be.
         "strict": false,
     })

@@ -7,5 +7,6 @@ mod gemini;
 mod images;
 mod odd;
 mod openai;
+mod refused;
 mod responses;
 mod stage;

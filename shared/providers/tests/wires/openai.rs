@@ -155,3 +155,33 @@ async fn readiness_is_told_without_asking_the_model_anything() {
         assert_eq!(ready.err().map(|error| error.category), category, "{models}");
     }
 }
+
+#[tokio::test]
+async fn a_refusal_is_read_whole_and_in_pieces() {
+    let message = json!({ "role": "assistant", "content": null, "refusal": "I will not." });
+    let stage = Stage::json(completion(message, "stop"));
+    let response = stage.ask(&openai(stage.setup()), &hello()).await.expect("an answer");
+    assert_eq!(
+        (response.message.content.as_text().as_str(), response.finish_reason),
+        ("I will not.", FinishReason::ContentFilter)
+    );
+
+    let chunk = |delta: Value, finish: Value| {
+        json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] }).to_string()
+    };
+    let events = [
+        chunk(json!({ "role": "assistant", "refusal": "I will " }), Value::Null),
+        chunk(json!({ "refusal": "not." }), Value::Null),
+        chunk(json!({}), json!("stop")),
+        "[DONE]".to_owned(),
+    ];
+    let stage = Stage::answering(ScriptedAnswer::events(&events));
+    let mut request = hello();
+    request.stream = true;
+    let response = stage.ask(&openai(stage.setup()), &request).await.expect("an answer");
+    assert_eq!(
+        (response.message.content.as_text().as_str(), response.finish_reason),
+        ("I will not.", FinishReason::ContentFilter)
+    );
+    assert_eq!(stage.heard(), ["I will ", "not."]);
+}

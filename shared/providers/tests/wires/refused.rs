@@ -1,0 +1,135 @@
+//! What providers would refuse, and is sent otherwise.
+
+use std::sync::Arc;
+
+use dormouse_ports::model::{
+    AssistantMessage, Block, CompletionRequest, Content, Message, ModelProvider, Tool, ToolCall,
+};
+use dormouse_ports::{Map, Secret};
+use dormouse_providers::{ApiKey, ProviderPorts, ProviderSetup, anthropic, bedrock, gemini, openai, responses};
+use serde_json::{Value, json};
+
+use crate::stage::{Signer, Stage, hello, with_most};
+
+type Made = fn(ProviderSetup) -> Box<dyn ModelProvider>;
+
+/// The body that the wire `made` sends for `request`, whatever becomes of it.
+async fn sent(made: Made, request: &CompletionRequest) -> Value {
+    let stage = Stage::json(json!({}));
+    let _ = stage.ask(&*made(stage.setup()), request).await;
+    stage.sent()
+}
+
+const ANTHROPIC: Made = |setup| Box::new(anthropic(setup));
+const BEDROCK: Made = |setup| Box::new(bedrock(setup, "eu-central-1", Arc::new(Signer)));
+const GEMINI: Made = |setup| Box::new(gemini(setup));
+const OPENAI: Made = |setup| Box::new(openai(setup));
+const RESPONSES: Made = |setup| Box::new(responses(setup));
+
+fn with_schema(schema: Value) -> CompletionRequest {
+    let mut request = with_most(hello());
+    request.tools = vec![Tool { name: "t".into(), description: "Does.".into(), parameters: schema }];
+    request
+}
+
+#[tokio::test]
+async fn a_thought_that_nothing_follows_is_left_out() {
+    for origin in ["anthropic", "aws.bedrock", "openai.responses", "gcp.gemini", "openai"] {
+        let thought = Block::Thinking { text: "hm".into(), signature: Some("{\"type\":\"reasoning\"}".into()) };
+        let cut = AssistantMessage {
+            content: Content::Blocks(vec![thought]),
+            origin: Some(origin.into()),
+            ..AssistantMessage::default()
+        };
+        let mut request = with_most(hello());
+        request.messages.extend([Message::Assistant(cut), Message::user("Go on")]);
+        for (made, place) in [
+            (ANTHROPIC, "messages"),
+            (OPENAI, "messages"),
+            (RESPONSES, "input"),
+            (GEMINI, "contents"),
+            (BEDROCK, "messages"),
+        ] {
+            let body = sent(made, &request).await;
+            let told = body[place].as_array().expect("messages");
+            assert!(told.iter().all(|one| one["role"] == "user"), "{origin}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn blanks_are_not_sent_alone() {
+    let call = ToolCall::new("t-1", "add", Map::new());
+    let calls = AssistantMessage { content: "\n\n".into(), tool_calls: vec![call], ..AssistantMessage::default() };
+    let mut request = with_most(CompletionRequest::new([Message::user(" \n")]));
+    request.messages.extend([Message::Assistant(calls), Message::tool("t-1", "3")]);
+    let body = sent(ANTHROPIC, &request).await;
+    assert_eq!(body["messages"][0]["content"], ".");
+    assert_eq!(body["messages"][1]["content"].as_array().map(Vec::len), Some(1), "{body}");
+    let body = sent(BEDROCK, &request).await;
+    assert_eq!(body["messages"][0]["content"], json!([{ "text": "." }]));
+    assert_eq!(body["messages"][1]["content"].as_array().map(Vec::len), Some(1), "{body}");
+}
+
+#[tokio::test]
+async fn choices_at_the_top_of_a_schema_are_shown_as_properties() {
+    let text = json!({ "type": "string" });
+    let schema = json!({
+        "type": "object",
+        "properties": { "a": text },
+        "anyOf": [{ "properties": { "b": text }, "required": ["b"] }, { "$ref": "#/$defs/c" }],
+        "$defs": { "c": { "properties": { "c": text } } },
+    });
+    let shown = json!({
+        "type": "object",
+        "properties": { "a": text, "b": text, "c": text },
+        "$defs": { "c": { "properties": { "c": text } } },
+    });
+    let request = with_schema(schema);
+    for (made, place) in [
+        (ANTHROPIC, "/tools/0/input_schema"),
+        (OPENAI, "/tools/0/function/parameters"),
+        (RESPONSES, "/tools/0/parameters"),
+        (BEDROCK, "/toolConfig/tools/0/toolSpec/inputSchema/json"),
+    ] {
+        assert_eq!(sent(made, &request).await.pointer(place), Some(&shown));
+    }
+    let empty = with_schema(json!({ "type": "object" }));
+    let properties = |body: Value, place: &str| body.pointer(place).cloned();
+    assert_eq!(properties(sent(OPENAI, &empty).await, "/tools/0/function/parameters/properties"), Some(json!({})));
+    assert_eq!(properties(sent(RESPONSES, &empty).await, "/tools/0/parameters/properties"), Some(json!({})));
+}
+
+#[tokio::test]
+async fn gemini_is_given_what_its_own_schemas_refuse_as_json_schema() {
+    let of = |inner: Value| json!({ "type": "object", "properties": { "a": inner } });
+    for (schema, field) in [
+        (json!({ "type": "object" }), "parametersJsonSchema"),
+        (json!({ "type": "object", "properties": {}, "title": "x" }), "parametersJsonSchema"),
+        (of(json!({ "type": "object" })), "parametersJsonSchema"),
+        (of(json!({ "type": "string", "format": "uri" })), "parametersJsonSchema"),
+        (of(json!({ "type": "string", "enum": ["a", ""] })), "parametersJsonSchema"),
+        (of(json!({ "type": "string", "format": "date-time" })), "parameters"),
+    ] {
+        let body = sent(GEMINI, &with_schema(schema.clone())).await;
+        assert_eq!(body["tools"][0]["functionDeclarations"][0][field], schema);
+    }
+}
+
+#[tokio::test]
+async fn calls_of_other_models_have_a_signature_that_gemini_takes() {
+    for (model, signature) in
+        [("gemini-3-pro", json!("skip_thought_signature_validator")), ("gemini-2.5-pro", Value::Null)]
+    {
+        let calls = ["t-1", "t-2"].map(|id| ToolCall::new(id, "add", Map::new())).to_vec();
+        let mut request = hello();
+        let calls = AssistantMessage { tool_calls: calls, ..AssistantMessage::default() };
+        request.messages.extend([Message::Assistant(calls), Message::tool("t-1", "3"), Message::tool("t-2", "3")]);
+        let stage = Stage::json(json!({}));
+        let ports = ProviderPorts { fetch: Arc::new(stage.fetch.clone()), clock: stage.clock.clone() };
+        let setup = ProviderSetup::new(ports, model).key(ApiKey::known(Secret::new("hush")));
+        let _ = stage.ask(&gemini(setup), &request).await;
+        let parts = &stage.sent()["contents"][1]["parts"];
+        assert_eq!((&parts[0]["thoughtSignature"], &parts[1]["thoughtSignature"]), (&signature, &Value::Null));
+    }
+}
