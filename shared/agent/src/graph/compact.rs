@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use dormouse_engine::{NodeError, Update, record};
 use dormouse_ports::model::{
-    Block, CallOptions, CompletionRequest, Content, Message, ModelIdentity, Response, RuntimeConfig, Usage,
+    Block, CallOptions, CompletionRequest, Content, FinishReason, Message, ModelIdentity, Response, RuntimeConfig,
+    Usage,
 };
 use dormouse_ports::{EntryKind, JournalEntry, Unmarked};
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,12 @@ const BYTES_OF_TOKEN: u64 = 4;
 const TOKENS_OF_IMAGE: u64 = 1600;
 /// Groups of messages that stay as they are, at most.
 const KEPT_GROUPS: usize = 3;
-/// Tokens of a summary.
-const SUMMARY_TOKENS: u64 = 1200;
+/// Tokens of a summary, at least; what a model thinks before it counts among them.
+const LEAST_TOKENS: u64 = 1200;
+/// The same at most, where the agent does not say how long answers may be: any model with such a window has as many.
+const MOST_TOKENS: u64 = 4096;
+/// The part of the window that they may be there.
+const PART_OF_WINDOW: u64 = 16;
 /// Characters of one message that the summary is made of.
 const LONGEST_LINE: usize = 4000;
 /// Bytes of a summary that are kept for replays.
@@ -295,7 +300,9 @@ async fn compact(
     verdict.context.iter().for_each(|text| instructions.push_str(&format!("\n\n{text}")));
     let question = told(run, cut.at, usize::try_from(window.saturating_mul(2)).unwrap_or(usize::MAX));
     let mut request = CompletionRequest::new([Message::system(instructions), Message::user(question)]);
-    let short = RuntimeConfig { max_tokens: Some(SUMMARY_TOKENS), ..RuntimeConfig::default() };
+    let usual = (window / PART_OF_WINDOW).min(MOST_TOKENS);
+    let most = parts.model.config.max_tokens.unwrap_or(usual).max(LEAST_TOKENS);
+    let short = RuntimeConfig { max_tokens: Some(most), ..RuntimeConfig::default() };
     request.config = parts.model.config.overridden_by(&short);
     let time = CallTime::of(parts, &run.usage, parts.model.timeout);
     let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
@@ -303,13 +310,14 @@ async fn compact(
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     let answer = answer.map(|response| Response { usage: response.billed(), ..response });
-    let response = match answer.map(|response| (text_of(&response.message.content), response)) {
-        Ok((summary, response)) if !summary.trim().is_empty() => (summary, response),
+    let response = match answer.map(|response| (response.message.content.as_text(), response)) {
+        Ok((summary, response)) if !summary.trim().is_empty() && !is_cut(&response) => (summary, response),
         Ok((_, response)) => {
             let cost = super::model::cost(parts.model.prices, &response);
             let (model, usage) = (parts.model.provider.identity(), response.usage);
             let call = SummaryCall { model, usage, cost, duration_ms, refused: None };
-            kept_for(trigger, "the model gave no summary", Some(call))?;
+            let reason = if is_cut(&response) { "the model's summary was cut" } else { "the model gave no summary" };
+            kept_for(trigger, reason, Some(call))?;
             let usage = used.and(usage, cost, duration_ms);
             return Ok(Some(Compacted::No { usage, context: Vec::new() }));
         }
@@ -356,6 +364,11 @@ async fn compact(
     Ok(Some(Compacted::Yes { update, usage, context: verdict.context }))
 }
 
+/// True if `response` ended where it had no more room: what it left out would be forgotten.
+fn is_cut(response: &Response) -> bool {
+    response.finish_reason == FinishReason::Length
+}
+
 /// What the summary is made of: the summary before it and the messages behind that, the newest of them where they are
 /// too many.
 fn told(run: &AgentRun, cut: usize, room: usize) -> String {
@@ -400,14 +413,6 @@ fn open_standing<'r>(run: &'r AgentRun, by: Option<&str>, id: &str) -> Option<&'
     let is_result =
         |message: &Value| matches!(Told::of_value(message), Told::Result(of, call) if call == id && of == by);
     standing(&run.unanswered, by, id).filter(|_| !run.messages.iter().any(is_result))
-}
-
-fn text_of(content: &Content) -> String {
-    match serde_json::to_value(content) {
-        Ok(Value::String(text)) => text,
-        Ok(Value::Array(blocks)) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
-        Ok(_) | Err(_) => String::new(),
-    }
 }
 
 /// Tokens that an image counts as with the model of `parts`: its name alone, where that is told of it in words.

@@ -493,11 +493,13 @@ pub(crate) fn read(message: &Value) -> Option<Message> {
     Some(read)
 }
 
+/// True for an answer without words and calls, such as one that was cut while the model thought.
 fn says_nothing(message: &Value) -> bool {
+    let is_thought = |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
+        Value::Array(items) => items.iter().all(is_thought),
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     };
     message["role"] == "assistant" && is_empty(&message["content"]) && is_empty(&message["tool_calls"])

@@ -310,6 +310,26 @@ fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open
 }
 
 #[test]
+fn a_summary_that_was_cut_stands_for_nothing() {
+    let model = ScriptedModel::new(|request| match asks_for_summary(request) {
+        true => Ok(Response { finish_reason: FinishReason::Length, ..says("They looked at") }),
+        false if results(request).len() < 8 => {
+            Ok(calls(&[(&format!("c{}", results(request).len()), "look", json!({ "to": "x" }))]))
+        }
+        false => Ok(says("done")),
+    });
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("description: helps", used.clone(), looker(), outside.clock.clone());
+        parts.model.context_window = Some(2000);
+        graph::graph(parts)
+    }));
+    let run = bed.start("helper", message("look"));
+    assert_eq!(bed.status(&run).completed()["compaction"], json!(null));
+    assert!(model.requests.lock().expect("not poisoned").iter().any(asks_for_summary), "it was asked for");
+}
+
+#[test]
 fn nothing_is_made_shorter_where_next_to_nothing_can_be_taken_away() {
     let (mut bed, model) = bed(2000, 1, Ok("never"));
     let arguments = json!({ "to": "x".repeat(8000) });
