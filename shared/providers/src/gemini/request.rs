@@ -84,10 +84,12 @@ fn flush(results: &mut Vec<Value>, sent: &mut Vec<Value>) {
 /// What stands for the signature of a call that another model made.
 const OF_ANOTHER: &str = "skip_thought_signature_validator";
 
-/// True if `model` refuses calls without a signature: those of Gemini since its third version do.
+/// True if `model` refuses calls without a signature: those of Gemini since its third version do, and what is the latest.
 fn checks_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
-    name.strip_prefix("gemini-").is_some_and(|version| !version.starts_with(['1', '2']))
+    let Some(version) = name.strip_prefix("gemini-") else { return false };
+    let number = version.split(['-', '.']).next().and_then(|number| number.parse::<u32>().ok());
+    number.is_some_and(|number| number >= 3) || version.ends_with("-latest")
 }
 
 fn assistant(message: &AssistantMessage, checks_signatures: bool) -> Vec<Value> {
