@@ -70,8 +70,6 @@ pub(crate) struct Turns {
     all: Admission<Lane>,
     /// The places that one lane may have while other tenants ask for something.
     beside_others: Admission<Lane>,
-    /// The same of the machine's cores, where those are another resource: a request to the store keeps one busy as well.
-    cores_beside_others: Option<Admission<Lane>>,
     seen: Arc<Mutex<SeenTenants>>,
     clock: Arc<dyn Clock>,
 }
@@ -81,7 +79,6 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     _all: Admitted<Lane>,
     _beside_others: Option<Admitted<Lane>>,
-    _cores_beside_others: Option<Admitted<Lane>>,
 }
 
 /// When tenants asked for something, by the monotonic clock.
@@ -119,10 +116,14 @@ impl fmt::Debug for Turns {
 impl Turns {
     /// A resource that does `at_once` things at a time, `per_lane` of one lane, and one less than all while others ask.
     pub(crate) fn new(at_once: usize, per_lane: usize, clock: Arc<dyn Clock>) -> Self {
+        let places = |running, running_per_key| {
+            let (waiting, waiting_per_key) = (usize::MAX, usize::MAX);
+            Admission::new(AdmissionLimits { running, running_per_key, waiting, waiting_per_key }, clock.clone())
+        };
+        let beside_others = at_once.saturating_sub(1).clamp(1, per_lane);
         Self {
-            all: places(at_once, per_lane, &clock),
-            beside_others: places(usize::MAX, all_but_one(at_once).min(per_lane), &clock),
-            cores_beside_others: None,
+            all: places(at_once, per_lane),
+            beside_others: places(usize::MAX, beside_others),
             seen: Arc::default(),
             clock,
         }
@@ -130,35 +131,20 @@ impl Turns {
 
     /// The processor of this machine.
     pub(crate) fn of_processor(clock: Arc<dyn Clock>) -> Self {
-        let cores = cores();
+        let cores = available_parallelism().map_or(1, NonZero::get);
         Self::new(cores, cores, clock)
     }
 
     /// The store in this process.
     pub(crate) fn of_store(clock: Arc<dyn Clock>) -> Self {
-        let cores_beside_others = Some(places(usize::MAX, all_but_one(cores()), &clock));
-        Self { cores_beside_others, ..Self::new(STORE, STORE, clock) }
-    }
-
-    /// The processor of the machine on which this store works: a lane that leaves a core to others leaves it whatever it does.
-    pub(crate) fn processor(&self) -> Self {
-        let processor = Self::of_processor(self.clock.clone());
-        let beside_others = self.cores_beside_others.clone().unwrap_or(processor.beside_others);
-        Self { beside_others, seen: self.seen.clone(), ..processor }
+        Self::new(STORE, STORE, clock)
     }
 
     /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
     pub(crate) async fn take(&self, lane: Lane) -> Turn {
-        // Always in this order, and what has its turn waits for no other: nobody waits for somebody who waits for him.
         let is_beside_others = lane != Lane::House && self.note(&lane);
         let beside_others = if is_beside_others { Some(place(&self.beside_others, &lane).await) } else { None };
-        let cores = self.cores_beside_others.as_ref().filter(|_| is_beside_others);
-        let cores_beside_others = if let Some(cores) = cores { Some(place(cores, &lane).await) } else { None };
-        Turn {
-            _all: place(&self.all, &lane).await,
-            _beside_others: beside_others,
-            _cores_beside_others: cores_beside_others,
-        }
+        Turn { _all: place(&self.all, &lane).await, _beside_others: beside_others }
     }
 
     fn note(&self, lane: &Lane) -> bool {
@@ -185,20 +171,6 @@ impl Turns {
     pub(crate) fn share<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
         Stepwise { turns: self.clone(), lane: lane.clone(), work: Box::pin(lane.scope(work)), waiting: None }
     }
-}
-
-/// So many places for all lanes, and for each.
-fn places(running: usize, running_per_key: usize, clock: &Arc<dyn Clock>) -> Admission<Lane> {
-    let (waiting, waiting_per_key) = (usize::MAX, usize::MAX);
-    Admission::new(AdmissionLimits { running, running_per_key, waiting, waiting_per_key }, clock.clone())
-}
-
-fn all_but_one(places: usize) -> usize {
-    places.saturating_sub(1).max(1)
-}
-
-fn cores() -> usize {
-    available_parallelism().map_or(1, NonZero::get)
 }
 
 /// A place for `lane`.
@@ -326,21 +298,6 @@ mod tests {
         drop(noisy.remove(0));
         let (_, last) = noisy.pop().expect("the one that waits");
         assert!(last.now_or_never().is_some());
-    }
-
-    #[tokio::test]
-    async fn a_core_that_is_left_is_left_whatever_the_lane_does() {
-        let store = Turns::of_store(Arc::new(ManualClock::starting_at(Timestamp::UNIX_EPOCH)));
-        let processor = store.processor();
-        drop(store.take(tenant("quiet")).await);
-        let cores = all_but_one(cores());
-        let steps: Vec<_> = (0..cores).map(|_| processor.take(tenant("noisy")).now_or_never()).collect();
-        assert!(steps.iter().all(Option::is_some));
-        assert!(store.take(tenant("noisy")).now_or_never().is_none(), "its cores are busy");
-        assert!(store.take(tenant("quiet")).now_or_never().is_some());
-        assert!(store.take(Lane::House).now_or_never().is_some());
-        drop(steps);
-        assert!(store.take(tenant("noisy")).now_or_never().is_some());
     }
 
     #[test]

@@ -16,7 +16,6 @@ use aws_sdk_dynamodb::config::{
 use dynoxide::{Database, ImportOptions};
 use serde_json::Value;
 
-use crate::lane::Turns;
 pub use door::Door;
 use line::InProcessClient;
 use obey::EmbeddedDatabase;
@@ -113,11 +112,6 @@ impl EmbeddedDynamoDb {
     /// A door to this store for other processes that know `secret`.
     pub fn door(&self, secret: &str) -> Door {
         Door::new(self.engine.clone(), secret)
-    }
-
-    /// The processor of this machine, which is used in turn beside this store.
-    pub(crate) fn processor(&self) -> Turns {
-        self.engine.turns().processor()
     }
 
     /// Removes what has outlived its time to live, as DynamoDB does by itself. Gives the number of items removed.

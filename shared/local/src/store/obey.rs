@@ -51,11 +51,6 @@ impl EmbeddedDatabase {
         obeying.await.ok().flatten()
     }
 
-    /// The turns in which it works.
-    pub(super) fn turns(&self) -> &Turns {
-        &self.0.turns
-    }
-
     /// Lets `work` have the database.
     pub(super) async fn with<T: Send + 'static>(
         &self,
