@@ -305,7 +305,8 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     let pending = String::from_utf8(pending.stdout).expect("text");
     assert!(pending.contains(&format!("--pause {first} ")), "{pending}");
     let approve = |pause: &[&str]| {
-        let output = dormouse.command(&[&["approve", &task], pause].concat()).output().expect("it runs");
+        let mut command = dormouse.command(&[&["approve", &task], pause].concat());
+        let output = command.stderr(std::process::Stdio::piped()).output().expect("it runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -315,7 +316,7 @@ async fn an_answer_to_what_was_shown_is_none_to_what_is_asked_by_now() {
     let second = pause_of(&wire, &task).await;
     let (code, _, complaint) = approve(&["--pause", &first]);
     assert_eq!(code, Some(1), "{complaint}");
-    let command = format!("--pause {second} ");
+    let command = format!("--pause {second}, or deny");
     for told in ["May `assistant` call `book`?", r#"book {"room":"red"}"#, &command] {
         assert!(complaint.contains(told), "{told}: {complaint}");
     }

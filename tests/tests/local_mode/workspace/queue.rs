@@ -23,8 +23,7 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
         let command = format!("echo begin-{name} >> log; {work}; echo end-{name} >> log");
         [("Bash", json!({ "command": command }))]
     };
-    // It needs no further process: tests of fork bombs leave none at times.
-    let one = project.say_in(&dormouse, &session, &bash("one", "until [ -e go ]; do :; done"));
+    let one = project.say_in(&dormouse, &session, &bash("one", "while [ ! -e go ]; do sleep 0.1; done"));
     project.eventually_exists("log").await;
     let two = project.say_in(&dormouse, &session, &bash("two", "true"));
     let three = project.say_in(&dormouse, &session, &bash("three", "true"));
