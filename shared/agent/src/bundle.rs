@@ -106,7 +106,7 @@ impl Bundle {
         if files.len() > MOST_FILES {
             return Err(BundleError::TooMany(files.len()));
         }
-        let whole = files.values().map(size_in).sum();
+        let whole = files.values().map(FileContent::size).sum();
         if whole > CONTENT_LIMIT {
             return Err(BundleError::TooLarge(whole));
         }
@@ -192,14 +192,6 @@ fn refused(path: &str, content: &FileContent) -> Option<BundleError> {
     }
 }
 
-/// Bytes that a bundle keeps of a file.
-fn size_in(content: &FileContent) -> u64 {
-    match content {
-        FileContent::Bytes(bytes) => size_of(bytes),
-        FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
-    }
-}
-
 fn size_of(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
@@ -220,7 +212,7 @@ impl WorkspaceSource for Bundle {
             .map(|(path, content)| {
                 let size = match content {
                     FileContent::TooLarge(size) => *size,
-                    FileContent::Bytes(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => size_in(content),
+                    FileContent::Bytes(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => content.size(),
                 };
                 WorkspaceFile { path: path.clone(), size, version: None }
             })

@@ -189,8 +189,8 @@ fn hears(parts: &AgentParts, run: &AgentRun) -> Option<Update<AgentRun>> {
 /// The nodes to which [`next`] may lead.
 const NEXT: [&str; 9] = ["rest", "think", "agents", "approve", "doubt", "tools", "ask", "pending", "model"];
 
-/// What is next. A run that has ended goes nowhere, whatever it was waiting for. Questions come before runs, so that no call of a step runs while a person may end the whole of it; and
-/// runs before sleep, so that nothing waits that could be done.
+/// What is next. A run that has ended goes nowhere, whatever it was waiting for. Questions come before runs, so that no call
+/// of a step runs while a person may end the whole of it; and runs before sleep, so that nothing waits that could be done.
 fn next(run: &AgentRun) -> Target {
     let node = if !run.reason.is_empty() {
         return END;

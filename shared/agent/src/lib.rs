@@ -18,6 +18,7 @@ mod catalog;
 pub mod graph;
 mod memory;
 mod names;
+mod schema;
 mod skills;
 mod template;
 pub mod workspace;

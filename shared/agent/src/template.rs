@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::workspace::{FileContent, Files, Imports, imports_of, tool_servers};
+use crate::workspace::{FileContent, Files, Imports, SETTINGS, imports_of, tool_servers};
 
-const SETTINGS: &str = ".openharness/settings.yaml";
 const TOOLS: &str = ".openharness/tools/settings.yaml";
 const SKILLS: &str = ".openharness/skills/";
 

@@ -48,7 +48,7 @@ pub use dormouse_ports::{Lookup, Template};
 pub use guest::load_guest;
 pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
-pub(crate) use load::{INSTRUCTIONS, counted, digest, imports_of, skill_folders, tool_servers};
+pub(crate) use load::{INSTRUCTIONS, SETTINGS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
@@ -107,9 +107,13 @@ pub struct Platform {
 impl Workspace {
     /// True if its author said that it only talks: settings with a mistake give no tools either, and say nothing.
     pub fn is_said_to_talk(&self) -> bool {
-        let is_of_settings = |problem: &&Problem| problem.file == load::SETTINGS;
-        let is_broken = self.problems.iter().filter(is_of_settings).any(|it| it.severity == Severity::Error);
-        self.settings.kind == WorkspaceKind::Chat && !is_broken
+        self.settings.kind == WorkspaceKind::Chat && self.has_sound_settings()
+    }
+
+    /// True if its settings have no mistake: those with one give no tools, whatever their author wanted.
+    pub(crate) fn has_sound_settings(&self) -> bool {
+        let is_wrong = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
+        !self.problems.iter().any(is_wrong)
     }
 
     /// True if no definition is disabled.

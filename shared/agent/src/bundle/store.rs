@@ -15,13 +15,12 @@ use dormouse_ports::{ObjectCondition, ObjectError, ObjectVersion, Objects};
 use serde::{Deserialize, Serialize};
 
 use super::{ARCHIVE_LIMIT, Bundle, BundleError};
-use crate::workspace::{Platform, Problem, Severity, WorkspaceKind, load};
+use crate::workspace::{Platform, WorkspaceKind, load};
 
 /// Bytes of the pointer to the current bundle.
 const POINTER_LIMIT: u64 = 4096;
 const BOUNDS: Bounds = Bounds { depth: 2, values: 8 };
 const FORMAT: u32 = 1;
-const SETTINGS: &str = ".openharness/settings.yaml";
 
 /// Bundles of workspaces by their names, in a store of objects. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -97,12 +96,10 @@ struct Pointer {
     kind: Option<WorkspaceKind>,
 }
 
-/// The kind with which the agents of `bundle` run, and whether its author said so: settings with a mistake give no tools.
+/// The kind with which the agents of `bundle` run, and whether its author said so.
 fn kind_of(bundle: &Bundle) -> (WorkspaceKind, bool) {
     let workspace = load(&bundle.files(), &Platform::default());
-    let is_of_settings = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
-    let is_broken = workspace.problems.iter().any(is_of_settings);
-    (workspace.settings.kind, !is_broken)
+    (workspace.settings.kind, workspace.has_sound_settings())
 }
 
 /// True for a name that a workspace can be published under.

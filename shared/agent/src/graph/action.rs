@@ -14,6 +14,7 @@ use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
+use crate::schema::validator;
 use crate::workspace::ToolOrigin;
 
 /// Bytes of what is told of an action that failed.
@@ -52,9 +53,7 @@ fn may_run(action: &ActionDefinition, by_hand: bool) -> Result<(), String> {
 }
 
 fn fits(action: &ActionDefinition, input: &Map) -> Result<(), String> {
-    let schema = Value::Object(action.input_schema.clone());
-    dormouse_json::check_references(&schema)?;
-    let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+    let validator = validator(&action.input_schema)?;
     let input = Value::Object(input.clone());
     let mistakes: Vec<String> = validator.iter_errors(&input).take(5).map(|error| error.to_string()).collect();
     let refusal = || format!("the input does not fit the `input_schema` of `{}`: {}", action.name, mistakes.join("; "));

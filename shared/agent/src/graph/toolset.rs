@@ -11,6 +11,7 @@ use serde_json::{Number, Value};
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
+use crate::schema::validator;
 use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
 
 /// Tools of a source that are named as left out.
@@ -232,9 +233,7 @@ impl<'p> Toolset<'p> {
 
     /// Adds a tool under its name, and the one under which it is called.
     fn insert(&mut self, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
-        let schema = Value::Object(spec.input_schema.clone());
-        let checked = dormouse_json::check_references(&schema);
-        match checked.and_then(|()| jsonschema::validator_for(&schema).map_err(|error| error.to_string())) {
+        match validator(&spec.input_schema) {
             Ok(validator) => {
                 self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, validator });
             }

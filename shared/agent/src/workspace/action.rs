@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
 use crate::names::nearest;
+use crate::schema::validator;
 
 /// The most seconds that an action may ask for.
 const DAY: u64 = 24 * 3600;
@@ -98,11 +99,7 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
         None => any(),
         Some(Value::Object(schema)) => {
             let is_object = schema.get("type").is_none_or(|kind| kind == "object");
-            let whole = Value::Object(schema.clone());
-            let checked = dormouse_json::check_references(&whole);
-            if let Err(error) =
-                checked.and_then(|()| jsonschema::validator_for(&whole).map_err(|error| error.to_string()))
-            {
+            if let Err(error) = validator(&schema) {
                 problems.error(line, format!("`input_schema` of action `{name}` is no JSON Schema: {error}"));
             } else if !is_object {
                 problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));

@@ -28,7 +28,7 @@ pub const FILE_LIMIT: u64 = 256 * 1024;
 /// The file with the instructions for every agent.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
 /// The file of the settings.
-pub(super) const SETTINGS: &str = ".openharness/settings.yaml";
+pub(crate) const SETTINGS: &str = ".openharness/settings.yaml";
 const AGENTS: &str = ".openharness/agents/";
 const MODELS: &str = ".openharness/models/";
 /// Agents of the platform, which whoever reads a workspace puts there. One of the workspace's own comes before that of its name.
@@ -61,6 +61,14 @@ pub enum FileContent {
 }
 
 impl FileContent {
+    /// Bytes of it that were read.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Self::TooLarge(_) | Self::Unreadable(_) | Self::LeftOut(_) => 0,
+        }
+    }
+
     /// True for a file that counts as if it were not there.
     pub(crate) fn is_left_out(&self) -> bool {
         matches!(self, Self::LeftOut(_))

@@ -86,7 +86,7 @@ impl KnownFiles {
         for part in &parts {
             self.add_part(source, part, &mut before, &mut files).await?;
         }
-        if files.values().map(size_of).sum::<u64>() > CONTENT_LIMIT {
+        if files.values().map(FileContent::size).sum::<u64>() > CONTENT_LIMIT {
             leave_out_deep(&parts, &mut files);
         }
         Ok(files)
@@ -169,13 +169,6 @@ struct Part {
     deeper: usize,
     /// Folders in it that are left to others.
     except: Vec<String>,
-}
-
-fn size_of(content: &FileContent) -> u64 {
-    match content {
-        FileContent::Bytes(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
-        FileContent::TooLarge(_) | FileContent::Unreadable(_) | FileContent::LeftOut(_) => 0,
-    }
 }
 
 async fn content_of(source: &dyn WorkspaceSource, file: &WorkspaceFile) -> Result<FileContent, WorkspaceError> {

@@ -9,6 +9,7 @@ use dormouse_ports::tool::{NATIVE_TOOLS, ToolDefinition, ToolSourceDefinition};
 use super::agent::{AgentDefinition, AgentMode, ModelChoice};
 use super::approval::{ApprovalPolicy, is_exact};
 use super::hook::{HookDefinition, HookEvent};
+use super::load::SETTINGS;
 use super::model::ModelDefinition;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::prompts::Segment;
@@ -16,7 +17,6 @@ use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
 use crate::names::{OWN_TOOLS, nearest, slip_of, wire_name};
 
-const SETTINGS: &str = ".openharness/settings.yaml";
 const PROMPTS: &str = ".openharness/prompts.yaml";
 
 /// What is said of an agent of which nobody knows which model it is to ask.

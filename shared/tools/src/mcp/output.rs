@@ -3,8 +3,8 @@
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolContent, ToolOutput};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
-use serde_json::Value;
 
+use super::specs::validator;
 use crate::text::cut;
 
 /// The output that `result` stands for.
@@ -75,9 +75,7 @@ pub(super) fn keeps(output: &ToolOutput, schema: Option<&Map>) -> Result<(), Str
     let Some(value) = &output.structured else {
         return Err("it has no structured value, which its `outputSchema` promises".to_owned());
     };
-    let schema = Value::Object(schema.clone());
-    let checked = dormouse_json::check_references(&schema).ok();
-    let Some(validator) = checked.and_then(|()| jsonschema::validator_for(&schema).ok()) else { return Ok(()) };
+    let Ok(validator) = validator(schema) else { return Ok(()) };
     match validator.iter_errors(value).next() {
         None => Ok(()),
         Some(error) => Err(cut(&format!("its structured value does not fit its `outputSchema`: {error}"), 500)),
@@ -86,7 +84,7 @@ pub(super) fn keeps(output: &ToolOutput, schema: Option<&Map>) -> Result<(), Str
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

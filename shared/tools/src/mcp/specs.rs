@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_json::{ENTRY, measure_object};
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolAnnotations, ToolSpec};
+use jsonschema::Validator;
 use rmcp::model::Tool;
 use serde_json::Value;
 
@@ -77,14 +78,20 @@ fn object(mut schema: Map) -> Result<Map, String> {
         Some(Value::String(kind)) if kind == "object" => (),
         Some(kind) => return Err(format!("has the type {kind} where only `object` can be")),
     }
-    let whole = Value::Object(schema);
-    let checked = dormouse_json::check_references(&whole);
-    let checked = checked.and_then(|()| jsonschema::validator_for(&whole).map(drop).map_err(|error| error.to_string()));
-    match (checked, whole) {
-        (Ok(()), Value::Object(schema)) => Ok(schema),
-        (Ok(()), _) => Err("is no object".to_owned()),
-        (Err(error), _) => Err(format!("is no JSON Schema: {}", cut(&error, 300))),
+    match validator(&schema) {
+        Ok(_) => Ok(schema),
+        Err(error) => Err(format!("is no JSON Schema: {}", cut(&error, 300))),
     }
+}
+
+/// The validator of a schema of a server.
+///
+/// # Errors
+/// Why it is no JSON Schema, or one whose references make more of it than can be worked with.
+pub(super) fn validator(schema: &Map) -> Result<Validator, String> {
+    let schema = Value::Object(schema.clone());
+    dormouse_json::check_references(&schema)?;
+    jsonschema::validator_for(&schema).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
