@@ -157,16 +157,14 @@ impl Erasure {
             forgotten.take(document);
         }
         forgotten.owners.extend(roots.into_iter().flatten());
-        let tenant = match self {
-            Self::Tenant(name) => Some(name.as_str()),
-            Self::Session(_) | Self::Workspace(_) | Self::Conversation { .. } => None,
+        let (subject, tenant) = match self {
+            Self::Tenant(name) => (name.as_str(), Some(name.as_str())),
+            Self::Workspace(id) => (id.as_str(), None),
+            Self::Session(id) => (id.as_str(), None),
+            Self::Conversation { name, .. } => (name.as_str(), None),
         };
         let is_tenants = |body: &Map| tenant.is_some() && text(body, "tenant") == tenant;
-        let workspace = match self {
-            Self::Workspace(id) => Some(id.as_str()),
-            Self::Session(_) | Self::Tenant(_) | Self::Conversation { .. } => None,
-        };
-        let is_told_of = |id: &str| forgotten.owners.contains(id) || tenant == Some(id) || workspace == Some(id);
+        let is_told_of = |id: &str| id == subject || forgotten.owners.contains(id);
         let gone: BTreeSet<&str> = forgotten.documents.iter().map(|key| key.id.as_str()).collect();
         let answers = documents.iter().filter(|document| document.key.kind == IDEMPOTENCY);
         let repeats = answers.filter(|one| is_tenants(&one.body) || tells_of(&one.body, &gone, is_told_of));
@@ -378,9 +376,9 @@ fn is_in_workspace(document: &Document, id: &WorkspaceId) -> bool {
 /// True if what was answered to a request is one of the documents that are `gone`, or names whom `is_told_of` says.
 fn tells_of(body: &Map, gone: &BTreeSet<&str>, is_told_of: impl Fn(&str) -> bool) -> bool {
     let Some(answer) = body.get("answer").and_then(Value::as_object) else { return false };
-    let names =
+    let mut names =
         ["id", "session_id", "task_id", "workspace_id", "owner_id"].iter().filter_map(|name| text(answer, name));
-    text(answer, "id").is_some_and(|id| gone.contains(id)) || names.into_iter().any(is_told_of)
+    text(answer, "id").is_some_and(|id| gone.contains(id)) || names.any(is_told_of)
 }
 
 fn resource(document: &Document) -> Option<&Map> {

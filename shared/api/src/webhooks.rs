@@ -100,11 +100,12 @@ impl WebhookSubscription {
     /// The webhook in `all` that this one takes the place of: a client of A2A that tells once more to where the status of its
     /// task is sent has it sent there once.
     fn same_in<'a>(&self, all: &'a Subscriptions) -> Option<&'a WebhookId> {
-        let is_same = |one: &WebhookSubscription| {
-            one.format == WebhookFormat::A2a
-                && (one.format, &one.task_id, &one.url) == (self.format, &self.task_id, &self.url)
-        };
-        all.iter().find(|(_, one)| self.task_id.is_some() && is_same(one)).map(|(id, _)| id)
+        if self.format != WebhookFormat::A2a || self.task_id.is_none() {
+            return None;
+        }
+        let mut all = all.iter();
+        let same = all.find(|(_, one)| (one.format, &one.task_id, &one.url) == (self.format, &self.task_id, &self.url));
+        same.map(|(id, _)| id)
     }
 
     fn shown(&self, id: &WebhookId, session: &SessionId) -> Webhook {

@@ -99,11 +99,11 @@ impl RpcError {
         Self::new(VERSION, format!("A2A {SPOKEN} is spoken here"))
     }
 
-    /// The end of a stream that cannot go on.
-    fn of_stream(error: &ErrorResponse) -> Self {
-        let told = &error.error;
+    /// What the protocol tells of an error, under `code`.
+    fn telling(code: i64, told: ErrorResponse) -> Self {
+        let told = told.error;
         let data = json!({ "code": told.code, "param": told.param, "details": told.details });
-        Self { code: INTERNAL, message: told.message.clone(), data: Some(data) }
+        Self { code, message: told.message, data: Some(data) }
     }
 
     /// The same, of what came behind the beginning of `task`: its client knows which one it has begun.

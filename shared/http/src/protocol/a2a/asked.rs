@@ -307,10 +307,7 @@ pub(super) fn refused(error: &ProtocolError) -> RpcError {
         403 | 429 => REFUSED,
         _ => REQUEST,
     };
-    let told = json!(error.clone().into_response(""));
-    let data =
-        json!({ "code": told["error"]["code"], "param": told["error"]["param"], "details": told["error"]["details"] });
-    RpcError { code, message: error.message().to_owned(), data: Some(data) }
+    RpcError::telling(code, error.clone().into_response(""))
 }
 
 pub(super) fn task_error(error: &ProtocolError) -> RpcError {

@@ -8,7 +8,7 @@ use dormouse_protocol::{Event, EventKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::RpcError;
+use super::{INTERNAL, RpcError};
 
 /// Bytes of an answer that its history may have. What else it has beside artifacts is a message at most.
 const ROOM_OF_HISTORY: usize = ANSWER / 4;
@@ -96,7 +96,7 @@ pub(super) fn updates(id: &Value, about: &TaskIds, item: &StreamItem, is_over: &
         StreamItem::Heartbeat => return ": \n\n".to_owned(),
         StreamItem::Failed { error, .. } => {
             *is_over = true;
-            return objection(id, &RpcError::of_stream(error));
+            return objection(id, &RpcError::telling(INTERNAL, error.clone()));
         }
     };
     let mut blocks = String::new();
@@ -184,11 +184,11 @@ pub(super) fn size(value: &Value) -> usize {
 /// An artifact with its `content`, or its address where that is elsewhere, or is too much for an answer and can be had at `own`.
 pub(super) fn artifact(artifact: &Value, content: Value, own: Option<String>) -> Option<Value> {
     let file = |uri: &str| json!({ "kind": "file", "file": { "uri": uri, "mimeType": artifact["mime_type"] } });
-    let part = match (content, &artifact["uri"]) {
-        _ if own.is_some() => file(&own?),
-        (Value::Object(data), _) => json!({ "kind": "data", "data": data }),
-        (_, Value::String(uri)) => file(uri),
-        (_, _) => return None,
+    let part = match (own, content, &artifact["uri"]) {
+        (Some(own), _, _) => file(&own),
+        (None, Value::Object(data), _) => json!({ "kind": "data", "data": data }),
+        (None, _, Value::String(uri)) => file(uri),
+        (None, _, _) => return None,
     };
     Some(json!({ "artifactId": artifact["id"], "name": artifact["kind"], "parts": [part] }))
 }
