@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says};
+use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says};
 use dormouse::{Agents, Outside};
 use dormouse_agent::graph::{self, AgentParts, Colleague};
 use dormouse_agent::workspace::AgentMode;
@@ -149,14 +149,6 @@ impl World {
         dormouse_ports::Clock::now(&*self.clock)
     }
 
-    async fn completed(&self) -> Option<Map> {
-        match self.harness.look_up(&ID.into()).await {
-            Ok(TurnOutcome::Completed(turn)) => Some(turn.state),
-            Ok(TurnOutcome::Errored(error)) => panic!("it failed: {error:?}"),
-            Ok(_) | Err(_) => None,
-        }
-    }
-
     /// Lets workers work until the run has ended. Worker number n dies after `deaths[n]` breaths.
     async fn run(&self, deaths: &[usize]) -> (Map, bool) {
         let mut died = 0;
@@ -167,7 +159,7 @@ impl World {
                 (0..=breaths.min(100_000)).any(|_| (&mut work).now_or_never().is_some())
             };
             died += usize::from(!lived);
-            if let Some(state) = self.completed().await {
+            if let Some(state) = completed(&self.harness, ID).await {
                 return (state, died >= deaths.len());
             }
             self.clock.advance(LATER);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
+use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says, tool};
 use dormouse_agent::graph;
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
@@ -151,14 +151,6 @@ impl World {
         Some(answer)
     }
 
-    async fn completed(&self) -> Option<Map> {
-        match self.harness.look_up(&ID.into()).await {
-            Ok(TurnOutcome::Completed(turn)) => Some(turn.state),
-            Ok(TurnOutcome::Errored(error)) => panic!("it failed: {error:?}"),
-            Ok(_) | Err(_) => None,
-        }
-    }
-
     /// Lets workers work until the run has ended. Worker number n dies after `deaths[n]` breaths. Gives the state, and
     /// whether all of them died.
     async fn run(&self, deaths: &[usize]) -> (Map, bool) {
@@ -174,7 +166,7 @@ impl World {
                 }
             }
             died += usize::from(!lived);
-            if let Some(state) = self.completed().await {
+            if let Some(state) = completed(&self.harness, ID).await {
                 return (state, died >= deaths.len());
             }
             self.clock.advance(LATER);
@@ -282,7 +274,7 @@ async fn a_turn_whose_time_is_over_hands_the_rest_to_another_worker() {
         assert!(turns < 10, "it does not end");
         let turn = world.step().await;
         assert!(!matches!(turn.outcome, TurnOutcome::Errored(_)), "{turn:?}");
-        if let Some(state) = world.completed().await {
+        if let Some(state) = completed(&world.harness, ID).await {
             break state;
         }
     };

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_agent::graph::{AgentLimits, AgentParts, ModelPart, ToolPart};
 use dormouse_agent::workspace::{FileContent, Files, Platform, Prices, ToolOrigin, Workspace, load};
+use dormouse_harness::{Harness, TurnOutcome};
 use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, FinishReason, Message, ModelError, ModelIdentity, ModelProvider,
     Response, RuntimeConfig, ToolCall as AskedCall, Usage,
@@ -19,6 +20,15 @@ use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolReply, ToolSource, T
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, StoreError};
 use dormouse_testkit::CountingIds;
 use serde_json::{Map, Value, json};
+
+/// The state of the run `id`, once it has completed. One that failed fails the test.
+pub async fn completed(harness: &Harness, id: &str) -> Option<Map<String, Value>> {
+    match harness.look_up(&id.into()).await {
+        Ok(TurnOutcome::Completed(turn)) => Some(turn.state),
+        Ok(TurnOutcome::Errored(error)) => panic!("it failed: {error:?}"),
+        Ok(_) | Err(_) => None,
+    }
+}
 
 /// Lets whoever polls look, once.
 pub async fn breathe() {
