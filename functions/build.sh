@@ -2,6 +2,7 @@
 # Builds the functions for Lambda: build/<arch>/<function>.zip, each with one executable called `bootstrap`.
 #
 #   functions/build.sh [arm64] [x86_64]    both when none is named
+#   functions/build.sh untuned             for this machine only, as the tests build them: in a minute, and not to be deployed
 #
 # With COMPARE=1 the programs to compare with are built as well, into build/<arch>/compare/. Needs Python 3:
 # cargo-lambda and zig, which compiles C and links for both machines, come from the package index, once.
@@ -67,6 +68,25 @@ build() {
     rm -rf "$out"
 }
 
+# untuned: the programs that the tests of this machine start, packed.
+untuned() {
+    local folder name programs="${CARGO_TARGET_DIR:-target}/debug" packing
+    folder="build/$(uname -m | sed s/aarch64/arm64/)"
+    cargo build --quiet --locked --workspace --bins
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    packing="$(mktemp -d)"
+    for name in inbound signal socket stream wakeup tools; do
+        strip -o "$packing/bootstrap" "$programs/dormouse-$name"
+        python3 -m zipfile -c "$folder/$name.zip" "$packing/bootstrap"
+    done
+    rm -rf "$packing"
+}
+
+if [ "$*" = untuned ]; then
+    untuned
+    exit
+fi
 [ $# -gt 0 ] || set -- arm64 x86_64
 for arch in "$@"; do machine "$arch" >/dev/null; done
 tools="$(infra/venv.sh functions/requirements-build.txt)"

@@ -10,6 +10,8 @@ import sys
 import time
 import urllib.request
 
+import cli
+
 ACCOUNT = "123456789012"
 REGION = "eu-central-1"
 
@@ -27,6 +29,7 @@ class Emulator:
         self.gate_port = free_port()
         self.log = self.folder / "emulator.log"
         self.process = None
+        self.programs, self.aws = cli.install(folder)
 
     @property
     def url(self):
@@ -42,7 +45,7 @@ class Emulator:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{self.programs}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
             "TMPDIR": str(self.folder),
         }
 
@@ -94,6 +97,8 @@ class Emulator:
         return len(killed)
 
     def stop(self):
+        self.aws.terminate()
+        self.aws.wait()
         if self.process is None:
             return
         self.process.terminate()
