@@ -239,11 +239,15 @@ impl PlantedBug {
     /// From which seed on it pays to look for it: of the seeds below none is known that shows it.
     pub fn look_from(self) -> u64 {
         let rare = [
-            (Self::AcknowledgeMisfit, 270),
+            (Self::AcknowledgeMisfit, 80),
+            (Self::CarryAttempts, 40),
+            (Self::CutCommit, 100),
             (Self::DoubtIsNo, 160),
             (Self::DropRung, 55),
+            (Self::ForgetNeed, 80),
             (Self::OverlookRefusal, 70),
             (Self::PassOverAny, 335),
+            (Self::RemoveAtOnce, 150),
             (Self::StampEarly, 215),
         ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
