@@ -3,7 +3,8 @@
 //! Run with `make bench-agent`. Runs go through the operations of `/v1`, the harness, the engine and the graph of an agent;
 //! model and tool answer at once, so that what is left is our own. Requests and units are those of the store on DynamoDB.
 //! What begins and ends a run does not count: a run of [`FEW`] steps is taken from one of [`MANY`]. Requests that grow with
-//! the conversation are an error, and so are more than [`MOST_REQUESTS`] of a step, whether of a turn or of a task of `/v1`.
+//! the conversation are an error, and so are more than [`MOST_REQUESTS`] of a step, whether of a turn or of a task of `/v1`,
+//! and more than [`MOST_UNITS`].
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -50,6 +51,8 @@ const MANY: usize = 24;
 const MOST_REQUESTS: u64 = 2;
 /// Write units that a step is to cost. It costs more: that is told, and no failure.
 const GOAL_UNITS: f64 = 6.0;
+/// Write units that a step of a turn may cost, and one of a task: those of the items that it has to write, of 1 KB at most each.
+const MOST_UNITS: [f64; 2] = [12.0, 20.0];
 /// How often what is timed is done; the fastest counts.
 const ROUNDS: usize = 5;
 /// Pieces of a streamed answer.
@@ -60,7 +63,7 @@ async fn main() {
     println!("a step: the model is asked, and calls a tool that may run again; {FEW} steps are taken from {MANY}");
     println!("run of    messages before  requests  write units  read units  ms with the store, embedded");
     let mut most_units = 0.0_f64;
-    for way in [Way::Turn, Way::Task] {
+    for (way, most_of_way) in [Way::Turn, Way::Task].into_iter().zip(MOST_UNITS) {
         let mut flat = None;
         for history in HISTORIES {
             let (units, spent) = step(history, way).await;
@@ -73,6 +76,7 @@ async fn main() {
                 way.name()
             );
             let most = MOST_REQUESTS * (MANY - FEW) as u64;
+            assert!(writes <= most_of_way, "a step of {} costs more than {most_of_way} write units", way.name());
             assert!(units.requests <= most, "a step makes more than {MOST_REQUESTS} requests: {units:?}");
             assert_eq!(*flat.get_or_insert(units.requests), units.requests, "requests grow with the conversation");
         }

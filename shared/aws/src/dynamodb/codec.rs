@@ -1,7 +1,8 @@
 //! Values as bytes: a tag, then JSON in the order of its keys, compressed when that makes it smaller.
 //!
 //! Most values are small records with field names that are longer than what they hold. These are compressed with a
-//! dictionary, [`SAMPLES`], and take a third to a half of the bytes: an item is paid for by the kilobyte.
+//! dictionary, [`SAMPLES`] and [`SAMPLES_OF_AGENTS`], and take a third to a half of the bytes: an item is paid for by the
+//! kilobyte.
 
 use std::sync::LazyLock;
 
@@ -15,8 +16,10 @@ use zstd::dict::{DecoderDictionary, EncoderDictionary};
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
-/// [`ZSTD`] with [`SAMPLES`].
-const SMALL: u8 = 2;
+/// [`ZSTD`] with [`SAMPLES`] alone: read, and no longer written.
+const SAMPLED: u8 = 2;
+/// [`ZSTD`] with [`SAMPLES`] and [`SAMPLES_OF_AGENTS`] behind them.
+const SMALL: u8 = 3;
 const LEVEL: i32 = 3;
 
 /// Bytes of JSON of the largest value that is compressed with the dictionary: larger ones bring their own repetitions.
@@ -25,9 +28,13 @@ const MOST_SMALL: usize = 16 * 1024;
 /// The dictionary: records of all kinds, without what they are about. What is stored can only be read with these very
 /// bytes, so that another dictionary is another tag, beside this one.
 static SAMPLES: &[u8] = include_bytes!("samples.jsonl");
+/// The same of runs of agents: their events, what a session knows of them, and their state, most of whose fields are empty.
+static SAMPLES_OF_AGENTS: &[u8] = include_bytes!("samples_of_agents.txt");
 
-static WRITING: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(SAMPLES, LEVEL));
-static READING: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(SAMPLES));
+static ALL_SAMPLES: LazyLock<Vec<u8>> = LazyLock::new(|| [SAMPLES, SAMPLES_OF_AGENTS].concat());
+static WRITING: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(&ALL_SAMPLES, LEVEL));
+static READING: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(&ALL_SAMPLES));
+static READING_SAMPLED: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(SAMPLES));
 
 /// The bytes of `value`; the same value gives the same bytes.
 ///
@@ -59,13 +66,18 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError>
     let json = match bytes.split_first() {
         Some((&PLAIN, json)) => json.to_vec(),
         Some((&ZSTD, packed)) => zstd::stream::decode_all(packed).map_err(corrupt)?,
-        Some((&SMALL, packed)) => Decompressor::with_prepared_dictionary(&READING)
-            .and_then(|mut zstd| zstd.decompress(packed, MOST_SMALL))
-            .map_err(corrupt)?,
+        Some((&SMALL, packed)) => unpack(packed, &READING)?,
+        Some((&SAMPLED, packed)) => unpack(packed, &READING_SAMPLED)?,
         Some((tag, _)) => return Err(StoreError::Corrupt(format!("unknown format tag {tag}"))),
         None => return Err(StoreError::Corrupt("no bytes".to_owned())),
     };
     serde_json::from_slice(&json).map_err(corrupt)
+}
+
+fn unpack(packed: &[u8], dictionary: &DecoderDictionary<'_>) -> Result<Vec<u8>, StoreError> {
+    Decompressor::with_prepared_dictionary(dictionary)
+        .and_then(|mut zstd| zstd.decompress(packed, MOST_SMALL))
+        .map_err(corrupt)
 }
 
 fn corrupt(error: impl std::fmt::Display) -> StoreError {
@@ -136,14 +148,18 @@ mod tests {
         let value = map(&json!({"status": "COMPLETED", "metadata": {}}));
         let json = serde_json::to_vec(&value).expect("JSON");
         let by_itself = tagged(ZSTD, &zstd::bulk::compress(&json, LEVEL).expect("compresses"));
-        for stored in [tagged(PLAIN, &json), by_itself] {
+        let mut sampled = Compressor::with_dictionary(LEVEL, SAMPLES).expect("a dictionary");
+        let sampled = tagged(SAMPLED, &sampled.compress(&json).expect("compresses"));
+        for stored in [tagged(PLAIN, &json), by_itself, sampled] {
             assert_eq!(decode::<Map>(&stored).expect("decodes"), value);
         }
-        // Written by the first version with the dictionary: it cannot be read with another.
-        assert_eq!(
-            hex::encode(Sha256::digest(SAMPLES)),
-            "031c3b87757c27d3036457b476888a4d0733594930d2e625e41017c2f86f8fa8"
-        );
+        // What earlier versions wrote with them cannot be read with others.
+        for (samples, digest) in [
+            (SAMPLES, "031c3b87757c27d3036457b476888a4d0733594930d2e625e41017c2f86f8fa8"),
+            (SAMPLES_OF_AGENTS, "66719504ad5ca662c2e873ce7ab217b0719c71cf9af35fbbbe85ca7551b67f00"),
+        ] {
+            assert_eq!(hex::encode(Sha256::digest(samples)), digest);
+        }
     }
 
     #[test]
