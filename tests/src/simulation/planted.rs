@@ -248,7 +248,7 @@ impl PlantedBug {
             (Self::OverlookRefusal, 70),
             (Self::PassOverAny, 335),
             (Self::RemoveAtOnce, 150),
-            (Self::StampEarly, 215),
+            (Self::StampEarly, 265),
         ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
     }
