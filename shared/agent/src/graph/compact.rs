@@ -40,6 +40,8 @@ const LEAST_TOKENS: u64 = 1200;
 const MOST_TOKENS: u64 = 4096;
 /// The part of the window that they may be there.
 const PART_OF_WINDOW: u64 = 16;
+/// The part of the window by which a request grows before a summary is asked for again that was not had.
+const GROWTH: u64 = 10;
 /// Characters of one message that the summary is made of.
 const LONGEST_LINE: usize = 4000;
 /// Bytes of a summary that are kept for replays.
@@ -102,6 +104,18 @@ pub(crate) enum Compacted {
         /// Usage of the run, this call included.
         usage: RunUsage,
     },
+}
+
+impl Compacted {
+    /// The same with `from`, the tokens of a request from which on a summary is asked for again, where there is none.
+    fn again_from(self, from: u64) -> Self {
+        let noting = |usage: RunUsage, summary_from| RunUsage { summary_from, ..usage };
+        match self {
+            Self::Yes { update, usage, context } => Self::Yes { update, usage: noting(usage, None), context },
+            Self::No { usage, context } => Self::No { usage: noting(usage, Some(from)), context },
+            Self::Stopped { reason, usage } => Self::Stopped { reason, usage },
+        }
+    }
 }
 
 /// A call of the model for a summary.
@@ -234,8 +248,9 @@ fn digest_of(message: &Value) -> String {
     of_value(&Unmarked(message))
 }
 
-/// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
-/// where next to nothing can be taken away of what is too much.
+/// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, where
+/// next to nothing can be taken away of what is too much, or where there was no summary the last time and the request has
+/// hardly grown since.
 pub(crate) async fn if_due(
     parts: &AgentParts,
     run: &AgentRun,
@@ -243,18 +258,33 @@ pub(crate) async fn if_due(
 ) -> Result<Option<Compacted>, NodeError> {
     let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
     let image = image_tokens(parts);
-    if size(request, image).saturating_mul(10) < window.saturating_mul(7) {
+    let size = size(request, image);
+    if size.saturating_mul(10) < window.saturating_mul(7) || is_too_early(parts, run, size) {
         return Ok(None);
     }
     let room = window / 2;
     let fits = |cut: usize| tokens(&run.messages[cut..], image) <= room;
     let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
-    let excess = size(request, image).saturating_sub(room);
+    let excess = size.saturating_sub(room);
     let cut = Cut::of(run, cut);
     if cut.taken(run, image).saturating_mul(10) < excess {
         return Ok(None);
     }
-    compact(parts, run, &cut, ("automatic", window)).await
+    let compacted = compact(parts, run, &cut, ("automatic", window)).await?;
+    Ok(compacted.map(|compacted| compacted.again_from(next_try(size, window))))
+}
+
+/// True if the agent was not given a summary before, and a request of `size` tokens has hardly grown since.
+fn is_too_early(parts: &AgentParts, run: &AgentRun, size: u64) -> bool {
+    let is_own = run.agent == parts.agent.name;
+    is_own && run.usage.summary_from.is_some_and(|from| size < from)
+}
+
+/// Tokens of a request from which on a summary is asked for again that was not had for one of `size`: before it does not fit
+/// into the `window` any more, at the latest.
+fn next_try(size: u64, window: u64) -> u64 {
+    let grown = size.saturating_add(window / GROWTH);
+    if size < window { grown.min(window) } else { grown }
 }
 
 /// Makes the conversation shorter on request: all but the newest group becomes the summary.

@@ -204,6 +204,9 @@ pub struct RunUsage {
     /// Instant since which nothing is left to do but to wait for agents in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_since: Option<Timestamp>,
+    /// Tokens of a request from which on a summary is asked for again: there was none the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_from: Option<u64>,
 }
 
 impl RunUsage {
@@ -220,7 +223,7 @@ impl RunUsage {
             completion_tokens: usage.completion_tokens.unwrap_or_default(),
             cost,
             active_ms,
-            waits_since: None,
+            ..Self::default()
         })
     }
 
@@ -232,7 +235,7 @@ impl RunUsage {
             completion_tokens: self.completion_tokens + more.completion_tokens,
             cost: self.cost + more.cost,
             active_ms: self.active_ms + more.active_ms,
-            waits_since: self.waits_since,
+            ..self
         }
     }
 }
