@@ -185,7 +185,7 @@ async fn remember(deployment: &Deployment, session: &str, history: usize) {
     let state = Map::from_iter([("messages".to_owned(), Value::from(conversation(history)))]);
     let session = Some(SessionWrite {
         session_id: session.into(),
-        save: Some((state, "1".to_owned())),
+        save: Some((state.into(), "1".to_owned())),
         expect: SessionExpectation::Any,
         lease: None,
         release: false,
