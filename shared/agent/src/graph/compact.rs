@@ -184,7 +184,7 @@ fn first_answer(run: &AgentRun, shown: &[Message]) -> usize {
 }
 
 fn without_confided(run: &AgentRun) -> Vec<Message> {
-    let Some(compaction) = current(run) else { return repaired(as_shown(&run.messages), &run.unanswered) };
+    let Some(compaction) = current(run) else { return repaired(as_shown(run.messages.iter()), &run.unanswered) };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
     let spared = spared(&run.messages, compaction.upto).into_iter().map(|at| &run.messages[at]);
     let behind = as_shown(spared).chain(as_shown(&run.messages[compaction.upto..]));
@@ -480,13 +480,19 @@ fn length(value: &impl Serialize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use dormouse_ports::RUN_MARK;
 
     use super::*;
 
     fn run(roles: &[&str]) -> AgentRun {
         let messages = roles.iter().enumerate().map(|(at, role)| json!({ "role": role, "content": format!("{at}") }));
-        AgentRun { messages: messages.collect(), ..AgentRun::default() }
+        AgentRun { messages: Arc::new(messages.collect()), ..AgentRun::default() }
+    }
+
+    fn said(run: &mut AgentRun) -> &mut Vec<Value> {
+        Arc::make_mut(&mut run.messages)
     }
 
     #[test]
@@ -498,7 +504,7 @@ mod tests {
     #[test]
     fn what_the_user_said_last_stays_beside_the_summary() {
         let mut run = run(&["user", "assistant", "tool", "assistant", "tool"]);
-        run.messages.insert(3, json!({ "role": "user", "content": format!("{RESULT}task_id=\"1\">done") }));
+        said(&mut run).insert(3, json!({ "role": "user", "content": format!("{RESULT}task_id=\"1\">done") }));
         run.compaction =
             Some(Compaction { upto: 4, last: of_value(&run.messages[3]), summary: "it looked".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
@@ -514,9 +520,9 @@ mod tests {
     #[test]
     fn a_call_stays_beside_the_summary_where_its_result_came_behind_the_cut() {
         let mut run = run(&["user", "assistant", "tool", "user", "assistant", "tool", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a" }, { "id": "2", "name": "a" }]);
-        run.messages[2]["tool_call_id"] = "2".into();
-        run.messages[5]["tool_call_id"] = "1".into();
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "a" }, { "id": "2", "name": "a" }]);
+        said(&mut run)[2]["tool_call_id"] = "2".into();
+        said(&mut run)[5]["tool_call_id"] = "1".into();
         run.compaction = Some(Compaction { upto: 5, last: of_value(&run.messages[4]), summary: "short".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
         assert_eq!(told[1..], ["\"1\"", "\"2\"", "\"5\"", "\"6\"", "\"7\""], "{told:?}");
@@ -525,22 +531,22 @@ mod tests {
     #[test]
     fn a_summary_is_told_which_calls_wait() {
         let mut run = run(&["user", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
-        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
+        said(&mut run)[1][RUN_MARK] = "0a1b2c3d".into();
         run.unanswered =
             json!({ "0a1b2c3d": { "1": "it waits for a person" } }).as_object().cloned().expect("an object");
         assert!(told(&run, 2, 1000).contains("deploy with {} (it waits for a person)"), "{}", told(&run, 2, 1000));
-        run.messages[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN_MARK: "0a1b2c3d" });
+        said(&mut run)[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN_MARK: "0a1b2c3d" });
         assert!(told(&run, 3, 1000).contains("deploy with {}\n"), "{}", told(&run, 3, 1000));
     }
 
     #[test]
     fn a_summary_counts_whether_the_runs_of_the_messages_are_known_or_not() {
         let mut run = run(&["user", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
         let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages, 0));
         run.compaction = Some(Compaction { upto: 2, last, summary: "short".to_owned() });
-        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
+        said(&mut run)[1][RUN_MARK] = "0a1b2c3d".into();
         assert!(current(&run).is_some());
         assert_eq!(tokens(&run.messages, 0), before);
         assert_eq!(
@@ -573,7 +579,7 @@ mod tests {
             Some(Compaction { upto: 2, last: of_value(&run.messages[1]), summary: "hello was said".to_owned() });
         assert_eq!(shown(&run).len(), 2);
         assert_eq!(cuts(&run), [0; 0], "there is nothing left to take away");
-        run.messages.remove(0);
+        said(&mut run).remove(0);
         assert_eq!(shown(&run).len(), 2, "the two that are left, word for word");
         assert!(!serde_json::to_string(&shown(&run)).expect("JSON").contains("hello was said"));
     }
