@@ -60,7 +60,7 @@ impl WatchedStore {
     pub(crate) async fn seed_session(&self, id: &SessionId, state: Map, version: String) -> Result<(), String> {
         let session = SessionWrite {
             session_id: id.clone(),
-            save: Some((state, version)),
+            save: Some((state.into(), version)),
             expect: SessionExpectation::Any,
             lease: None,
             release: false,

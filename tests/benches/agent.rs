@@ -87,13 +87,19 @@ async fn main() {
         if most_units > GOAL_UNITS { "missed" } else { "met" }
     );
     println!();
-    println!("messages before  ms of our own, a step  first token  each token  first token on a stream of /v1");
+    println!(
+        "messages before  ms of our own, a step  allocations  KiB of them  first token  each token  first token on a stream of /v1"
+    );
     for history in HISTORIES {
         let own = own_time(history).await.as_secs_f64() * 1e3;
+        let (allocations, bytes) = own_allocations(history);
+        let kib = bytes / 1024;
         let (first, each) = first_token(history).await;
         let streamed = text_on_a_stream(history).await;
         let [first, each, streamed] = [first, each, streamed].map(|time| time.as_secs_f64() * 1e6);
-        println!("{history:>15}  {own:>21.2}  {first:>8.0} µs  {each:>7.1} µs  {streamed:>29.0} µs");
+        println!(
+            "{history:>15}  {own:>21.2}  {allocations:>11}  {kib:>11}  {first:>8.0} µs  {each:>7.1} µs  {streamed:>29.0} µs"
+        );
     }
     println!("goal: less than 1000 µs from the first bytes of an answer to the client's first token");
 }
@@ -189,7 +195,7 @@ async fn remember(deployment: &Deployment, session: &str, history: usize) {
     let state = Map::from_iter([("messages".to_owned(), Value::from(conversation(history)))]);
     let session = Some(SessionWrite {
         session_id: session.into(),
-        save: Some((state, "1".to_owned())),
+        save: Some((state.into(), "1".to_owned())),
         expect: SessionExpectation::Any,
         lease: None,
         release: false,
@@ -205,35 +211,56 @@ async fn own_time(history: usize) -> Duration {
     for _ in 0..ROUNDS {
         let mut times = Vec::new();
         for steps in [FEW, MANY] {
-            let left = Arc::new(AtomicUsize::new(steps));
-            let store = Arc::new(MemoryStore::default());
-            let clock = Arc::new(SystemClock::default());
-            let ports = Ports {
-                store: RecordingStore::new(store.clone(), store.clone(), clock.clone()).into(),
-                clock,
-                ids: Arc::new(RandomIds),
-                spawner: Arc::new(TokioSpawner),
-                planner: Arc::new(DescriptorWakes),
-            };
-            let harness = Harness::new(
-                Engine::new(ports),
-                agent(left),
-                Arc::new(MemorySubscriptions::default()),
-                Arc::new(MemoryBus::default()),
-                HarnessConfig::new(Mode::Sessioned),
-            );
-            let mut said = conversation(history);
-            said.push(json!({ "role": "user", "content": "go" }));
-            let state = Map::from_iter([("messages".to_owned(), Value::from(said))]);
-            let began = Instant::now();
-            let turn = FreshTurn { invocation_id: Some("run".into()), ..FreshTurn::new("helper", state) };
-            let outcome = harness.turn(Transmission::from(turn)).await.outcome;
-            times.push(began.elapsed());
-            assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+            times.push(own_run(history, steps).await);
         }
         least = least.min(times[1].saturating_sub(times[0]) / (MANY - FEW) as u32);
     }
     least
+}
+
+/// Allocations of such a step, and their bytes: the same on any machine.
+fn own_allocations(history: usize) -> (u64, u64) {
+    let counting = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        [FEW, MANY].map(|steps| {
+            allocation_counter::measure(|| {
+                let _time = runtime.block_on(own_run(history, steps));
+            })
+        })
+    };
+    let [few, many] = std::thread::spawn(counting).join().expect("two runs");
+    let steps = (MANY - FEW) as u64;
+    ((many.count_total - few.count_total) / steps, (many.bytes_total - few.bytes_total) / steps)
+}
+
+/// The time of a run of so many steps, whose store answers at once.
+async fn own_run(history: usize, steps: usize) -> Duration {
+    let left = Arc::new(AtomicUsize::new(steps));
+    let store = Arc::new(MemoryStore::default());
+    let clock = Arc::new(SystemClock::default());
+    let ports = Ports {
+        store: RecordingStore::new(store.clone(), store.clone(), clock.clone()).into(),
+        clock,
+        ids: Arc::new(RandomIds),
+        spawner: Arc::new(TokioSpawner),
+        planner: Arc::new(DescriptorWakes),
+    };
+    let harness = Harness::new(
+        Engine::new(ports),
+        agent(left),
+        Arc::new(MemorySubscriptions::default()),
+        Arc::new(MemoryBus::default()),
+        HarnessConfig::new(Mode::Sessioned),
+    );
+    let mut said = conversation(history);
+    said.push(json!({ "role": "user", "content": "go" }));
+    let state = Map::from_iter([("messages".to_owned(), Value::from(said))]);
+    let began = Instant::now();
+    let turn = FreshTurn { invocation_id: Some("run".into()), ..FreshTurn::new("helper", state) };
+    let outcome = harness.turn(Transmission::from(turn)).await.outcome;
+    let time = began.elapsed();
+    assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    time
 }
 
 /// The network: each piece of the answer arrives when it is asked for, and the instant of the first is kept.

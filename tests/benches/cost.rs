@@ -288,7 +288,7 @@ fn session_id() -> SessionId {
 fn history(count: u64) -> Commit {
     let write = SessionWrite {
         session_id: session_id(),
-        save: Some((talk::session(count), "1".to_owned())),
+        save: Some((talk::session(count).into(), "1".to_owned())),
         expect: SessionExpectation::Any,
         lease: None,
         release: false,

@@ -200,7 +200,7 @@ impl Bench {
 
     fn save(&self, expect: SessionExpectation, lease: Option<Lease>, turn: usize) -> SessionWrite {
         let release = lease.is_some();
-        let save = Some((transcript(turn), "1".to_owned()));
+        let save = Some((transcript(turn).into(), "1".to_owned()));
         SessionWrite { session_id: self.session(), save, expect, lease, release }
     }
 

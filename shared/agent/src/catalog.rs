@@ -132,7 +132,7 @@ fn tools(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
 
 fn actions(workspace: &Workspace, platform: &Platform) -> Vec<CatalogEntry> {
     let kind = DefinitionKind::Action;
-    let refused = (!platform.processes).then(|| "no command can be run here".to_owned());
+    let refused = (!platform.runs_commands()).then(|| "no command can be run here".to_owned());
     let actions = workspace.actions.values().map(|action| {
         let mut entry = entry(workspace, kind, &action.name, action.description.clone());
         entry.reasons.extend(refused.clone());

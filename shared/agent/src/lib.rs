@@ -25,5 +25,6 @@ pub mod workspace;
 
 pub use catalog::{Catalog, CatalogEntry, catalog};
 pub use memory::SessionMemory;
+pub use schema::Schemas;
 pub use skills::SkillTools;
 pub use template::{TemplateError, TemplateFiles, Templates};

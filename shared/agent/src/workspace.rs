@@ -104,6 +104,13 @@ pub struct Platform {
     pub tier: Option<ExecutionTier>,
 }
 
+impl Platform {
+    /// True if commands can be run: on the machine itself, or where file tools work.
+    pub(crate) fn runs_commands(&self) -> bool {
+        self.processes || self.tier.is_some_and(ExecutionTier::runs_commands)
+    }
+}
+
 impl Workspace {
     /// True if its author said that it only talks: settings with a mistake give no tools either, and say nothing.
     pub fn is_said_to_talk(&self) -> bool {

@@ -211,7 +211,7 @@ impl ArtifactContents {
         let Some(InvocationRecord { status, mut paused, .. }) = self.run_of(task).await? else { return Ok(None) };
         let state = match status.into_final_state() {
             Some(state) => state,
-            None => paused.parent_states.drain(..).next().unwrap_or(paused.state),
+            None => paused.parent_states.drain(..).next().unwrap_or_else(|| paused.state.into_map()),
         };
         let mut state = Value::Object(state);
         let text = state.pointer_mut(place).map(Value::take).map(redact::value);

@@ -382,8 +382,12 @@ impl SessionIndex {
     /// Notes that what its agent was given with `task`, which is called off or has failed, is in no conversation, unless a step
     /// of it has ended.
     pub(crate) fn not_kept(&mut self, task: &Kept<Task>) {
-        let TaskIndex { given, given_all, given_late, published_messages: None, .. } = &task.own else { return };
-        if *given_all && self.open.len() <= 1 {
+        let TaskIndex { given, given_all, given_past, given_late, published_messages: None, .. } = &task.own else {
+            return;
+        };
+        // A queued one is given all of it when its turn comes.
+        let has_begun = |id: &TaskId| *id != task.resource.envelope.id && !self.queue.contains(id);
+        if (*given_all || *given_past) && !self.open.keys().any(has_begun) {
             return self.delivered_but(Some(0));
         }
         // One that waited for its turn was withdrawn before its agent was to hear of it.
@@ -402,6 +406,14 @@ impl SessionIndex {
     pub(crate) fn delivered_late(&mut self, positions: &[u64]) {
         self.undelivered.retain(|position| !positions.contains(position));
         self.forget_delivered();
+    }
+
+    /// Notes that of the transcript, of which its agent had been given nothing, it has been given all but the messages at `own`
+    /// in its own stream.
+    pub(crate) fn past_delivered(&mut self, mut own: Vec<u64>) {
+        let spare = own.len().saturating_sub(HEARD_AT_ONCE);
+        own.drain(..spare);
+        (self.undelivered_from, self.undelivered) = (None, own);
     }
 
     /// Notes that its agent has been given the messages from `undelivered_from` on, or all of them.
@@ -456,6 +468,9 @@ pub(crate) struct TaskProgress {
     /// [`TaskIndex::given_late`].
     #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_late: Vec<u64>,
+    /// [`TaskIndex::given_past`].
+    #[serde(rename = "past", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) given_past: bool,
     /// Instant at which it began to work, where it had waited for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<Timestamp>,
@@ -466,12 +481,22 @@ impl TaskProgress {
     pub(crate) fn of(task: &Kept<Task>) -> Self {
         let created_at = task.resource.envelope.created_at;
         let started_at = task.resource.started_at.filter(|started_at| *started_at != created_at);
-        let TaskIndex { sequence, published_messages, is_confidential, .. } = task.own;
+        let TaskIndex { sequence, published_messages, is_confidential, given_past, .. } = task.own;
         let status = task.resource.status;
         let updated_at = task.resource.envelope.updated_at;
         let receipts = task.own.receipts.clone();
         let given_late = task.own.given_late.clone();
-        Self { status, updated_at, sequence, published_messages, is_confidential, receipts, given_late, started_at }
+        Self {
+            status,
+            updated_at,
+            sequence,
+            published_messages,
+            is_confidential,
+            receipts,
+            given_late,
+            given_past,
+            started_at,
+        }
     }
 }
 
@@ -480,13 +505,15 @@ impl Stored<Task> {
     pub(crate) fn known_to(mut self, session: &Stored<Session>) -> Option<Self> {
         let Kept { resource, own, .. } = &mut self.kept;
         if let OpenTask::Progress(progress) = session.kept.own.open.get(&resource.envelope.id)? {
-            let TaskProgress { status, updated_at, sequence, published_messages, is_confidential, .. } = *progress;
+            let TaskProgress { status, updated_at, sequence, published_messages, is_confidential, given_past, .. } =
+                *progress;
             (resource.status, resource.envelope.updated_at) = (status, updated_at);
             resource.started_at = resource.started_at.or(progress.started_at);
             let receipts = progress.receipts.clone();
             let given_late = progress.given_late.clone();
             let before = std::mem::take(own);
-            *own = TaskIndex { sequence, published_messages, is_confidential, receipts, given_late, ..before };
+            *own =
+                TaskIndex { sequence, published_messages, is_confidential, receipts, given_late, given_past, ..before };
         }
         Some(self)
     }
@@ -539,6 +566,10 @@ pub(crate) struct TaskIndex {
     /// them.
     #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_late: Vec<u64>,
+    /// True if its run was then given, too, what its session has of the transcript of another one: its agent had been given
+    /// nothing of it.
+    #[serde(rename = "past", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) given_past: bool,
     /// True if its run hears, in its midst, what is said to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hears: bool,

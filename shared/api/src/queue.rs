@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use crate::api::{ATTEMPTS as WRITES, Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::conversation::joining;
-use crate::documents::{OpenTask, SessionIndex, Stored, TaskStanding};
+use crate::documents::{HEARD_AT_ONCE, OpenTask, SessionIndex, Stored, TaskStanding};
 use crate::reads::Reads;
 use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_called};
 use crate::refusal::{busy, conflict};
-use crate::{Call, CallAnswer};
+use crate::{Call, CallAnswer, transcript};
 
 /// Field of the metadata of an invocation whose task was queued when it was accepted.
 const QUEUED: &str = "dormouse.queued";
@@ -88,8 +88,10 @@ impl RecordingStore {
             };
             let OpenedTask { mut task, mut change, .. } = opened;
             if task.kept.resource.status != TaskStatus::Submitted {
-                let late = self.said_at(&change, &task.kept.own.given_late).await?;
-                give_late(&mut record, (&late, task.kept.own.shows));
+                let own = &task.kept.own;
+                let mut late = if own.given_past { self.past_of(&change).await? } else { Vec::new() };
+                late.extend(messages(self.said_at(&change, &own.given_late).await?));
+                give_late(&mut record, (&late, own.shows));
                 return Ok(ClaimOutcome::Granted(record));
             }
             if !change.is_ready(&task.kept.resource.envelope.id) {
@@ -97,11 +99,9 @@ impl RecordingStore {
                 return Ok(ClaimOutcome::Held { until: request.now });
             }
             let late = match converses(&record) {
-                true => self.not_kept_before(&task, &change).await?,
+                true => self.given_late(&mut task, &mut change).await?,
                 false => Vec::new(),
             };
-            task.kept.own.given_late = late.iter().map(|(position, _)| *position).collect();
-            change.thread_mut().delivered_late(&task.kept.own.given_late);
             change.advance(&mut task, TaskStatus::Working, None, Map::new());
             let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
             let commit = Commit { journal, ..self.of_claim(id, request, &format!("begun-{attempt}")) };
@@ -118,6 +118,54 @@ impl RecordingStore {
             }
         }
         Err(StoreError::Unavailable(format!("other writers changed the session of {id} at every attempt to begin it")))
+    }
+
+    /// What `task` is given besides its own when its turn comes, which it and its session note.
+    async fn given_late(
+        &self,
+        task: &mut Stored<Task>,
+        change: &mut SessionChange,
+    ) -> Result<Vec<Message>, StoreError> {
+        let mut late = Vec::new();
+        if change.thread().undelivered_from == Some(0) {
+            late = self.past_of(change).await?;
+            let own = self.own_of(change).await?;
+            change.thread_mut().past_delivered(own);
+            task.kept.own.given_past = true;
+        }
+        let said = self.not_kept_before(task, change).await?;
+        task.kept.own.given_late = said.iter().map(|(position, _)| *position).collect();
+        change.thread_mut().delivered_late(&task.kept.own.given_late);
+        late.extend(messages(said));
+        Ok(late)
+    }
+
+    /// The messages that the session of `change` has of the transcript of another one, the newest of them.
+    async fn past_of(&self, change: &SessionChange) -> Result<Vec<Message>, StoreError> {
+        let mut past = self.transcript_of(change, |stream| stream != change.stream()).await?;
+        past.drain(..past.len().saturating_sub(HEARD_AT_ONCE));
+        Ok(messages(past))
+    }
+
+    /// Where the messages of its own stream are that no task which has not ended was given with its submission.
+    async fn own_of(&self, change: &SessionChange) -> Result<Vec<u64>, StoreError> {
+        let open = &change.thread().open;
+        let mut own = self.transcript_of(change, |stream| stream == change.stream()).await?;
+        own.retain(|(_, message)| !message.task_id.as_ref().is_some_and(|task| open.contains_key(task)));
+        Ok(own.into_iter().map(|(position, _)| position).collect())
+    }
+
+    /// The messages of the transcript of `change` in the streams that `are_meant`, with their positions.
+    async fn transcript_of(
+        &self,
+        change: &SessionChange,
+        are_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(u64, Message)>, StoreError> {
+        let segments = change.thread().transcript.iter().filter(|segment| are_meant(&segment.stream)).cloned();
+        let segments: Vec<_> = segments.collect();
+        let read = transcript::read(self.records(), &segments, None, (usize::MAX, usize::MAX)).await;
+        let read = read.map_err(corrupt)?.messages.into_iter();
+        Ok(read.map(|((_, position), message)| (position, message)).collect())
     }
 
     /// The messages that runs before `task` were given and have not kept, with their positions: those from before it was
@@ -166,13 +214,17 @@ fn converses(record: &InvocationRecord) -> bool {
     record.paused.session_id.is_some() && record.paused.state.get(MESSAGES).is_some_and(Value::is_array)
 }
 
-/// Puts `late`, messages with their positions, before what the invocation of `record`, which has not begun, begins with;
+/// Puts `late` before what the invocation of `record`, which has not begun, begins with;
 /// with their images, where its conversation `shows` them.
-fn give_late(record: &mut InvocationRecord, (late, shows): (&[(u64, Message)], bool)) {
-    let late: Vec<Message> = late.iter().map(|(_, message)| message.clone()).collect();
+fn give_late(record: &mut InvocationRecord, (late, shows): (&[Message], bool)) {
     if let Some(Value::Array(messages)) = record.paused.state.get_mut(MESSAGES) {
-        messages.splice(..0, joining(&late, shows));
+        messages.splice(..0, joining(late, shows));
     }
+}
+
+/// Those messages, without their positions.
+fn messages(said: Vec<(u64, Message)>) -> Vec<Message> {
+    said.into_iter().map(|(_, message)| message).collect()
 }
 
 fn waits_for_its_turn(record: &InvocationRecord) -> bool {

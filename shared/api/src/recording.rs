@@ -107,6 +107,11 @@ impl RecordingStore {
         Self { bus: Some(bus), ..self }
     }
 
+    /// The reads of its journals.
+    pub(crate) fn records(&self) -> &dyn Records {
+        &*self.records
+    }
+
     /// Issuer of receipts.
     pub(crate) fn receipts(&self) -> Option<&Receipts> {
         self.receipts.as_ref()

@@ -164,7 +164,7 @@ impl Remembered {
     }
 
     fn write(self, id: &str, expect: SessionExpectation) -> SessionWrite {
-        let save = Some((self.state, self.schema_version));
+        let save = Some((self.state.into(), self.schema_version));
         SessionWrite { session_id: id.into(), save, expect, lease: None, release: false }
     }
 }

@@ -121,12 +121,15 @@ impl Api {
         if let Some(parent) = &request.parent_task_id {
             self.reads.see::<Task>(call, parent).await?;
         }
-        let undelivered = if converses(&graph) { self.undelivered(&session).await? } else { Vec::new() };
+        // Where nothing was given yet, the one that is next in the queue is given all of it.
+        let is_for_queue = session.kept.own.undelivered_from == Some(0) && !session.kept.own.queue.is_empty();
+        let takes_all = converses(&graph) && !is_for_queue;
+        let undelivered = if takes_all { self.undelivered(&session).await? } else { Vec::new() };
         let own_stream = session.kept.resource.envelope.id.to_string();
         let (places, undelivered): (Vec<_>, Vec<_>) = undelivered.into_iter().unzip();
         let mut given: Vec<u64> =
             places.into_iter().filter(|(stream, _)| *stream == own_stream).map(|(_, position)| position).collect();
-        let given_all = converses(&graph) && session.kept.own.undelivered_from == Some(0);
+        let given_all = takes_all && session.kept.own.undelivered_from == Some(0);
         let state = first_state(&graph, &request.input, &undelivered)?;
 
         let mut quotas = session.kept.own.quotas.clone();
@@ -135,7 +138,7 @@ impl Api {
         let id: TaskId = self.fresh(call.now);
         let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
         let mut change = SessionChange::open(session, by(call), call.now);
-        if converses(&graph) {
+        if takes_all {
             change.thread_mut().delivered_but_awaited();
         }
         let place = (change.session().workspace_id.clone(), change.session().envelope.id.clone());

@@ -164,6 +164,7 @@ fn parts_of(
         images: None,
         callbacks: None,
         limits: AgentLimits::default(),
+        schemas: Default::default(),
     }
 }
 

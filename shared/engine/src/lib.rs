@@ -83,8 +83,8 @@ pub use run::{
 };
 pub use sending::{CutShort, Sending, cut_off};
 pub use state::{
-    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, Openness, Record, ReduceFn, Reducer, State,
-    StateSchema, Untyped, Update, View,
+    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, ListKey, Openness, Record, ReduceFn, Reducer,
+    State, StateSchema, Untyped, Update, View,
 };
 
 pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOutcome, Voters, Votes, Wait};
@@ -94,7 +94,7 @@ pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOut
 pub mod __private {
     pub use serde_json::to_value;
 
-    pub use crate::state::typed::read_field;
+    pub use crate::state::typed::{ReadMore, read_field};
 
     /// The JSON of a field.
     pub type Written = serde_json::Result<serde_json::Value>;

@@ -15,6 +15,7 @@
 //! decoded is not encoded.
 
 mod length;
+mod made;
 mod measure;
 mod references;
 mod scan;
@@ -22,6 +23,7 @@ mod scan;
 use serde::de::DeserializeOwned;
 
 pub use length::length;
+pub use made::Made;
 pub use measure::{measure, measure_object, most_bytes};
 pub use references::check_references;
 pub use scan::scan;

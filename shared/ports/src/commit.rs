@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use crate::{
     BufferedSignal, Cancellation, EarlySignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Journal,
-    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, Said, SessionId, SignalId, StoreError, WakePlan,
+    JournalConflict, Lease, Map, Owner, PartAnswer, PausedInvocation, Said, SessionId, SharedMap, SignalId, StoreError,
+    WakePlan,
 };
 
 /// The right to change an invocation, and the one way in which durable state changes.
@@ -118,7 +119,7 @@ pub struct SessionWrite {
 }
 
 /// The content of a session save: the state, and its schema version.
-pub type SessionSave = (Map, String);
+pub type SessionSave = (SharedMap, String);
 
 /// Assumption of a save about the stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

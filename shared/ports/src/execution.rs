@@ -34,6 +34,14 @@ pub enum ExecutionTier {
 }
 
 impl ExecutionTier {
+    /// True if commands run there.
+    pub fn runs_commands(self) -> bool {
+        match self {
+            Self::Local | Self::Function => true,
+            Self::Stored => false,
+        }
+    }
+
     /// Its name in catalogs.
     pub fn as_str(self) -> &'static str {
         match self {

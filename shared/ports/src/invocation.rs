@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::PARTS_OF_TENANT;
 use crate::{
-    Answered, Category, EventShape, FanIn, InvocationId, Map, Owner, PauseEnd, SessionId, SignalId, StoreError,
-    StoredList, WakePlan,
+    Answered, Category, EventShape, FanIn, InvocationId, Map, Owner, PauseEnd, SessionId, SharedMap, SignalId,
+    StoreError, StoredList, WakePlan,
 };
 
 /// Reads of invocations. Their claims and their changes are [`Commits`](crate::Commits).
@@ -197,7 +197,7 @@ pub struct PausedInvocation {
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub self_wakes: u32,
     /// State of the innermost active graph.
-    pub state: Map,
+    pub state: SharedMap,
     /// States of the graphs around it, outermost first.
     #[serde(default)]
     pub parent_states: Vec<Map>,
@@ -342,7 +342,7 @@ impl PausedInvocation {
             wake: WakePlan::default(),
             fan_in: None,
             self_wakes: 0,
-            state: Map::new(),
+            state: SharedMap::default(),
             parent_states: Vec::new(),
             under_way: false,
             namespace: Vec::new(),

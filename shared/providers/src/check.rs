@@ -7,12 +7,16 @@ use dormouse_ports::model::{
     RuntimeConfig, Tool, ToolChoice,
 };
 
-use crate::schema::check_object_schema;
+use crate::schema::Schemas;
 use crate::setup::Capabilities;
 
 /// Checks `request`, for a model that can do `capabilities`.
-pub(crate) fn check_request(request: &CompletionRequest, capabilities: Capabilities) -> Result<(), ModelError> {
-    well_formed(request).map_err(invalid)?;
+pub(crate) fn check_request(
+    request: &CompletionRequest,
+    capabilities: Capabilities,
+    schemas: &Schemas,
+) -> Result<(), ModelError> {
+    well_formed(request, schemas).map_err(invalid)?;
     if request.stream && !capabilities.streaming {
         return Err(invalid("this model does not support streaming here; call it without `stream`".to_owned()));
     }
@@ -42,17 +46,17 @@ pub(crate) fn has_images(request: &CompletionRequest) -> bool {
     })
 }
 
-fn well_formed(request: &CompletionRequest) -> Result<(), String> {
+fn well_formed(request: &CompletionRequest, schemas: &Schemas) -> Result<(), String> {
     ordered(&request.messages)?;
     let mut known = BTreeSet::new();
     for (index, message) in request.messages.iter().enumerate() {
         message_is_sound(message, &mut known).map_err(|mistake| format!("message {index}: {mistake}"))?;
     }
-    tools_are_sound(&request.tools)?;
+    tools_are_sound(&request.tools, schemas)?;
     choice_is_possible(request)?;
     config_is_sound(request)?;
     if let Some(schema) = &request.response_schema {
-        check_object_schema(schema).map_err(|mistake| format!("the response schema cannot be used: {mistake}"))?;
+        schemas.of_object(schema).map_err(|mistake| format!("the response schema cannot be used: {mistake}"))?;
     }
     Ok(())
 }
@@ -143,7 +147,7 @@ fn assistant_is_sound(message: &AssistantMessage) -> Result<(), String> {
     })
 }
 
-fn tools_are_sound(tools: &[Tool]) -> Result<(), String> {
+fn tools_are_sound(tools: &[Tool], schemas: &Schemas) -> Result<(), String> {
     let mut names = BTreeSet::new();
     for tool in tools {
         if tool.name.is_empty() {
@@ -152,7 +156,8 @@ fn tools_are_sound(tools: &[Tool]) -> Result<(), String> {
         if !names.insert(tool.name.as_str()) {
             return Err(format!("two tools are called `{}`; names must be unique", tool.name));
         }
-        check_object_schema(&tool.parameters)
+        schemas
+            .of_object(&tool.parameters)
             .map_err(|mistake| format!("the parameters of tool `{}` cannot be used: {mistake}", tool.name))?;
     }
     Ok(())

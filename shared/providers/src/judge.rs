@@ -9,7 +9,7 @@ use dormouse_ports::model::{
 use serde_json::Value;
 
 use crate::canonical::canonical;
-use crate::schema::{check, check_object_schema};
+use crate::schema::{Schemas, check};
 use crate::structured::{OUTPUT_TOOL, Structured};
 use crate::wire::{Called, ReadAnswer};
 
@@ -21,6 +21,7 @@ pub(crate) struct Judge<'a> {
     pub(crate) structured: Structured,
     /// The wire that reasoning belongs to.
     pub(crate) origin: &'static str,
+    pub(crate) schemas: &'a Schemas,
 }
 
 impl Judge<'_> {
@@ -85,7 +86,7 @@ impl Judge<'_> {
             .arguments
             .as_ref()
             .map_err(|reason| format!("the arguments of the call of `{name}` cannot be read: {reason}"))?;
-        let schema = check_object_schema(&tool.parameters)?;
+        let schema = self.schemas.of_object(&tool.parameters)?;
         check(&schema, &Value::Object(arguments.clone()))
             .map_err(|reason| format!("the arguments of the call of `{name}` break its schema: {reason}"))
     }
@@ -108,10 +109,18 @@ impl Judge<'_> {
         Response { message, finish_reason: answer.finish, usage: answer.usage, raw, parsed: None }
     }
 
+    fn read_output(self, schema: &Value, output: &str) -> Result<Value, String> {
+        let value = dormouse_json::read(output.as_bytes(), dormouse_json::ENTRY)
+            .map_err(|error| format!("it is no JSON: {error}"))?;
+        let schema = self.schemas.of_object(schema)?;
+        check(&schema, &value)?;
+        Ok(value)
+    }
+
     fn parsed(self, response: &Response) -> Result<Value, ModelError> {
         let output = response.message.content.as_text();
         let schema = self.request.response_schema.as_ref().unwrap_or(&Value::Null);
-        read_output(schema, &output).map_err(|reason| {
+        self.read_output(schema, &output).map_err(|reason| {
             let mut error = ModelError::new(
                 ModelErrorCategory::StructuredOutputInvalid,
                 format!("the model's output does not fit the schema: {reason}"),
@@ -127,13 +136,6 @@ impl Judge<'_> {
             error
         })
     }
-}
-
-fn read_output(schema: &Value, output: &str) -> Result<Value, String> {
-    let value = dormouse_json::read(output.as_bytes(), dormouse_json::ENTRY)
-        .map_err(|error| format!("it is no JSON: {error}"))?;
-    check(&check_object_schema(schema)?, &value)?;
-    Ok(value)
 }
 
 /// A text where there is nothing but one.

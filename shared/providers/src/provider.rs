@@ -10,6 +10,7 @@ use crate::check::check_request;
 use crate::failure::{of_fetch, of_malformed, of_sign};
 use crate::judge::Judge;
 use crate::mask::masked;
+use crate::schema::Schemas;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::structured::Structured;
 use crate::wire::{Encoded, Malformed, Wire};
@@ -20,6 +21,7 @@ use crate::{ready, retry};
 pub struct Provider {
     pub(crate) wire: Arc<dyn Wire>,
     pub(crate) setup: ProviderSetup,
+    pub(crate) schemas: Schemas,
     sign: Option<Arc<dyn Sign>>,
     base: String,
 }
@@ -42,7 +44,7 @@ impl Provider {
             },
             None => wire.base(),
         };
-        Self { wire: Arc::new(wire), setup, sign: None, base }
+        Self { wire: Arc::new(wire), setup, schemas: Schemas::default(), sign: None, base }
     }
 
     pub(crate) fn signed(mut self, sign: Arc<dyn Sign>) -> Self {
@@ -62,7 +64,7 @@ impl Provider {
         options: &CallOptions,
     ) -> Result<Response, ModelError> {
         let capabilities = self.capabilities();
-        check_request(request, capabilities)?;
+        check_request(request, capabilities, &self.schemas)?;
         let structured = Structured::of(request, capabilities.structured_output, self.wire.coerces());
         let sent = structured.prepare(request, self.wire.ids(), self.wire.origin());
         let Encoded { path, body } = self.wire.encode(&self.setup.model, &sent)?;
@@ -72,7 +74,7 @@ impl Provider {
             wire: &*self.wire,
             clock: &*self.setup.ports.clock,
             sent: &sent,
-            judge: Judge { request, structured, origin: self.wire.origin() },
+            judge: Judge { request, structured, origin: self.wire.origin(), schemas: &self.schemas },
             observer: &*options.observer,
         };
         answering.read(answer, self.setup.limits.most_bytes).await

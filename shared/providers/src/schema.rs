@@ -1,7 +1,9 @@
 //! JSON Schemas of callers: of tools, and of structured output.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use dormouse_json::Made;
 use dormouse_ports::Map;
 use jsonschema::Validator;
 use serde_json::Value;
@@ -15,6 +17,20 @@ pub(crate) fn check_object_schema(schema: &Value) -> Result<Validator, String> {
         return Err("its `type` must be \"object\"".to_owned());
     }
     compile(schema)
+}
+
+/// Schemas as they are checked against, each compiled once. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Schemas(Made<Validator>);
+
+impl Schemas {
+    /// As [`check_object_schema`].
+    ///
+    /// # Errors
+    /// As [`check_object_schema`].
+    pub(crate) fn of_object(&self, schema: &Value) -> Result<Arc<Validator>, String> {
+        self.0.of(schema, || check_object_schema(schema))
+    }
 }
 
 fn compile(schema: &Value) -> Result<Validator, String> {

@@ -11,6 +11,11 @@ use crate::ids::IdRule;
 /// Name of the tool with the output as its arguments, where a schema is coerced through one.
 pub(crate) const OUTPUT_TOOL: &str = "structured_output";
 
+/// What the result of a tool says that is nothing but blanks.
+const NO_OUTPUT: &str = "(no output)";
+/// The same of one with images.
+const IMAGES_ALONE: &str = "(images alone)";
+
 /// Way in which the schema of a request reaches the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Structured {
@@ -37,7 +42,8 @@ impl Structured {
 
     /// The request as the wire is to encode it: with a schema only where the server knows schemas, with ids that it takes.
     /// Answers without words or calls, such as those that were cut while the model thought, are left out: providers refuse
-    /// reasoning that nothing follows. `origin` is the wire that signed texts go back to.
+    /// reasoning that nothing follows. So are instructions of blanks, and results of blanks say that they are: not every
+    /// provider takes those. `origin` is the wire that signed texts go back to.
     pub(crate) fn prepare<'r>(
         self,
         request: &'r CompletionRequest,
@@ -47,6 +53,9 @@ impl Structured {
         let mut sent = self.constrained(request);
         if sent.messages.iter().any(|message| says_nothing(message, origin)) {
             sent.to_mut().messages.retain(|message| !says_nothing(message, origin));
+        }
+        if sent.messages.iter().any(is_blank_result) {
+            sent.to_mut().messages.iter_mut().for_each(name_blank_result);
         }
         if ids.is_broken_by(&sent) {
             ids.apply(sent.to_mut());
@@ -65,8 +74,24 @@ impl Structured {
     }
 }
 
+fn is_blank_result(message: &Message) -> bool {
+    matches!(message, Message::Tool { content, .. } if content.trim().is_empty())
+}
+
+fn name_blank_result(message: &mut Message) {
+    if let Message::Tool { content, images, .. } = message
+        && content.trim().is_empty()
+    {
+        *content = if images.is_empty() { NO_OUTPUT } else { IMAGES_ALONE }.to_owned();
+    }
+}
+
 fn says_nothing(message: &Message, origin: &str) -> bool {
-    let Message::Assistant(message) = message else { return false };
+    let message = match message {
+        Message::System { content } => return content.trim().is_empty(),
+        Message::Assistant(message) => message,
+        Message::User { .. } | Message::Tool { .. } => return false,
+    };
     let is_own = message.origin.as_deref().is_none_or(|known| known == origin);
     let speaks = match &message.content {
         Content::Text(text) => !text.trim().is_empty(),

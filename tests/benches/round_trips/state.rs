@@ -56,7 +56,7 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
         graph_digest: "9f86d081884c7d659a2feaa0c55ad015".to_owned(),
         generation: 1,
         descriptor: SignalDescriptor::new(format!("approval-{signal:0>24}")).with("prompt", "Send by courier?"),
-        state: transcript(1),
+        state: transcript(1).into(),
         namespace: vec!["approve".into()],
         suspended_at_node: vec!["approve".into()],
         completed_positions: vec![NodePosition {

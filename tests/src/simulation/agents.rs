@@ -95,6 +95,7 @@ fn parts(name: &str, sim_ports: &Arc<SimPorts>) -> AgentParts {
         images: None,
         callbacks: None,
         limits: AgentLimits::default(),
+        schemas: Default::default(),
     }
 }
 

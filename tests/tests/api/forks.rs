@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::model::{CompletionRequest, Message};
+use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory};
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, calls, results, says as answers};
-use crate::overlaps::{approved, asked, helper, roles, task, user_words};
+use crate::overlaps::{approved, asked, helper, queued, roles, task, user_words};
 use crate::replays::{path_of, world};
 use crate::world::{World, says, text};
 
@@ -87,6 +87,29 @@ async fn the_agent_of_a_fork_begins_with_the_conversation_the_summary_and_the_no
     assert_eq!(said[said.len() - 2..], ["by the way", "and now"], "also what no run has heard yet");
     assert_eq!(told(&world, &model, &session).await.messages, in_fork.messages);
     assert_eq!(user_words(&told(&world, &model, &whole).await).iter().filter(|said| *said == "by the way").count(), 1);
+}
+
+#[tokio::test]
+async fn the_queue_of_a_fork_whose_first_run_fails_is_given_what_was_said_before_the_fork_and_once() {
+    let refused = || Err(ModelError::new(ModelErrorCategory::Authentication, "the key is not taken"));
+    for failures in 0..=2 {
+        let answered = ["I see", "so", "now", "then"].map(|words| Ok(answers(words)));
+        let model = ScriptedModel::playing((0..failures).map(|_| refused()).chain(answered).collect());
+        let (world, session) = world(&[helper(&model)]).await;
+        world.post(&format!("{session}/messages"), json!({ "message": says("long ago")["input"] })).await;
+        let fork = fork(&world, &session, json!({})).await;
+        let paths = queued(&world, &fork, &["first", "second", "third"]).await;
+        world.post(&format!("{fork}/messages"), json!({ "message": says("by the way")["input"] })).await;
+        world.work().await;
+        for (at, path) in paths.iter().enumerate() {
+            let status = if at < failures { "FAILED" } else { "COMPLETED" };
+            assert_eq!(world.get(path).await["status"], status, "{failures}: {at}");
+        }
+        let told: Vec<Vec<String>> = model.requests.lock().unwrap().iter().map(user_words).collect();
+        let all = ["long ago", "first", "second", "third"];
+        assert_eq!(told, [&all[..2], &all[..3], &all[..]], "{failures}: each once, in order");
+        assert_eq!(user_words(&self::told(&world, &model, &fork).await)[4..], ["by the way", "and now"]);
+    }
 }
 
 #[tokio::test]

@@ -248,7 +248,7 @@ async fn the_session_of_an_earlier_version_which_knows_no_runs_goes_on() {
     let messages = record.state["messages"].as_array_mut().expect("messages").iter_mut();
     let known = messages.filter_map(|message| message.as_object_mut()?.shift_remove("run")).count();
     assert_eq!(known, 1, "that of the calls");
-    let save = Some((record.state, record.schema_version));
+    let save = Some((record.state.into(), record.schema_version));
     let expect = SessionExpectation::Version(record.version);
     let write = SessionWrite { session_id, save, expect, lease: None, release: false };
     store.commit(&Commit { session: Some(write), ..Commit::new("earlier", world.clock.now()) }).await.expect("written");
@@ -389,7 +389,7 @@ async fn what_was_said_to_a_run_that_failed_at_its_first_step_is_given_with_the_
 }
 
 /// Submits a task for each of `words`, of which the first works and the others are queued.
-async fn queued(world: &World, session: &str, words: &[&str]) -> Vec<String> {
+pub(crate) async fn queued(world: &World, session: &str, words: &[&str]) -> Vec<String> {
     let mut paths = Vec::new();
     for words in words {
         let mut body = says(words);

@@ -25,7 +25,7 @@ async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit()
     let place = StoreLocation::Folder(folder.path().join("state"));
     let write = |id: &str| SessionWrite {
         session_id: id.into(),
-        save: Some((Map::new(), "1".to_owned())),
+        save: Some((Map::new().into(), "1".to_owned())),
         expect: SessionExpectation::Any,
         lease: None,
         release: false,
@@ -82,7 +82,7 @@ async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
         let session = SessionId::from(format!("s{place}"));
         let lease = LeaseRequest { owner: "turn".into(), now, until: now, past: None, begun_for: begun_for.clone() };
         let loaded = store.load_session(&session, Some(&lease)).await.expect("a lease");
-        let save = Some((state("Zacharias"), "1".to_owned()));
+        let save = Some((state("Zacharias").into(), "1".to_owned()));
         let expect = SessionExpectation::Any;
         let session = SessionWrite { session_id: session.clone(), save, expect, lease: loaded.lease, release: true };
         let id = format!("i{place}");
@@ -90,7 +90,7 @@ async fn what_a_tenant_began_is_found_and_erased_and_nothing_else() {
             session_id: Some(session.session_id.clone()),
             generation: 1,
             descriptor: SignalDescriptor::new(format!("signal{place}")),
-            state: state("Zacharias"),
+            state: state("Zacharias").into(),
             begun_for,
             ..PausedInvocation::before_first_pause(id.as_str().into(), "graph", now)
         };

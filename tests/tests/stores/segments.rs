@@ -47,7 +47,7 @@ fn talk(count: usize) -> Map {
 fn save(id: &str, version: u64, state: Map, stored: &[StoredList]) -> Commit {
     let write = SessionWrite {
         session_id: "session-1".into(),
-        save: Some((state, "1".to_owned())),
+        save: Some((state.into(), "1".to_owned())),
         expect: SessionExpectation::Version(version),
         lease: None,
         release: false,

@@ -286,7 +286,7 @@ impl History {
             _ => SessionExpectation::Version(self.dice.roll(4)),
         };
         let lease = if self.dice.one_in(2) { self.leases.last().cloned() } else { None };
-        let save = if self.dice.one_in(4) { None } else { Some((self.state(), "1".to_owned())) };
+        let save = if self.dice.one_in(4) { None } else { Some((self.state().into(), "1".to_owned())) };
         SessionWrite { session_id: self.session().into(), save, expect, lease, release: self.dice.one_in(2) }
     }
 
@@ -397,7 +397,7 @@ impl History {
             descriptor: SignalDescriptor::new(signal),
             wake,
             fan_in: (generation > 0 && number % 4 == 1).then(|| two_of(number + generation)),
-            state: self.state(),
+            state: self.state().into(),
             ..PausedInvocation::before_first_pause(format!("i{number}").into(), "g", self.now)
         }
     }

@@ -104,7 +104,7 @@ fn suspend(id: &str) -> Commit {
 fn save(expect: SessionExpectation) -> Commit {
     let write = SessionWrite {
         session_id: "session-1".into(),
-        save: Some((Map::new(), "1".to_owned())),
+        save: Some((Map::new().into(), "1".to_owned())),
         expect,
         lease: None,
         release: false,

@@ -40,6 +40,8 @@ const LEAST_TOKENS: u64 = 1200;
 const MOST_TOKENS: u64 = 4096;
 /// The part of the window that they may be there.
 const PART_OF_WINDOW: u64 = 16;
+/// The part of the window by which a request grows before a summary is asked for again that was not had.
+const GROWTH: u64 = 10;
 /// Characters of one message that the summary is made of.
 const LONGEST_LINE: usize = 4000;
 /// Bytes of a summary that are kept for replays.
@@ -102,6 +104,18 @@ pub(crate) enum Compacted {
         /// Usage of the run, this call included.
         usage: RunUsage,
     },
+}
+
+impl Compacted {
+    /// The same with `from`, the tokens of a request from which on a summary is asked for again, where there is none.
+    fn again_from(self, from: u64) -> Self {
+        let noting = |usage: RunUsage, summary_from| RunUsage { summary_from, ..usage };
+        match self {
+            Self::Yes { update, usage, context } => Self::Yes { update, usage: noting(usage, None), context },
+            Self::No { usage, context } => Self::No { usage: noting(usage, Some(from)), context },
+            Self::Stopped { reason, usage } => Self::Stopped { reason, usage },
+        }
+    }
 }
 
 /// A call of the model for a summary.
@@ -170,7 +184,7 @@ fn first_answer(run: &AgentRun, shown: &[Message]) -> usize {
 }
 
 fn without_confided(run: &AgentRun) -> Vec<Message> {
-    let Some(compaction) = current(run) else { return repaired(as_shown(&run.messages), &run.unanswered) };
+    let Some(compaction) = current(run) else { return repaired(as_shown(run.messages.iter()), &run.unanswered) };
     let summary = format!("<conversation_summary>\n{}\n</conversation_summary>", compaction.summary);
     let spared = spared(&run.messages, compaction.upto).into_iter().map(|at| &run.messages[at]);
     let behind = as_shown(spared).chain(as_shown(&run.messages[compaction.upto..]));
@@ -234,8 +248,9 @@ fn digest_of(message: &Value) -> String {
     of_value(&Unmarked(message))
 }
 
-/// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, or
-/// where next to nothing can be taken away of what is too much.
+/// Makes the conversation shorter where `request` fills seven tenths of the model's window. `None` where it does not, where
+/// next to nothing can be taken away of what is too much, or where there was no summary the last time and the request has
+/// hardly grown since.
 pub(crate) async fn if_due(
     parts: &AgentParts,
     run: &AgentRun,
@@ -243,18 +258,33 @@ pub(crate) async fn if_due(
 ) -> Result<Option<Compacted>, NodeError> {
     let Some(window) = parts.model.context_window.filter(|_| parts.compacts) else { return Ok(None) };
     let image = image_tokens(parts);
-    if size(request, image).saturating_mul(10) < window.saturating_mul(7) {
+    let size = size(request, image);
+    if size.saturating_mul(10) < window.saturating_mul(7) || is_too_early(parts, run, size) {
         return Ok(None);
     }
     let room = window / 2;
     let fits = |cut: usize| tokens(&run.messages[cut..], image) <= room;
     let Some(cut) = cuts(run).into_iter().find(|cut| fits(*cut)).or_else(|| cuts(run).pop()) else { return Ok(None) };
-    let excess = size(request, image).saturating_sub(room);
+    let excess = size.saturating_sub(room);
     let cut = Cut::of(run, cut);
     if cut.taken(run, image).saturating_mul(10) < excess {
         return Ok(None);
     }
-    compact(parts, run, &cut, ("automatic", window)).await
+    let compacted = compact(parts, run, &cut, ("automatic", window)).await?;
+    Ok(compacted.map(|compacted| compacted.again_from(next_try(size, window))))
+}
+
+/// True if the agent was not given a summary before, and a request of `size` tokens has hardly grown since.
+fn is_too_early(parts: &AgentParts, run: &AgentRun, size: u64) -> bool {
+    let is_own = run.agent == parts.agent.name;
+    is_own && run.usage.summary_from.is_some_and(|from| size < from)
+}
+
+/// Tokens of a request from which on a summary is asked for again that was not had for one of `size`: before it does not fit
+/// into the `window` any more, at the latest.
+fn next_try(size: u64, window: u64) -> u64 {
+    let grown = size.saturating_add(window / GROWTH);
+    if size < window { grown.min(window) } else { grown }
 }
 
 /// Makes the conversation shorter on request: all but the newest group becomes the summary.
@@ -450,13 +480,19 @@ fn length(value: &impl Serialize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use dormouse_ports::RUN_MARK;
 
     use super::*;
 
     fn run(roles: &[&str]) -> AgentRun {
         let messages = roles.iter().enumerate().map(|(at, role)| json!({ "role": role, "content": format!("{at}") }));
-        AgentRun { messages: messages.collect(), ..AgentRun::default() }
+        AgentRun { messages: Arc::new(messages.collect()), ..AgentRun::default() }
+    }
+
+    fn said(run: &mut AgentRun) -> &mut Vec<Value> {
+        Arc::make_mut(&mut run.messages)
     }
 
     #[test]
@@ -468,7 +504,7 @@ mod tests {
     #[test]
     fn what_the_user_said_last_stays_beside_the_summary() {
         let mut run = run(&["user", "assistant", "tool", "assistant", "tool"]);
-        run.messages.insert(3, json!({ "role": "user", "content": format!("{RESULT}task_id=\"1\">done") }));
+        said(&mut run).insert(3, json!({ "role": "user", "content": format!("{RESULT}task_id=\"1\">done") }));
         run.compaction =
             Some(Compaction { upto: 4, last: of_value(&run.messages[3]), summary: "it looked".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
@@ -484,9 +520,9 @@ mod tests {
     #[test]
     fn a_call_stays_beside_the_summary_where_its_result_came_behind_the_cut() {
         let mut run = run(&["user", "assistant", "tool", "user", "assistant", "tool", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a" }, { "id": "2", "name": "a" }]);
-        run.messages[2]["tool_call_id"] = "2".into();
-        run.messages[5]["tool_call_id"] = "1".into();
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "a" }, { "id": "2", "name": "a" }]);
+        said(&mut run)[2]["tool_call_id"] = "2".into();
+        said(&mut run)[5]["tool_call_id"] = "1".into();
         run.compaction = Some(Compaction { upto: 5, last: of_value(&run.messages[4]), summary: "short".to_owned() });
         let told: Vec<String> = shown(&run).iter().map(|message| json!(message)["content"].to_string()).collect();
         assert_eq!(told[1..], ["\"1\"", "\"2\"", "\"5\"", "\"6\"", "\"7\""], "{told:?}");
@@ -495,22 +531,22 @@ mod tests {
     #[test]
     fn a_summary_is_told_which_calls_wait() {
         let mut run = run(&["user", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
-        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "deploy", "arguments": {} }]);
+        said(&mut run)[1][RUN_MARK] = "0a1b2c3d".into();
         run.unanswered =
             json!({ "0a1b2c3d": { "1": "it waits for a person" } }).as_object().cloned().expect("an object");
         assert!(told(&run, 2, 1000).contains("deploy with {} (it waits for a person)"), "{}", told(&run, 2, 1000));
-        run.messages[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN_MARK: "0a1b2c3d" });
+        said(&mut run)[2] = json!({ "role": "tool", "tool_call_id": "1", "content": "done", RUN_MARK: "0a1b2c3d" });
         assert!(told(&run, 3, 1000).contains("deploy with {}\n"), "{}", told(&run, 3, 1000));
     }
 
     #[test]
     fn a_summary_counts_whether_the_runs_of_the_messages_are_known_or_not() {
         let mut run = run(&["user", "assistant", "user"]);
-        run.messages[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
+        said(&mut run)[1]["tool_calls"] = json!([{ "id": "1", "name": "a", "arguments": {} }]);
         let (last, before) = (digest_of(&run.messages[1]), tokens(&run.messages, 0));
         run.compaction = Some(Compaction { upto: 2, last, summary: "short".to_owned() });
-        run.messages[1][RUN_MARK] = "0a1b2c3d".into();
+        said(&mut run)[1][RUN_MARK] = "0a1b2c3d".into();
         assert!(current(&run).is_some());
         assert_eq!(tokens(&run.messages, 0), before);
         assert_eq!(
@@ -543,7 +579,7 @@ mod tests {
             Some(Compaction { upto: 2, last: of_value(&run.messages[1]), summary: "hello was said".to_owned() });
         assert_eq!(shown(&run).len(), 2);
         assert_eq!(cuts(&run), [0; 0], "there is nothing left to take away");
-        run.messages.remove(0);
+        said(&mut run).remove(0);
         assert_eq!(shown(&run).len(), 2, "the two that are left, word for word");
         assert!(!serde_json::to_string(&shown(&run)).expect("JSON").contains("hello was said"));
     }

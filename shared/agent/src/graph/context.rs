@@ -26,8 +26,8 @@ pub(crate) fn composed(
     tools: &Toolset<'_>,
     shown: Vec<Message>,
 ) -> CompletionRequest {
-    let mut messages = vec![Message::system(instructions(parts, run))];
-    messages.extend(shown);
+    let instructions = Some(instructions(parts, run)).filter(|text| !text.trim().is_empty());
+    let mut messages: Vec<Message> = instructions.into_iter().map(Message::system).chain(shown).collect();
     if let Some(reminder) = parts.agent.system_reminder.as_deref().filter(|_| run.takes_over) {
         remind(&mut messages, reminder);
     }

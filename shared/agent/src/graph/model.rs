@@ -416,7 +416,8 @@ fn usable(mut response: Response) -> Result<Response, ModelError> {
     if response.has_failed() {
         return broken("the provider failed in the middle of its answer");
     }
-    let is_empty = response.message.content.is_empty() && response.message.tool_calls.is_empty();
+    // A thought alone answers nothing.
+    let is_empty = response.message.content.as_text().trim().is_empty() && response.message.tool_calls.is_empty();
     // The answer is there, whatever the provider calls its end: asking again is paid and gives no other name.
     if response.finish_reason == FinishReason::Error && !is_empty {
         response.finish_reason = match response.message.tool_calls.is_empty() {

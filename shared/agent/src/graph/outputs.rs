@@ -125,7 +125,7 @@ mod tests {
         };
         let limits = AgentLimits { shown_output: 2, kept_output: 33, ..AgentLimits::default() };
         let before = KeptOutput { call: "c0".to_owned(), text: "before".to_owned() };
-        let run = AgentRun { outputs: vec![before], ..AgentRun::default() };
+        let run = AgentRun { outputs: vec![before].into(), ..AgentRun::default() };
         let mut outputs = Outputs::of(&run, &limits);
         let artifacts: Vec<_> = (1..=9).map(|number| outputs.keep(&call(number), "äb".to_owned())).collect();
         let places: Vec<_> = artifacts.iter().flatten().map(|artifact| &artifact.place).collect();

@@ -11,6 +11,7 @@ use super::agents::{Colleagues, SOURCE};
 use super::entries::calls_with;
 use super::environment::EnvironmentPart;
 use super::hooks::HookPart;
+use crate::Schemas;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, HookEvent, Prices, ToolOrigin};
 
 /// Everything of which the graph of one agent is made.
@@ -56,6 +57,8 @@ pub struct AgentParts {
     pub callbacks: Option<Arc<dyn CallbackAddresses>>,
     /// Limits that the agent does not set itself.
     pub limits: AgentLimits,
+    /// The schemas of its tools, as they are checked against.
+    pub schemas: Schemas,
 }
 
 impl AgentParts {

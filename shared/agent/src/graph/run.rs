@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use dormouse_engine::{Votes, state};
 use dormouse_ports::model::{BackgroundJob, Block, Message, Usage};
 use dormouse_ports::tool::{Effect, InputRequest, Pending};
@@ -21,7 +23,7 @@ state! {
     pub struct AgentRun {
         /// The conversation, oldest first, each message in the shape of llm-provider §3; those of calls and results with the
         /// mark of the run that added them as `run`.
-        pub messages: Vec<Value>,
+        pub messages: Arc<Vec<Value>>,
         /// What the user says to this run alone, behind its last message.
         pub confided: String,
         /// The older part of the conversation in short, as the model is shown it.
@@ -73,7 +75,7 @@ state! {
         /// Outcomes of several.
         pub outcomes: Votes<Map>,
         /// Tool output that was too long for the model, whole.
-        pub outputs: Vec<KeptOutput>,
+        pub outputs: Arc<Vec<KeptOutput>>,
         /// Bytes of images that tools gave; they are kept beside the state, and its messages name them.
         pub image_bytes: u64,
         /// The model whose provider refused the images of this run: it is told of them in words.
@@ -204,6 +206,9 @@ pub struct RunUsage {
     /// Instant since which nothing is left to do but to wait for agents in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_since: Option<Timestamp>,
+    /// Tokens of a request from which on a summary is asked for again: there was none the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_from: Option<u64>,
 }
 
 impl RunUsage {
@@ -220,7 +225,7 @@ impl RunUsage {
             completion_tokens: usage.completion_tokens.unwrap_or_default(),
             cost,
             active_ms,
-            waits_since: None,
+            ..Self::default()
         })
     }
 
@@ -232,7 +237,7 @@ impl RunUsage {
             completion_tokens: self.completion_tokens + more.completion_tokens,
             cost: self.cost + more.cost,
             active_ms: self.active_ms + more.active_ms,
-            waits_since: self.waits_since,
+            ..self
         }
     }
 }

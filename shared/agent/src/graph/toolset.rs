@@ -1,5 +1,7 @@
 //! The tools of an agent, by the names under which a model calls them.
 
+use std::sync::Arc;
+
 use dormouse_ports::Map;
 use dormouse_ports::model::{Tool, ToolCall};
 use dormouse_ports::tool::{Effect, ToolSpec};
@@ -10,8 +12,8 @@ use serde_json::{Number, Value};
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
+use crate::Schemas;
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
-use crate::schema::validator;
 use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
 
 /// Tools of a source that are named as left out.
@@ -40,7 +42,7 @@ pub(crate) struct OfferedTool<'p> {
     pub(crate) part: &'p ToolPart,
     /// True if a person is asked whatever the policy says, because a name in it may have been meant for this tool.
     pub(crate) must_ask: bool,
-    validator: Validator,
+    validator: Arc<Validator>,
 }
 
 impl OfferedTool<'_> {
@@ -202,7 +204,7 @@ impl<'p> Toolset<'p> {
         for part in parts.tools.iter().filter(|part| part.origin == ToolOrigin::Action) {
             let specs = part.source.list().await.unwrap_or_default();
             for spec in specs.into_iter().filter(|spec| spec.name == name) {
-                toolset.insert((spec.name.clone(), wire_name(name)), part, spec);
+                toolset.insert(&parts.schemas, (spec.name.clone(), wire_name(name)), part, spec);
             }
         }
         toolset
@@ -228,12 +230,12 @@ impl<'p> Toolset<'p> {
             self.missing.push((part.name.clone(), message));
             return;
         }
-        self.insert((name, wire), part, spec);
+        self.insert(&parts.schemas, (name, wire), part, spec);
     }
 
     /// Adds a tool under its name, and the one under which it is called.
-    fn insert(&mut self, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
-        match validator(&spec.input_schema) {
+    fn insert(&mut self, schemas: &Schemas, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
+        match schemas.validator(&spec.input_schema) {
             Ok(validator) => {
                 self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, validator });
             }

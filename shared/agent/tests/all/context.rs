@@ -50,6 +50,11 @@ fn bed(window: u64, times: usize, summary: Result<&'static str, ModelError>) -> 
     (bed, model)
 }
 
+/// Tokens of `request`, about as they are counted.
+fn size(request: &CompletionRequest) -> usize {
+    (json!(request.messages).to_string().len() + json!(request.tools).to_string().len()) / 4
+}
+
 /// Every result has its call in front of it, and every call its result behind it.
 fn check_pairs(request: &CompletionRequest) {
     let mut open: Vec<String> = Vec::new();
@@ -97,6 +102,50 @@ fn where_no_summary_can_be_had_the_run_goes_on_with_everything() {
     let run = bed.start("helper", message("look"));
     assert_eq!(bed.status(&run).completed()["reason"], "completed");
     assert_eq!(results(&model.last()).len(), 8);
+}
+
+#[test]
+fn a_summary_that_was_not_had_is_asked_for_again_when_the_conversation_has_grown() {
+    for (summary, reason) in [
+        (Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")), "the model could not be asked"),
+        (Ok(" "), "the model gave no summary"),
+    ] {
+        let (mut bed, model) = bed(10_000, 44, summary);
+        let run = bed.start("helper", message("look"));
+        let state = bed.status(&run).completed();
+        let requests = model.requests.lock().expect("not poisoned").clone();
+        let asked: Vec<usize> = (0..requests.len()).filter(|at| asks_for_summary(&requests[*at])).collect();
+        let sizes: Vec<usize> = asked.iter().map(|at| size(&requests[at + 1]) * 10 / 10_000).collect();
+        assert_eq!(sizes, [7, 8, 9, 10, 11, 12], "{reason}: once a tenth of the window");
+        assert!(state["usage"]["summary_from"].as_u64().is_some_and(|from| from > 12_000), "{:?}", state["usage"]);
+    }
+}
+
+#[test]
+fn after_a_summary_nothing_is_remembered_of_those_that_were_not_had() {
+    let tries = Mutex::new(0);
+    let model = ScriptedModel::new(move |request| {
+        if !asks_for_summary(request) {
+            let made = results(request).len();
+            return Ok(if made < 9 {
+                calls(&[(&format!("c{made}"), "look", json!({ "to": "x" }))])
+            } else {
+                says("done")
+            });
+        }
+        let mut tries = tries.lock().expect("not poisoned");
+        *tries += 1;
+        Ok(says(if *tries == 1 { "" } else { "it looked" }))
+    });
+    let used = model.clone();
+    let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+        let mut parts = parts("policy: {max_steps: 12}", used.clone(), looker(), outside.clock.clone());
+        parts.model.context_window = Some(2000);
+        graph::graph(parts)
+    }));
+    let run = bed.start("helper", message("look"));
+    let state = bed.status(&run).completed();
+    assert_eq!((&state["compaction"]["summary"], state["usage"].get("summary_from")), (&json!("it looked"), None));
 }
 
 #[test]

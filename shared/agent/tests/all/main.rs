@@ -5,6 +5,7 @@ mod agents_crashes;
 mod bundle;
 mod cast;
 mod context;
+mod copies;
 mod crashes;
 mod guest;
 mod images;

@@ -10,7 +10,7 @@ use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, FinishReason, ModelError,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CompletionRequest, FinishReason, Message, ModelError,
     ModelErrorCategory, Response,
 };
 use dormouse_ports::tool::{
@@ -766,6 +766,31 @@ fn a_reason_to_stop_that_nobody_knows_costs_no_second_answer() {
         (&state["usage"]["prompt_tokens"], &state["dormouse_shortfall"]["code"]),
         (&json!(100), &json!("no_answer"))
     );
+}
+
+#[test]
+fn an_agent_without_instructions_is_asked_without_any() {
+    let model = ScriptedModel::new(|_| Ok(says("done")));
+    let mut bed = bed_with(MATTER, &model, &mailer(), |parts| parts.instructions = " \n".to_owned());
+    let run = bed.start("helper", message("hello"));
+    assert_eq!(bed.status(&run).completed()["reason"], "completed");
+    assert_eq!(model.last().messages.iter().map(Message::role).collect::<Vec<_>>(), ["user"]);
+}
+
+#[test]
+fn a_thought_alone_is_no_answer() {
+    for (finish, asked, reason) in [(FinishReason::Error, 1, "no_answer"), (FinishReason::ToolCalls, 2, "completed")] {
+        let answers = Mutex::new(vec![says("done"), {
+            let mut thought = says("");
+            thought.message.content = vec![Block::Thinking { text: "hm".to_owned(), signature: None }].into();
+            Response { finish_reason: finish, raw: json!({ "stop_reason": "weird" }), ..thought }
+        }]);
+        let model = ScriptedModel::new(move |_| Ok(answers.lock().unwrap().pop().expect("an answer")));
+        let mut bed = bed(MATTER, &model, &mailer());
+        let run = bed.start("helper", message("look it up"));
+        bed.pass(Duration::from_secs(60));
+        assert_eq!((model.calls(), &bed.status(&run).completed()["reason"]), (asked, &json!(reason)), "{finish:?}");
+    }
 }
 
 /// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.

@@ -543,6 +543,20 @@ fn actions_skills_and_hooks_are_read() {
 }
 
 #[test]
+fn actions_can_be_run_where_commands_can() {
+    let workspace = declared(&[ACTION]);
+    for (processes, tier, can_run) in [
+        (true, None, true),
+        (false, Some(ExecutionTier::Function), true),
+        (false, Some(ExecutionTier::Stored), false),
+        (false, None, false),
+    ] {
+        let listed = catalog(&workspace, &Platform { processes, tier, ..platform() }).actions;
+        assert_eq!(listed[0].enabled, can_run, "{processes} {tier:?}: {listed:?}");
+    }
+}
+
+#[test]
 fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     for (path, text, told) in [
         (ACTION.0, "name: a b\ndescription: x\nentry: {command: x}\n", "an action cannot be called `a b`"),

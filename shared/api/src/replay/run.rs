@@ -239,7 +239,7 @@ impl Stage {
         let paused = PausedInvocation {
             correlation_id: id.to_string(),
             graph_digest: self.graph.digest().to_owned(),
-            state,
+            state: state.into(),
             schema_version: self.graph.schema().version().to_owned(),
             ..PausedInvocation::before_first_pause(id, self.graph.name(), now)
         };

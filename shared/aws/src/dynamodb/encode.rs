@@ -101,7 +101,10 @@ impl<'g> Encoder<'g> {
         item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
         // It stands beside the body, where an erasure finds it.
         let mut rest = PausedInvocation { begun_for: None, ..paused.clone() };
-        *outermost(&mut rest) = state.into_owned();
+        match rest.parent_states.first_mut() {
+            Some(outermost) => *outermost = state.into_owned(),
+            None => rest.state = state.into_owned().into(),
+        }
         let whole = codec::encode(&rest)?;
         if whole.len() <= self.inline_limit {
             item.insert(PAUSE.to_owned(), AttributeValue::B(Bytes::new(whole)));

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase,
     InvocationRecord, InvocationStatus, InvocationSummary, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation,
-    ProgressFrom, StoreError, SuspendFrom, WakePlan,
+    ProgressFrom, SharedMap, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -564,5 +564,10 @@ fn base(paused: &PausedInvocation, phase: &str, commit_id: AttributeValue) -> It
 }
 
 fn without_state(paused: &PausedInvocation) -> PausedInvocation {
-    PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
+    PausedInvocation {
+        state: SharedMap::default(),
+        parent_states: Vec::new(),
+        completed_positions: Vec::new(),
+        ..paused.clone()
+    }
 }

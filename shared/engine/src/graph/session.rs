@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::Map;
+use serde_json::Value;
 
 use super::Migrate;
 use super::migrations::{Migrated, Migrations};
@@ -105,6 +106,15 @@ impl SessionPolicy {
         self.projection.iter().flatten()
     }
 
+    /// The same of a state whose `fields` are these.
+    pub(crate) fn kept_of<'f, N: AsRef<str> + 'f>(&self, fields: impl Iterator<Item = (&'f N, &'f Value)>) -> Map {
+        let is_kept =
+            |name: &str| self.projection.as_ref().is_none_or(|kept| kept.iter().any(|field| **field == *name));
+        let kept = fields.filter(|(name, _)| is_kept(name.as_ref()));
+        kept.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect()
+    }
+
+    /// What the record holds of `state`.
     pub(crate) fn project(&self, state: Map) -> Map {
         match &self.projection {
             None => state,

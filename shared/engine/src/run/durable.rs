@@ -67,7 +67,7 @@ impl Exit<'_> {
         let Tenure::Own(own) = &self.tenure else { return Ok(()) };
         let RunContext { engine, run, .. } = self.at;
         let mut claimed = first_claim(own, self.at);
-        claimed.paused.state = given;
+        claimed.paused.state = given.into();
         claimed.paused.metadata = run.view.identity().metadata.clone();
         claimed.paused.trace_context = run.identity.trace_context.clone();
         let paused = Box::new(claimed.paused.clone());
@@ -173,13 +173,7 @@ impl Tenure {
     fn claimed(&mut self, at: RunContext<'_>) -> Box<Claimed> {
         match self {
             Self::Own(own) => Box::new(first_claim(own, at)),
-            Self::Claimed(claimed) => {
-                // The state is the largest part by far, and about to be another one.
-                let state = std::mem::take(&mut claimed.paused.state);
-                let progressing = claimed.clone();
-                claimed.paused.state = state;
-                progressing
-            }
+            Self::Claimed(claimed) => claimed.clone(),
         }
     }
 }
@@ -210,7 +204,7 @@ fn progressed(at: RunContext<'_>, base: PausedInvocation, step: &StepEnd) -> Pau
     PausedInvocation {
         graph_digest: graph.digest().to_owned(),
         schema_version: graph.schema().version().to_owned(),
-        state: step.state.to_map(),
+        state: step.state.to_map().into(),
         parent_states: Vec::new(),
         under_way: true,
         namespace: vec![step.node.clone()],

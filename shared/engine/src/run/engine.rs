@@ -139,8 +139,8 @@ fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
         Some(InvocationWrite::Complete { state, .. } | InvocationWrite::Conclude { state, .. }) => (None, Some(state)),
         Some(_) | None => (None, None),
     };
-    let paused = paused.into_iter().flat_map(|paused| paused.parent_states.iter().chain([&paused.state]));
-    let saved = saved.map(|(state, _)| ("the session state", state));
+    let paused = paused.into_iter().flat_map(|paused| paused.parent_states.iter().chain([&*paused.state]));
+    let saved = saved.map(|(state, _)| ("the session state", &**state));
     saved.chain(paused.map(|state| ("the paused state", state))).chain(ended.map(|state| ("the final state", state)))
 }
 

@@ -218,7 +218,7 @@ impl Entry {
                 Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Own(own) }
             }
             Self::Accepted { mut claimed, carry } => {
-                let begun = initial_state(graph, run, claimed.paused.state.clone());
+                let begun = initial_state(graph, run, claimed.paused.state.clone().into_map());
                 let begun = begun.inspect(|state| claimed.paused.carried.extend(carried(carry, state)));
                 Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Claimed(claimed) }
             }

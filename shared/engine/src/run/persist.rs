@@ -111,7 +111,7 @@ fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<Pau
         wake,
         fan_in,
         self_wakes,
-        state: states.pop().unwrap_or_default(),
+        state: states.pop().unwrap_or_default().into(),
         parent_states: states,
         under_way: false,
         namespace: pause.namespace.clone(),

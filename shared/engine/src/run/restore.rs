@@ -19,7 +19,7 @@ pub(super) fn resumed(
     admit(graph, paused)?;
     let mut paused = restored(graph, paused)?;
     if paused.under_way {
-        return Ok((paused.clone(), vec![State::from(paused.state)]));
+        return Ok((paused.clone(), vec![State::from(paused.state.into_map())]));
     }
     let resolution = Resolution::of(&payload);
     // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
@@ -32,7 +32,7 @@ pub(super) fn resumed(
     let payload = resolution.mark(payload);
     paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
-    let mut state = paused.state.clone();
+    let mut state = paused.state.clone().into_map();
     state.extend(innermost.schema().only_declared(payload));
     let state = innermost.schema().owned(State::from(state));
     innermost
@@ -65,11 +65,11 @@ fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedIn
         return Ok(paused);
     }
     let invalid = |reason| EngineError::new(Category::SuspensionRecordInvalid, reason);
-    let stored = paused.parent_states.into_iter().chain([paused.state]).collect();
+    let stored = paused.parent_states.into_iter().chain([paused.state.into_map()]).collect();
     let stored = graph.migrations().migrate(Migrated::Pause, stored, (&paused.schema_version, declared))?;
     let graphs = graphs(graph, &paused.namespace).map_err(invalid)?;
     let mut states: Vec<Map> = states(&graphs, stored).map_err(invalid)?.iter().map(State::to_map).collect();
-    paused.state = states.pop().unwrap_or_default();
+    paused.state = states.pop().unwrap_or_default().into();
     paused.parent_states = states;
     paused.schema_version = declared.to_owned();
     Ok(paused)

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, LoadedSession, Map,
-    SessionExpectation, SessionId, SessionRecord, SessionWrite, StoreError, StoredList, limits,
+    SessionExpectation, SessionId, SessionRecord, SessionWrite, SharedMap, StoreError, StoredList, limits,
 };
 use serde_json::Value;
 
@@ -49,9 +49,9 @@ pub(super) struct PendingSave<'s> {
 struct KnownRecord {
     version: u64,
     /// The session state at that version, in the present schema version.
-    state: Option<Map>,
+    state: Option<SharedMap>,
     /// The session state from which this invocation started; differs from `state` once another turn has saved.
-    base: Option<Map>,
+    base: Option<SharedMap>,
     /// The lists of all these that the store keeps in pieces.
     stored: Vec<StoredList>,
 }
@@ -93,7 +93,7 @@ impl SessionRun {
     ) -> Option<Arc<Self>> {
         let policy = graph.sessions()?;
         let session_id = paused.session_id.clone()?;
-        let state = policy.project(paused.outermost_state().clone());
+        let state = SharedMap::from(policy.kept_of(paused.outermost_state().iter()));
         let version = paused.session_version?;
         let stored = stored.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
@@ -105,12 +105,12 @@ impl SessionRun {
     fn migrated(&self, record: Option<SessionRecord>, stored: Vec<StoredList>) -> Result<KnownRecord, EngineError> {
         let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(KnownRecord::default()) };
         let state = policy.migrate(record.state, &record.schema_version, self.graph.schema().version())?;
-        let state = policy.project(state);
+        let state = SharedMap::from(policy.project(state));
         Ok(KnownRecord { version: record.version, base: Some(state.clone()), state: Some(state), stored })
     }
 
     pub(super) fn initial_state(&self, given: Map) -> Result<State, EngineError> {
-        initial_state(self.graph.schema(), self.lock().state.as_ref(), given)
+        initial_state(self.graph.schema(), self.lock().state.as_deref(), given)
     }
 
     /// The version that was read or written last; 0 where there was none.
@@ -205,7 +205,7 @@ impl SessionRun {
         Err(CommitError::SessionConflict)
     }
 
-    fn write(&self, state: Option<Map>, release: bool) -> SessionWrite {
+    fn write(&self, state: Option<SharedMap>, release: bool) -> SessionWrite {
         let expect = match (self.concurrency(), &state) {
             (SessionConcurrency::LastWriteWins, _) | (_, None) => SessionExpectation::Any,
             (SessionConcurrency::Optimistic | SessionConcurrency::Rebase, Some(_)) => {
@@ -225,17 +225,16 @@ impl SessionRun {
         self.graph.sessions().map(|policy| policy.concurrency).unwrap_or_default()
     }
 
-    fn project(&self, state: &State) -> Map {
-        let state = state.to_map();
-        self.graph.sessions().map_or_else(Map::new, |policy| policy.project(state))
+    fn project(&self, state: &State) -> SharedMap {
+        self.graph.sessions().map_or_else(Map::new, |policy| policy.kept_of(state.iter())).into()
     }
 
-    fn rebased(&self, mine: &Map) -> Map {
+    fn rebased(&self, mine: &SharedMap) -> SharedMap {
         let known = self.lock();
         match (&known.base, &known.state) {
             (base, Some(theirs)) if base.as_ref() != Some(theirs) => {
                 let is_by_entry = |name: &str| self.graph.sessions().is_some_and(|policy| policy.is_by_entry(name));
-                rebase(self.graph.schema(), is_by_entry, [base.as_ref().unwrap_or(&Map::new()), mine, theirs])
+                rebase(self.graph.schema(), is_by_entry, [base.as_deref().unwrap_or(&Map::new()), mine, theirs]).into()
             }
             _ => mine.clone(),
         }

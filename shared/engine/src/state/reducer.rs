@@ -168,6 +168,16 @@ impl Reducer {
 }
 
 impl CheckedMerge {
+    /// True if what was there stays as it is, at the beginning of what is there then.
+    pub(crate) fn only_adds(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Extend { keep_last: None, .. } => true,
+            Self::Replace(_) | Self::Extend { keep_last: Some(_), .. } | Self::Entries(_) | Self::Records { .. } => {
+                false
+            }
+        }
+    }
+
     /// Carries the change out, in place where the value is held nowhere else.
     pub(crate) fn apply(self, slot: &mut Arc<Value>) {
         match self {

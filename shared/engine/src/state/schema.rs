@@ -262,15 +262,27 @@ impl StateSchema {
 
     /// Merges `update` into `state` through the reducers; on an error `state` is as it was.
     pub(crate) fn merge(&self, state: &mut State, update: Update) -> Result<(), MergeFailure> {
-        let (fields, then) = update.into_parts();
-        if then.is_empty() {
-            return self.merge_fields(state, fields);
+        let updates = update.into_sequence();
+        if self.builds_on_itself(&updates) {
+            let mut merged = state.clone();
+            updates.into_iter().try_for_each(|fields| self.merge_fields(&mut merged, fields))?;
+            *state = merged;
+            return Ok(());
         }
-        let mut merged = state.clone();
-        self.merge_fields(&mut merged, fields)?;
-        then.into_iter().try_for_each(|update| self.merge(&mut merged, update))?;
-        *state = merged;
-        Ok(())
+        // Nobody else holds the values then, so that lists grow in place.
+        self.merge_fields(state, updates.into_iter().flatten().collect())
+    }
+
+    /// True if one of `updates` is reduced with what an earlier one made of its field.
+    fn builds_on_itself(&self, updates: &[Vec<FieldContribution>]) -> bool {
+        let is_reduced =
+            |name: &str| self.get(name).is_some_and(|(_, field)| !matches!(field.reducer, Reducer::LastWriteWins));
+        let mut reduced = Vec::new();
+        updates.iter().flatten().filter(|part| is_reduced(&part.field)).any(|part| {
+            let is_known = reduced.contains(&&part.field);
+            reduced.push(&part.field);
+            is_known
+        })
     }
 
     /// Changes nothing before all of `fields` are known to fit.
@@ -282,7 +294,8 @@ impl StateSchema {
         }
         let last = last.map(|part| self.prepare(state, part)).transpose()?;
         for (name, change) in changes.into_iter().chain(last) {
-            change.apply(state.slot(name));
+            let slot = if change.only_adds() { state.longer_slot(name) } else { state.slot(name) };
+            change.apply(slot);
         }
         Ok(())
     }

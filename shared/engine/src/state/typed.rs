@@ -54,6 +54,43 @@ impl<S, V: Serialize> FieldKey<S, Vec<V>> {
     }
 }
 
+impl<S, V: Serialize> FieldKey<S, Arc<Vec<V>>> {
+    /// The same of a list that is shared: a node that takes the state copies none of it.
+    #[must_use]
+    pub fn append<I>(self, items: I) -> Update<S>
+    where
+        I: IntoIterator,
+        I::Item: IntoField<V>,
+    {
+        Update::none().append(self, items)
+    }
+}
+
+/// The key of a list of the record `S`: of a `Vec`, or of one that is shared in an `Arc`.
+pub trait ListKey<S> {
+    /// An item of it.
+    type Item;
+
+    /// The name of the field.
+    fn list_name(&self) -> &'static str;
+}
+
+impl<S, V> ListKey<S> for FieldKey<S, Vec<V>> {
+    type Item = V;
+
+    fn list_name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<S, V> ListKey<S> for FieldKey<S, Arc<Vec<V>>> {
+    type Item = V;
+
+    fn list_name(&self) -> &'static str {
+        self.name
+    }
+}
+
 impl<S, V> Clone for FieldKey<S, V> {
     fn clone(&self) -> Self {
         *self
@@ -158,6 +195,14 @@ pub trait GraphState: Record<State = Self> + Default + Clone + Send + Sync + 'st
     /// # Errors
     /// As [`read`](Self::read).
     fn read_again(&mut self, field: &str, state: &State) -> Result<(), String>;
+
+    /// Reads what is new at the end of the list `field`, which is otherwise as it was.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_more(&mut self, field: &str, state: &State) -> Result<(), String> {
+        self.read_again(field, state)
+    }
 }
 
 /// Part of the state `S` that a node wants to see: all of it, as an `S` of its own or as a shared `Arc<S>`, which
@@ -197,6 +242,47 @@ impl<S: GraphState> View<S> for S {
 pub fn read_field<S, V: DeserializeOwned>(state: &State, key: FieldKey<S, V>) -> Result<V, String> {
     let value = state.get(key.name).ok_or_else(|| format!("field `{key}` is missing"))?;
     V::deserialize(value).map_err(|_| misfit::<V>(key.name, value))
+}
+
+/// How a field is read that has become longer: all of it, but where it is a list.
+#[doc(hidden)]
+pub trait ReadMore<V> {
+    /// Makes `known`, read before, what `state` holds.
+    fn read_more(self, known: &mut V, state: &State) -> Result<(), String>;
+}
+
+impl<S, V: DeserializeOwned> ReadMore<V> for FieldKey<S, V> {
+    fn read_more(self, known: &mut V, state: &State) -> Result<(), String> {
+        *known = read_field(state, self)?;
+        Ok(())
+    }
+}
+
+/// The compiler takes these before those of [`ReadMore`].
+impl<S, V: DeserializeOwned> FieldKey<S, Vec<V>> {
+    /// Reads the items behind those that are `known`.
+    #[doc(hidden)]
+    pub fn read_more(self, known: &mut Vec<V>, state: &State) -> Result<(), String> {
+        let Some(Value::Array(items)) = state.get(self.name) else { return ReadMore::read_more(self, known, state) };
+        let more =
+            items.get(known.len()..).unwrap_or_default().iter().map(V::deserialize).collect::<Result<Vec<_>, _>>();
+        match more {
+            Ok(more) => {
+                known.extend(more);
+                Ok(())
+            }
+            // It names the item.
+            Err(_) => ReadMore::read_more(self, known, state),
+        }
+    }
+}
+
+impl<S, V: DeserializeOwned + Clone> FieldKey<S, Arc<Vec<V>>> {
+    /// The same of a list that nodes share.
+    #[doc(hidden)]
+    pub fn read_more(self, known: &mut Arc<Vec<V>>, state: &State) -> Result<(), String> {
+        FieldKey::<S, Vec<V>>::new(self.name).read_more(Arc::make_mut(known), state)
+    }
 }
 
 /// Message for a `value` that is no `V`, with the path to the part that does not fit.
@@ -292,6 +378,22 @@ macro_rules! state {
                 $(
                     if field == Self::$field.name() {
                         self.$field = $crate::__private::read_field(state, Self::$field)?;
+                    }
+                )*
+                ::core::result::Result::Ok(())
+            }
+
+            fn read_more(
+                &mut self,
+                field: &str,
+                state: &$crate::State,
+            ) -> ::core::result::Result<(), ::std::string::String> {
+                #[allow(unused_imports, reason = "a state of lists alone does without")]
+                use $crate::__private::ReadMore as _;
+                let _ = (field, state);
+                $(
+                    if field == Self::$field.name() {
+                        Self::$field.read_more(&mut self.$field, state)?;
                     }
                 )*
                 ::core::result::Result::Ok(())
@@ -500,6 +602,36 @@ mod tests {
         drop(first);
         merged(&schema, &mut state, Pair::right.set(Noted(3))).unwrap();
         assert_eq!((Pair::view(&state).unwrap().right, noted()), (Noted(3), vec![3]));
+    }
+
+    crate::state! {
+        #[derive(Clone, Debug, Default, PartialEq)]
+        struct Lists {
+            own: Vec<Noted>,
+            shared: Arc<Vec<Noted>>,
+        }
+    }
+
+    #[test]
+    fn of_a_list_that_grows_what_is_new_is_read_and_nothing_is_copied() {
+        let schema = StateSchema::of::<Lists>().unwrap();
+        let schema = schema.reducer("own", Reducer::Append).reducer("shared", Reducer::Append);
+        let mut state = schema.defaults();
+        let merge = |state: &mut State, update: Update<Lists>| {
+            assert!(schema.merge(state, update.untyped().unwrap()).is_ok());
+        };
+        let place = |state: &State| ["own", "shared"].map(|field| state.shared(field).map(Arc::as_ptr));
+        merge(&mut state, Lists::own.append([Noted(1)]).then(Lists::shared.append([Noted(2), Noted(3)])));
+        let (one, other) = (Lists::view(&state).unwrap(), Lists::view(&state).unwrap());
+        assert!(Arc::ptr_eq(&one.shared, &other.shared), "nodes share it");
+        assert_eq!(noted(), [1, 2, 3]);
+        drop((one, other));
+        let before = place(&state);
+        merge(&mut state, Lists::own.append([Noted(4)]).then(Lists::shared.append([Noted(5)])));
+        assert_eq!((Lists::view(&state).unwrap().own.len(), noted()), (2, vec![4, 5]), "only what is new");
+        assert_eq!(place(&state), before, "in its place");
+        merge(&mut state, Lists::own.append([Noted(6)]).then(Lists::own.append([Noted(7)])));
+        assert_eq!(Lists::view(&state).unwrap().own[1..], [Noted(4), Noted(6), Noted(7)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use dormouse_ports::Map;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::typed::{FieldKey, IntoField, Record};
+use super::typed::{FieldKey, IntoField, ListKey, Record};
 use crate::NodeError;
 
 /// A node's partial update: new values for some fields (graph-engine §2).
@@ -95,14 +95,15 @@ impl<S> Update<S> {
 
     /// Adds `items` to the list `field`, which must have a reducer that takes a list of items.
     #[must_use]
-    pub fn append<V, I>(self, field: FieldKey<S, Vec<V>>, items: I) -> Self
+    pub fn append<K, I>(self, field: K, items: I) -> Self
     where
-        V: Serialize,
+        K: ListKey<S>,
+        K::Item: Serialize,
         I: IntoIterator,
-        I::Item: IntoField<V>,
+        I::Item: IntoField<K::Item>,
     {
         let items = items.into_iter().map(|item| serde_json::to_value(item.into_field())).collect();
-        self.put(field.name(), items, How::Append)
+        self.put(field.list_name(), items, How::Append)
     }
 
     /// Hands `value` to the reducer of `field`, in the form that the reducer takes.
@@ -207,8 +208,11 @@ impl Update {
         Ok(self.with(field, serde_json::to_value(value)?))
     }
 
-    pub(super) fn into_parts(self) -> (Vec<FieldContribution>, Vec<Self>) {
-        (self.fields, self.then)
+    /// The fields of each update of the sequence that it is, in the order in which they are merged.
+    pub(super) fn into_sequence(self) -> Vec<Vec<FieldContribution>> {
+        let mut sequence = vec![self.fields];
+        sequence.extend(self.then.into_iter().flat_map(Self::into_sequence));
+        sequence
     }
 }
 

@@ -53,6 +53,14 @@ impl State {
         Arc::make_mut(&mut self.fields).entry(field).or_default()
     }
 
+    /// The same of a list that becomes longer and stays as it is otherwise.
+    pub(crate) fn longer_slot(&mut self, field: Arc<str>) -> &mut Arc<Value> {
+        if let Some(memo) = &mut self.memo {
+            Memo::grown(memo, &field);
+        }
+        Arc::make_mut(&mut self.fields).entry(field).or_default()
+    }
+
     /// This state, which from here on remembers what it is as a Rust type.
     pub(crate) fn memoised(mut self) -> Self {
         self.memo.get_or_insert_default();

@@ -68,7 +68,7 @@ pub(crate) async fn accept_in(
         session_id,
         graph_digest: graph.digest().to_owned(),
         wake: WakePlan { due: Some(due), ..WakePlan::default() },
-        state,
+        state: state.into(),
         schema_version: graph.schema().version().to_owned(),
         metadata,
         request_digest,

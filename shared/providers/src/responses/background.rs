@@ -18,7 +18,7 @@ pub(super) async fn start(
     request: &CompletionRequest,
     key: &str,
 ) -> Result<BackgroundJob, ModelError> {
-    check_request(request, provider.capabilities())?;
+    check_request(request, provider.capabilities(), &provider.schemas)?;
     if request.stream {
         return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
     }
@@ -73,7 +73,8 @@ fn structured(provider: &Provider, request: &CompletionRequest) -> Structured {
 }
 
 fn ended(provider: &Provider, request: &CompletionRequest, raw: Value) -> BackgroundStatus {
-    let judge = Judge { request, structured: structured(provider, request), origin: provider.wire.origin() };
+    let structured = structured(provider, request);
+    let judge = Judge { request, structured, origin: provider.wire.origin(), schemas: &provider.schemas };
     let judged = match response::decode(&raw) {
         Ok(answer) => judge.judge(answer, raw),
         Err(malformed) => Err(of_malformed(malformed, Some(raw))),

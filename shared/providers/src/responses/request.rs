@@ -1,5 +1,5 @@
 use dormouse_ports::model::{
-    AssistantMessage, Block, CompletionRequest, Content, Message, ModelError, Tool, ToolChoice,
+    AssistantMessage, Block, CompletionRequest, Content, Message, ModelError, Tool, ToolCall, ToolChoice,
 };
 use serde_json::{Value, json};
 
@@ -8,6 +8,9 @@ use crate::check::{invalid, unsupported_fields};
 use crate::openai::OF_RESPONSES;
 use crate::openai::request::{address, arguments_text, schema_name};
 use crate::schema::{is_strict, with_properties};
+
+/// What is asked for where the provider keeps nothing: its reasoning, sealed, so that it knows it when it is given back.
+const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// The body of `POST /responses`.
 pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bool) -> Result<Value, ModelError> {
@@ -19,7 +22,9 @@ pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bo
     let mut body = RequestBody::default();
     body.set("model", Some(model));
     body.set("instructions", instructions(&request.messages));
-    body.set("input", Some(request.messages.iter().flat_map(items).collect::<Vec<_>>()));
+    let is_kept = in_background || config.extras.get("store") != Some(&Value::Bool(false));
+    let items = request.messages.iter().flat_map(|message| items(message, is_kept));
+    body.set("input", Some(items.collect::<Vec<_>>()));
     body.set("tools", (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect::<Vec<_>>()));
     body.set("tool_choice", request.tool_choice.as_ref().map(choice));
     body.set_sampling(
@@ -31,6 +36,9 @@ pub(crate) fn encode(model: &str, request: &CompletionRequest, in_background: bo
     body.set("background", in_background.then_some(true));
     // Only what is kept can be asked for later.
     body.set("store", in_background.then_some(true));
+    // Models that do not reason refuse it.
+    let is_asked_for = !is_kept && config.extras.contains_key("reasoning");
+    body.set_list("include", is_asked_for.then(|| vec![ENCRYPTED.to_owned()]).as_ref());
     let extras = without_stream(&config.extras, request.stream)?;
     Ok(Value::Object(body.with_extras(&extras, false)?))
 }
@@ -42,11 +50,11 @@ fn instructions(messages: &[Message]) -> Option<&str> {
     }
 }
 
-fn items(message: &Message) -> Vec<Value> {
+fn items(message: &Message, is_kept: bool) -> Vec<Value> {
     match message {
         Message::System { .. } => Vec::new(),
         Message::User { content } => vec![json!({ "role": "user", "content": user_content(content) })],
-        Message::Assistant(message) => assistant(message),
+        Message::Assistant(message) => assistant(message, is_kept),
         Message::Tool { content, tool_call_id, images } => {
             let output = output(content, images);
             vec![json!({ "type": "function_call_output", "call_id": tool_call_id, "output": output })]
@@ -83,24 +91,60 @@ fn part(block: &Block) -> Option<Value> {
     }
 }
 
-/// Reasoning first, as it came; then the text, then the calls.
-fn assistant(message: &AssistantMessage) -> Vec<Value> {
+/// Reasoning, text and calls in the order in which they came: the provider wants reasoning right before what it led to. Calls
+/// of which that is not known stand last.
+fn assistant(message: &AssistantMessage, is_kept: bool) -> Vec<Value> {
     let is_own = message.origin.as_deref() == Some(OF_RESPONSES);
-    let blocks = message.content.blocks().unwrap_or_default();
-    let mut items: Vec<_> = blocks.iter().filter(|_| is_own).filter_map(reasoning).collect();
-    let text = message.content.as_text();
-    if !text.is_empty() {
-        items.push(json!({ "role": "assistant", "content": text }));
+    let mut calls = message.tool_calls.iter().peekable();
+    let mut items = Vec::new();
+    let mut text = String::new();
+    for (at, block) in message.content.blocks().unwrap_or_default().iter().enumerate() {
+        while let Some(call) = calls.next_if(|call| is_own && place(call).is_some_and(|place| place <= at)) {
+            say(&mut text, &mut items);
+            items.push(function_call(call));
+        }
+        match block {
+            Block::Text { text: said, .. } => text.push_str(said),
+            Block::Image { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => {
+                if let Some(item) = reasoning(block).filter(|item| is_own && is_known(item, is_kept)) {
+                    say(&mut text, &mut items);
+                    items.push(item);
+                }
+            }
+        }
     }
-    items.extend(message.tool_calls.iter().map(|call| {
-        json!({
-            "type": "function_call",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": arguments_text(call),
-        })
-    }));
+    if let Content::Text(said) = &message.content {
+        text.push_str(said);
+    }
+    say(&mut text, &mut items);
+    items.extend(calls.map(function_call));
     items
+}
+
+/// Sends the `text` that has come so far.
+fn say(text: &mut String, items: &mut Vec<Value>) {
+    if !text.is_empty() {
+        items.push(json!({ "role": "assistant", "content": std::mem::take(text) }));
+    }
+}
+
+fn function_call(call: &ToolCall) -> Value {
+    json!({
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": arguments_text(call),
+    })
+}
+
+/// The number of blocks before `call`, which stands for its signature where others follow it.
+fn place(call: &ToolCall) -> Option<usize> {
+    call.signature.as_deref()?.parse().ok()
+}
+
+/// True for reasoning that the provider knows by its id, or has sealed: it refuses any other.
+fn is_known(item: &Value, is_kept: bool) -> bool {
+    is_kept || item.get("encrypted_content").is_some_and(Value::is_string)
 }
 
 /// The item that a block was read from; it is kept whole.

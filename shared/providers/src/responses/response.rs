@@ -21,12 +21,13 @@ pub(crate) fn decode(body: &Value) -> Result<ReadAnswer, Malformed> {
                 }
             }
             Some("reasoning") => blocks.push(reasoning(item)),
-            Some("function_call") => calls.push(called(item)?),
+            Some("function_call") => calls.push(called(item, blocks.len())?),
             // Tools of the provider itself; they are in `raw`.
             Some(_) => {}
             None => return Err(Malformed::new("an item of `output` has no `type`")),
         }
     }
+    unsign_last(&mut calls, &blocks);
     let finish = if is_refused { FinishReason::ContentFilter } else { finish_reason(body, !calls.is_empty()) };
     Ok(ReadAnswer { blocks, calls, finish, usage: usage(body.get("usage")) })
 }
@@ -49,7 +50,17 @@ fn reasoning(item: &Value) -> Block {
     }
 }
 
-fn called(item: &Value) -> Result<Called, Malformed> {
+/// Calls that come behind everything else stand there anyhow, and so do those of an answer without reasoning.
+fn unsign_last(calls: &mut [Called], blocks: &[Block]) {
+    let last = blocks.len().to_string();
+    let is_free = !blocks.iter().any(Block::is_reasoning);
+    for call in calls.iter_mut().filter(|call| is_free || call.signature.as_ref() == Some(&last)) {
+        call.signature = None;
+    }
+}
+
+/// A call behind so many blocks: their number stands for its signature.
+fn called(item: &Value, before: usize) -> Result<Called, Malformed> {
     let text = |name: &str| {
         let text = item.get(name).and_then(Value::as_str);
         text.ok_or_else(|| Malformed(format!("a call of a tool has no `{name}`")))
@@ -58,7 +69,7 @@ fn called(item: &Value) -> Result<Called, Malformed> {
         id: item.get("call_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
         name: text("name")?.to_owned(),
         arguments: arguments(text("arguments")?),
-        signature: None,
+        signature: Some(before.to_string()),
     })
 }
 

@@ -72,6 +72,29 @@ async fn blanks_are_not_sent_alone() {
 }
 
 #[tokio::test]
+async fn instructions_of_blanks_are_left_out_and_results_of_blanks_say_so() {
+    let call = |id: &str| ToolCall::new(id, "add", Map::new());
+    let calls = AssistantMessage { tool_calls: vec![call("t-1"), call("t-2")], ..AssistantMessage::default() };
+    let image = Block::image_inline("image/png", "aGk=");
+    let shown = Message::Tool { content: " ".into(), tool_call_id: "t-2".into(), images: vec![image] };
+    let mut request = with_most(CompletionRequest::new([Message::system(" \n"), Message::user("Hello")]));
+    request.messages.extend([Message::Assistant(calls), Message::tool("t-1", "\n"), shown]);
+    for (made, first, result) in [
+        (ANTHROPIC, "/messages/0", "/messages/2/content/0/content"),
+        (OPENAI, "/messages/0", "/messages/2/content"),
+        (RESPONSES, "/input/0", "/input/3/output"),
+        (GEMINI, "/contents/0", "/contents/2/parts/0/functionResponse/response/result"),
+        (BEDROCK, "/messages/0", "/messages/2/content/0/toolResult/content/0/text"),
+    ] {
+        let body = sent(made, &request).await;
+        assert!(["system", "instructions", "systemInstruction"].iter().all(|name| body.get(name).is_none()), "{body}");
+        assert_eq!(body.pointer(first).map(|first| &first["role"]), Some(&json!("user")), "{body}");
+        assert_eq!(body.pointer(result), Some(&json!("(no output)")), "{body}");
+        assert!(body.to_string().contains("(images alone)"), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn choices_at_the_top_of_a_schema_are_shown_as_properties() {
     let text = json!({ "type": "string" });
     let schema = json!({

@@ -60,6 +60,63 @@ async fn reasoning_and_calls_come_back_and_go_back_as_they_came() {
 }
 
 #[tokio::test]
+async fn reasoning_goes_back_right_before_the_call_that_it_led_to() {
+    let thought = |id: &str| json!({ "type": "reasoning", "id": id, "summary": [] });
+    let call =
+        |id: &str| json!({ "type": "function_call", "call_id": id, "name": "add", "arguments": "{\"a\":1,\"b\":2}" });
+    let said = json!({ "role": "assistant", "content": "I add." });
+    for (came, goes) in [
+        (
+            vec![thought("r1"), call("t-1"), thought("r2"), call("t-2")],
+            vec![thought("r1"), call("t-1"), thought("r2"), call("t-2")],
+        ),
+        (vec![thought("r1"), call("t-1"), says("I add.")], vec![thought("r1"), call("t-1"), said.clone()]),
+        (vec![call("t-1"), says("I add.")], vec![said.clone(), call("t-1")]),
+    ] {
+        let stage = Stage::json(response("completed", Value::from(came)));
+        let provider = responses(stage.setup());
+        let mut request = sum();
+        let answer = stage.ask(&provider, &request).await.expect("calls").message;
+        let results = answer.tool_calls.iter().map(|call| Message::tool(call.id.as_str(), "3")).collect::<Vec<_>>();
+        let kept = json!(Message::Assistant(answer));
+        request.messages.push(serde_json::from_value(kept).expect("as it is kept"));
+        request.messages.extend(results);
+        stage.fetch.answer(ScriptedAnswer::json(200, &response("completed", json!([says("3")]))));
+        stage.ask(&provider, &request).await.expect("an answer");
+        let sent = stage.fetch.bodies().remove(1);
+        assert_eq!(sent["input"].as_array().map(|items| &items[1..=goes.len()]), Some(&goes[..]));
+    }
+}
+
+#[tokio::test]
+async fn where_the_provider_keeps_nothing_its_reasoning_is_asked_for_sealed() {
+    let sealed = json!({ "type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "gAAA" });
+    for (extras, thought, include, goes) in [
+        (json!({ "store": false, "reasoning": {} }), &sealed, json!(["reasoning.encrypted_content"]), true),
+        (
+            json!({ "store": false, "include": ["a"], "reasoning": {} }),
+            &sealed,
+            json!(["reasoning.encrypted_content", "a"]),
+            true,
+        ),
+        (json!({ "store": false }), &reasoning(), Value::Null, false),
+        (json!({ "reasoning": {} }), &reasoning(), Value::Null, true),
+    ] {
+        let stage = Stage::json(response("completed", json!([thought, call()])));
+        let provider = responses(stage.setup());
+        let mut request = sum();
+        request.config.extras = extras.as_object().cloned().expect("an object");
+        let answer = stage.ask(&provider, &request).await.expect("a call");
+        assert_eq!(stage.sent().get("include").cloned().unwrap_or_default(), include, "{extras}");
+        request.messages.extend([Message::Assistant(answer.message), Message::tool("t-1", "3")]);
+        stage.fetch.answer(ScriptedAnswer::json(200, &response("completed", json!([says("3")]))));
+        stage.ask(&provider, &request).await.expect("an answer");
+        let sent = stage.fetch.bodies().remove(1);
+        assert_eq!(sent["input"].as_array().is_some_and(|items| items.contains(thought)), goes, "{extras}");
+    }
+}
+
+#[tokio::test]
 async fn the_reason_to_end_is_the_callers_word() {
     let mut long = response("incomplete", json!([says("so")]));
     long["incomplete_details"] = json!({ "reason": "max_output_tokens" });

@@ -15,7 +15,7 @@ use super::scene::{
 fn beginning(id: &str) -> PausedInvocation {
     let due = Due::first(at(0), DueAction::Resume(Map::new()));
     PausedInvocation {
-        state: map(json!({ "question": 1.0 })),
+        state: map(json!({ "question": 1.0 })).into(),
         wake: WakePlan { due: Some(due), ..WakePlan::default() },
         ..PausedInvocation::before_first_pause(id.into(), "support", at(0))
     }

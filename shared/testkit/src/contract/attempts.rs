@@ -156,7 +156,7 @@ pub(super) async fn only_what_was_put_aside_is_tried_again(store: Store) {
 
 pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
     let paused = PausedInvocation {
-        state: map(json!({ "question": 1 })),
+        state: map(json!({ "question": 1 })).into(),
         ..PausedInvocation::before_first_pause("i1".into(), "support", at(0))
     };
     done(&store, "accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;

@@ -41,12 +41,12 @@ async fn loaded(store: &Store) -> (Map, Vec<StoredList>) {
 }
 
 fn sleeping(id: &str, state: Map) -> PausedInvocation {
-    PausedInvocation { state, parent_states: Vec::new(), ..pause(id, 1, &format!("signal-{id}")) }
+    PausedInvocation { state: state.into(), parent_states: Vec::new(), ..pause(id, 1, &format!("signal-{id}")) }
 }
 
 /// Puts `paused` to sleep together with a save of the same state.
 async fn sleep_with_session(store: &Store, paused: &PausedInvocation, stored: &[StoredList]) {
-    let write = save("session-1", paused.state.clone(), SessionExpectation::Any);
+    let write = save("session-1", paused.state.clone().into_map(), SessionExpectation::Any);
     let id = format!("sleep-{}-{}", paused.invocation_id, paused.generation);
     store.commit(&knowing(stored, commit(&id, Some(write), Some(fresh(paused))))).await.expect("it sleeps");
 }
@@ -110,7 +110,7 @@ pub(super) async fn two_turns_append_to_the_same_list(store: Store) {
     sleep_with_session(&store, &right, &stored).await;
     assert!(invocation(&store, "i1").await.expect("it sleeps").paused == left);
     assert!(invocation(&store, "i2").await.expect("it sleeps").paused == right);
-    assert!(loaded(&store).await.0 == right.state, "the last write wins");
+    assert!(loaded(&store).await.0 == *right.state, "the last write wins");
 }
 
 pub(super) async fn an_invocation_without_a_session_has_lists_of_its_own(store: Store) {
@@ -118,7 +118,7 @@ pub(super) async fn an_invocation_without_a_session_has_lists_of_its_own(store: 
     store.commit(&knowing(&[], commit("first", None, Some(fresh(&first))))).await.expect("it sleeps");
     let record = claimed(&store, "i1", "worker").await;
     assert!(record.paused == first);
-    let second = PausedInvocation { generation: 2, state: talk(52, usize::MAX), ..first.clone() };
+    let second = PausedInvocation { generation: 2, state: talk(52, usize::MAX).into(), ..first.clone() };
     let next = knowing(&record.stored, commit("second", None, Some(again(&second, "worker", &first))));
     store.commit(&next).await.expect("it sleeps again");
     let record = claimed(&store, "i1", "worker").await;

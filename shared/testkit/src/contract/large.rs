@@ -31,7 +31,7 @@ pub(super) async fn a_large_session_state_survives(store: Store) {
 
 pub(super) async fn a_large_pause_survives(store: Store) {
     let mut paused = pause("i1", 1, "s1");
-    paused.state = noise(2);
+    paused.state = noise(2).into();
     paused.parent_states = vec![noise(3)];
     sleep(&store, &paused).await;
     assert!(invocation(&store, "i1").await.expect("it sleeps").paused == paused);

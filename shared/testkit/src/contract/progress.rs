@@ -16,7 +16,7 @@ fn claim(owner: &str, until: i64) -> Claim {
 
 fn further(paused: &PausedInvocation, step: u64) -> PausedInvocation {
     let state = map(json!({ "step": step, "messages": ["a"] }));
-    PausedInvocation { under_way: true, state, namespace: vec!["model".into()], ..paused.clone() }
+    PausedInvocation { under_way: true, state: state.into(), namespace: vec!["model".into()], ..paused.clone() }
 }
 
 fn progress(paused: &PausedInvocation, from: ProgressFrom, claim: Option<Claim>) -> InvocationWrite {

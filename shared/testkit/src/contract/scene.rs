@@ -50,7 +50,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         wake: WakePlan::default(),
         fan_in: None,
         self_wakes: 0,
-        state: delicate_state(),
+        state: delicate_state().into(),
         parent_states: vec![map(json!({"outer": 1.0})), map(json!({"middle": [1, 2]}))],
         under_way: false,
         namespace: vec!["outer".into(), "inner".into(), "ask".into()],
@@ -181,7 +181,7 @@ pub(super) fn parked(payload: Value, received: i64) -> BufferedSignal {
 
 /// A save of `state` as session `id`.
 pub(super) fn save(id: &str, state: Map, expect: SessionExpectation) -> SessionWrite {
-    let save = Some((state, "2".to_owned()));
+    let save = Some((state.into(), "2".to_owned()));
     SessionWrite { session_id: SessionId::from(id), save, expect, lease: None, release: false }
 }
 

@@ -187,7 +187,7 @@ pub(super) async fn a_failed_invocation_condition_writes_nothing_of_the_session(
 async fn write_five(store: &Store) {
     for number in 0..5 {
         let mut write = save(&format!("session-{number}"), delicate_state(), ANY);
-        write.save = Some((Map::new(), format!("{}", number % 2)));
+        write.save = Some((Map::new().into(), format!("{}", number % 2)));
         let mut change = commit(&number.to_string(), Some(write), None);
         change.now = at(number);
         store.commit(&change).await.expect("it is saved");

@@ -1,7 +1,7 @@
 use dormouse_ports::{
     BEFORE_FIRST_PAUSE, Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, ProgressFrom, SignalState,
-    SuspendFrom, WakePlan,
+    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, ProgressFrom, SharedMap,
+    SignalState, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -321,5 +321,10 @@ pub(super) fn answered(paused: &PausedInvocation) -> Option<usize> {
 
 /// The part of a pause that is kept after its end.
 fn stripped(paused: &PausedInvocation) -> PausedInvocation {
-    PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
+    PausedInvocation {
+        state: SharedMap::default(),
+        parent_states: Vec::new(),
+        completed_positions: Vec::new(),
+        ..paused.clone()
+    }
 }

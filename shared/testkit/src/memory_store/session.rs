@@ -58,7 +58,7 @@ pub(super) fn apply(row: &mut SessionRow, write: &SessionWrite, now: Timestamp) 
     if let Some((state, schema_version)) = &write.save {
         row.record = Some(SessionRecord {
             session_id: write.session_id.clone(),
-            state: state.clone(),
+            state: state.clone().into_map(),
             schema_version: schema_version.clone(),
             version: row.version() + 1,
             created_at: row.record.as_ref().map_or(now, |record| record.created_at),

@@ -231,6 +231,7 @@ pub fn parts(
         images: None,
         callbacks: None,
         limits: AgentLimits::default(),
+        schemas: Default::default(),
     }
 }
 
