@@ -46,6 +46,9 @@ pub struct Call {
     pub actor: Actor,
     /// By which key the request may be repeated.
     pub idempotency_key: Option<IdempotencyKey>,
+    /// True if the caller named no workspace, and the one in the body was chosen for it: the key then finds the first answer,
+    /// in whichever workspace that is.
+    pub is_placed_for_caller: bool,
     /// Path without query, escapes resolved: what the idempotency key is good for.
     pub target: String,
     /// The present instant; everything that the call writes bears it.

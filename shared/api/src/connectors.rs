@@ -539,6 +539,7 @@ fn delivered(
             until: None,
         },
         idempotency_key: None,
+        is_placed_for_caller: false,
         target: found.target,
         now,
     })

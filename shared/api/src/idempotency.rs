@@ -3,7 +3,8 @@
 //! The document of a key (kind `idempotency`) is called by the hash of its scope and counts for 24 hours. Of requests
 //! with the same key that come at once, one commit succeeds; the others find its document and give its answer.
 //! The scope's workspace is that of the body, or of the session that the body names; where the path names what is
-//! written to, it decides the workspace already, and that part is empty.
+//! written to, it decides the workspace already, and that part is empty. It is empty, too, where the workspace was chosen for the
+//! caller: another one may be chosen when the request comes again, and its answer is the first one all the same.
 
 use dormouse_ports::{DocumentKey, DocumentWrite};
 use dormouse_protocol::id::SessionId;
@@ -80,6 +81,7 @@ impl Repetitions {
     async fn workspace_of(&self, call: &Call) -> Result<String, ProtocolError> {
         let body = call.body.clone();
         Ok(match call.operation {
+            _ if call.is_placed_for_caller => String::new(),
             Operation::CreateSession => body.decode::<CreateSessionRequest>()?.workspace_id.to_string(),
             Operation::RegisterArtifact => {
                 let workspace = body.decode::<RegisterArtifactRequest>()?.workspace_id;
@@ -100,5 +102,9 @@ impl Repetitions {
 }
 
 fn hash_of(call: &Call) -> String {
-    hex::encode(call.body.hash())
+    let hash = match call.is_placed_for_caller {
+        true => call.body.clone().without("workspace_id").hash(),
+        false => call.body.hash(),
+    };
+    hex::encode(hash)
 }

@@ -305,7 +305,7 @@ async fn run(
 
     let shutdown = Shutdown::new();
     let running = shutdown.running();
-    let processor = Turns::of_processor(clock.clone());
+    let processor = store.processor();
     let gate = Gate::new(processor.clone(), clock.clone());
     let hosts = Hosts::new(&options.hosts);
     let door = store.door(&store_key);

@@ -8,6 +8,9 @@
 //! A step may be long: a page of a megabyte is read and written in one. So a lane leaves one place free while another tenant has
 //! asked for something lately, where there is more than one: that tenant's next step finds it, and waits for no other. Streams and
 //! sockets, which look again and again while nothing happens, ask for nothing: no place stays idle for them.
+//!
+//! A request to the store that is in this process keeps a core busy as a step does. So a lane that leaves a core free counts both
+//! together: on two cores it has one step or one request to the store at a time.
 
 use std::fmt;
 use std::num::NonZero;
@@ -21,6 +24,7 @@ use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted};
 use dormouse_ports::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::task::JoinSet;
 
 /// Requests to the store that are worked on at a time: one is read or written while the other is made or understood.
 const STORE: usize = 2;
@@ -70,6 +74,8 @@ pub(crate) struct Turns {
     all: Admission<Lane>,
     /// The places that one lane may have while other tenants ask for something.
     beside_others: Admission<Lane>,
+    /// The cores that one lane may keep busy then, where something else keeps the same ones busy.
+    cores_beside_others: Option<Admission<Lane>>,
     seen: Arc<Mutex<SeenTenants>>,
     clock: Arc<dyn Clock>,
 }
@@ -78,7 +84,7 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 pub(crate) struct Turn {
     _all: Admitted<Lane>,
-    _beside_others: Option<Admitted<Lane>>,
+    _beside_others: [Option<Admitted<Lane>>; 2],
 }
 
 /// When tenants asked for something, by the monotonic clock.
@@ -116,14 +122,10 @@ impl fmt::Debug for Turns {
 impl Turns {
     /// A resource that does `at_once` things at a time, `per_lane` of one lane, and one less than all while others ask.
     pub(crate) fn new(at_once: usize, per_lane: usize, clock: Arc<dyn Clock>) -> Self {
-        let places = |running, running_per_key| {
-            let (waiting, waiting_per_key) = (usize::MAX, usize::MAX);
-            Admission::new(AdmissionLimits { running, running_per_key, waiting, waiting_per_key }, clock.clone())
-        };
-        let beside_others = at_once.saturating_sub(1).clamp(1, per_lane);
         Self {
-            all: places(at_once, per_lane),
-            beside_others: places(usize::MAX, beside_others),
+            all: places(at_once, per_lane, &clock),
+            beside_others: places(usize::MAX, all_but_one(at_once).min(per_lane), &clock),
+            cores_beside_others: None,
             seen: Arc::default(),
             clock,
         }
@@ -135,16 +137,40 @@ impl Turns {
         Self::new(cores, cores, clock)
     }
 
-    /// The store in this process.
-    pub(crate) fn of_store(clock: Arc<dyn Clock>) -> Self {
-        Self::new(STORE, STORE, clock)
+    /// The store in this process, which works on the cores of `processor`.
+    pub(crate) fn of_store(processor: &Self) -> Self {
+        let cores_beside_others = Some(processor.beside_others.clone());
+        let seen = processor.seen.clone();
+        Self { cores_beside_others, seen, ..Self::new(STORE, STORE, processor.clock.clone()) }
     }
 
     /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
     pub(crate) async fn take(&self, lane: Lane) -> Turn {
-        let is_beside_others = lane != Lane::House && self.note(&lane);
-        let beside_others = if is_beside_others { Some(place(&self.beside_others, &lane).await) } else { None };
-        Turn { _all: place(&self.all, &lane).await, _beside_others: beside_others }
+        let leaves_one = lane != Lane::House && self.note(&lane);
+        self.clone().enter(lane, leaves_one).await
+    }
+
+    /// `work` in a turn of the lane of the present task. Both the wait for the turn and the work are done in a task of their
+    /// own, which ends with what this gives: who takes a turn for each step has none in between, and what it would be given
+    /// then it would keep from all others until its own next step. `None` when the work has panicked.
+    pub(crate) async fn beside_steps<F>(&self, work: impl FnOnce(Turn) -> F + Send + 'static) -> Option<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let lane = Lane::current();
+        let leaves_one = lane != Lane::House && self.note(&lane);
+        let turn = self.clone().enter(lane, leaves_one);
+        let mut task = JoinSet::new();
+        task.spawn(async move { work(turn.await).await });
+        task.join_next().await?.ok()
+    }
+
+    /// In this order always, and nobody who has all of them waits for another turn.
+    async fn enter(self, lane: Lane, leaves_one: bool) -> Turn {
+        let own = if leaves_one { Some(place(&self.beside_others, &lane).await) } else { None };
+        let cores = self.cores_beside_others.as_ref().filter(|_| leaves_one);
+        let cores = if let Some(cores) = cores { Some(place(cores, &lane).await) } else { None };
+        Turn { _all: place(&self.all, &lane).await, _beside_others: [own, cores] }
     }
 
     fn note(&self, lane: &Lane) -> bool {
@@ -171,6 +197,16 @@ impl Turns {
     pub(crate) fn share<F: Future>(&self, lane: Lane, work: F) -> impl Future<Output = F::Output> + use<F> {
         Stepwise { turns: self.clone(), lane: lane.clone(), work: Box::pin(lane.scope(work)), waiting: None }
     }
+}
+
+/// So many places for all lanes, and for each.
+fn places(running: usize, running_per_key: usize, clock: &Arc<dyn Clock>) -> Admission<Lane> {
+    let (waiting, waiting_per_key) = (usize::MAX, usize::MAX);
+    Admission::new(AdmissionLimits { running, running_per_key, waiting, waiting_per_key }, clock.clone())
+}
+
+fn all_but_one(places: usize) -> usize {
+    places.saturating_sub(1).max(1)
 }
 
 /// A place for `lane`.
@@ -300,6 +336,79 @@ mod tests {
         assert!(last.now_or_never().is_some());
     }
 
+    #[tokio::test]
+    async fn a_core_that_is_left_is_left_by_steps_and_requests_to_the_store_together() {
+        let processor = turns(2);
+        let store = Turns::of_store(&processor);
+        let both = [&processor, &store];
+        drop(store.take(tenant("quiet")).await);
+        for held in both {
+            let held = held.take(tenant("noisy")).now_or_never().expect("nobody is in its way");
+            for resource in both {
+                assert!(resource.take(tenant("noisy")).now_or_never().is_none(), "it has its core");
+                assert!(resource.take(tenant("quiet")).now_or_never().is_some(), "the one that was left");
+                assert!(resource.take(Lane::House).now_or_never().is_some());
+            }
+            drop(held);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_is_alone_has_the_store_beside_its_steps() {
+        let processor = turns(2);
+        let store = Turns::of_store(&processor);
+        let both = [&processor, &processor, &store, &store];
+        let taken: Vec<_> = both.iter().map(|turns| turns.take(tenant("noisy")).now_or_never()).collect();
+        assert!(taken.iter().all(Option::is_some));
+    }
+
+    #[tokio::test]
+    async fn work_that_asks_the_store_in_the_midst_of_its_steps_waits_for_no_step_of_its_own() {
+        for cores in [1, 2] {
+            let processor = turns(cores);
+            let store = Turns::of_store(&processor);
+            drop(processor.take(tenant("quiet")).await);
+            let begin = |name: &str| {
+                let store = store.clone();
+                let work = async move {
+                    for _ in 0..4 {
+                        let asked = store.beside_steps(|turn| async move {
+                            step_ends().await;
+                            drop(turn);
+                        });
+                        asked.await.expect("no panic");
+                        step_ends().await;
+                    }
+                };
+                tokio::spawn(processor.share(tenant(name), work))
+            };
+            let all: Vec<_> = (0..20).flat_map(|_| ["noisy", "noisy", "quiet"]).map(begin).collect();
+            for _ in 0..10_000 {
+                tokio::task::yield_now().await;
+            }
+            let left = all.iter().filter(|work| !work.is_finished()).count();
+            assert_eq!(left, 0, "{cores} cores: {processor:?} {store:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_to_the_store_that_nobody_waits_for_any_more_holds_no_turn() {
+        let processor = turns(1);
+        let store = Turns::of_store(&processor);
+        drop(processor.take(tenant("quiet")).await);
+        let held = store.take(tenant("noisy")).await;
+        let asks = store.clone();
+        let asked = async move { asks.beside_steps(|turn| async { drop(turn) }).await };
+        let mut asked = Box::pin(processor.share(Lane::House, tenant("noisy").scope(asked)));
+        assert!((&mut asked).now_or_never().is_none());
+        tokio::task::yield_now().await;
+        drop(asked);
+        drop(held);
+        tokio::task::yield_now().await;
+        assert_eq!(format!("{store:?}"), "Admission { running: 0, waiting: 0 }");
+        assert!(processor.take(tenant("noisy")).now_or_never().is_some());
+    }
+
     #[test]
     fn tenants_are_seen_for_a_while_and_the_process_itself_is_none() {
         let mut seen = SeenTenants::default();
@@ -321,7 +430,8 @@ mod tests {
             both.iter().all(Option::is_some)
         };
         let store = turns.clone();
-        turns.wait(tenant("quiet"), async move { drop(store.take(Lane::current()).await) }).await;
+        let looks = async move { store.beside_steps(|turn| async { drop(turn) }).await };
+        turns.wait(tenant("quiet"), looks).await.expect("no panic");
         assert!(have_all().await);
         let (asks, quiet) = (turns.clone(), tenant("quiet"));
         turns.wait(tenant("quiet"), async move { asks.asked(&quiet, async {}).await }).await;

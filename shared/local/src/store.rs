@@ -20,6 +20,8 @@ pub use door::Door;
 use line::InProcessClient;
 use obey::EmbeddedDatabase;
 
+use crate::lane::Turns;
+
 /// The file of a data folder that holds everything.
 pub(crate) const FILE: &str = "dynamodb.sqlite";
 
@@ -112,6 +114,11 @@ impl EmbeddedDynamoDb {
     /// A door to this store for other processes that know `secret`.
     pub fn door(&self, secret: &str) -> Door {
         Door::new(self.engine.clone(), secret)
+    }
+
+    /// The processor on which this store works beside others.
+    pub(crate) fn processor(&self) -> Turns {
+        self.engine.processor()
     }
 
     /// Removes what has outlived its time to live, as DynamoDB does by itself. Gives the number of items removed.

@@ -156,6 +156,7 @@ impl Deployment {
                 until: None,
             },
             idempotency_key: IdempotencyKey::read(key.as_deref()).expect("a key"),
+            is_placed_for_caller: false,
             target: found.target,
             now: SystemClock::default().now(),
         }

@@ -90,6 +90,7 @@ fn ask(api: &Api, method: &str, target: &str, now: Timestamp) -> Result<Value, S
             scopes: Scope::ALL.iter().copied().collect(),
         },
         idempotency_key: None,
+        is_placed_for_caller: false,
         target: found.target,
         now,
     };

@@ -67,6 +67,26 @@ async fn the_workspace_is_part_of_what_a_key_is_good_for() {
     assert!(matches!(again, Ok(CallAnswer::Repeated(201, _))), "{again:?}");
 }
 
+#[tokio::test]
+async fn where_the_workspace_is_chosen_for_the_caller_its_key_finds_the_first_answer_in_another_one() {
+    let world = World::new();
+    let one = world.workspace().await;
+    let two = world.workspace().await;
+    let session = |workspace: &str| json!({"workspace_id": workspace});
+    let CallAnswer::Json(201, made) = world.placed(&session(&one), "k").await.unwrap() else { panic!("the first") };
+    let before = world.written();
+    assert_eq!(world.placed(&session(&two), "k").await, Ok(CallAnswer::Repeated(201, made.clone())));
+    let other = json!({"workspace_id": two, "metadata": {"a": 1}});
+    let reused = world.placed(&other, "k").await.unwrap_err();
+    assert_eq!(reused.code().as_str(), "idempotency_key_reused");
+    assert_eq!(before, world.written());
+    // Who names a workspace means that one.
+    for workspace in [&one, &two] {
+        let named = world.keyed("/v1/sessions", &session(workspace), "k").await;
+        assert!(matches!(&named, Ok(CallAnswer::Json(201, other)) if other["id"] != made["id"]), "{named:?}");
+    }
+}
+
 /// Twenty at once, on several threads: one task, one call for work, twenty times the same answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn twenty_parallel_submits_make_one_task() {

@@ -135,6 +135,7 @@ impl Scene {
             body: Body::default(),
             actor,
             idempotency_key: None,
+            is_placed_for_caller: false,
             target: found.target,
             now: self.world.clock.now(),
         };

@@ -277,11 +277,34 @@ impl World {
             body: Body::read(found.operation, Some("application/json"), &bytes)?,
             actor,
             idempotency_key: IdempotencyKey::read(key)?,
+            is_placed_for_caller: false,
             target: found.target,
             now: self.clock.now(),
         };
+        self.serve(call).await
+    }
+
+    /// Makes a session as for a caller that names no workspace, for whom the one in `body` was chosen.
+    pub(crate) async fn placed(&self, body: &Value, key: &str) -> Result<CallAnswer, ProtocolError> {
+        let found = Operation::find("POST", "/v1/sessions")?;
+        let call = Call {
+            operation: found.operation,
+            params: found.params,
+            query: Query::default(),
+            body: Body::read(found.operation, Some("application/json"), body.to_string().as_bytes())?,
+            actor: ada(),
+            idempotency_key: IdempotencyKey::read(Some(key))?,
+            is_placed_for_caller: true,
+            target: found.target,
+            now: self.clock.now(),
+        };
+        self.serve(call).await
+    }
+
+    async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
+        let operation = call.operation;
         let answer = self.api.serve(call).await?;
-        validate(found.operation, &answer);
+        validate(operation, &answer);
         Ok(answer)
     }
 

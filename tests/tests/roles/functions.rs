@@ -11,8 +11,8 @@ use dormouse_harness::HarnessChildren;
 use dormouse_http::{App, Content, HeldSockets, Request, Response, Server, StreamServer};
 use dormouse_lambda::{Config, Function as Trigger, StreamConfig, compose, compose_sockets, compose_streams};
 use dormouse_ports::{
-    ArtifactPlace, ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, JournalEntry, Map, ParentLink,
-    StateArtifact,
+    ArtifactPlace, ChildRuns, ChildStart, EntryKind, Event, EventBus, EventWait, Image, ImageOwner, Images,
+    JournalEntry, Map, ParentLink, StateArtifact, WORKSPACE,
 };
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::HttpAnswer;
@@ -212,12 +212,13 @@ async fn heard(response: Response) -> (u16, Value) {
     }
 }
 
-/// How a function with `config` serves, and what: with two graphs more. Addresses begin with `/`.
+/// How a function with `config` serves, and what: with four graphs more. Addresses begin with `/`.
 fn served(config: Config) -> (Config, Agents) {
     let agents = dormouse_app::agents()
         .graph(|outside| Ok(errand(outside.bus.clone(), true)))
         .graph(|outside| Ok(errand(outside.bus.clone(), false)))
-        .graph(|outside| Ok(delegation(outside.children.clone())));
+        .graph(|outside| Ok(delegation(outside.children.clone())))
+        .graph(|outside| Ok(late_delegation(outside.children.clone(), outside.images.clone())));
     (Config { base_url: None, stream_url: None, ..config }, agents)
 }
 
@@ -273,7 +274,7 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
 }
 
 state! {
-    /// What the graph `delegation` works on.
+    /// What the graphs `delegation` and `late-delegation` work on.
     #[derive(Clone, Debug, Default)]
     struct Delegation {}
 }
@@ -283,27 +284,62 @@ fn delegation(children: HarnessChildren) -> CompiledGraph {
     let delegate = move |()| {
         let children = children.clone();
         async move {
-            let asker = current().expect("inside of an invocation");
-            let parent = ParentLink {
-                invocation_id: asker.invocation_id.clone(),
-                signal_id: format!("ended-{}", asker.invocation_id).into(),
-                depth: 1,
-            };
-            let start = ChildStart {
-                invocation_id: delegated(asker.invocation_id.as_str()).into(),
-                session_id: format!("session_of_{}", asker.invocation_id).into(),
-                graph: "errand".to_owned(),
-                state: map(json!({ "within": "PT1H" })),
-                parent,
-                metadata: asker.metadata.clone(),
-                begun_for: asker.begun_for.clone(),
-            };
-            children.begin(start).await?;
+            children.begin(errand_of_current()).await?;
             Ok(Update::<Delegation>::none())
         }
     };
     let graph = Graph::<Delegation>::new("delegation").version("1");
     graph.entry("delegate").node("delegate", delegate).edge("delegate", END).compile().expect("a graph")
+}
+
+/// `ask -> go-on`: waits for a signal, and then asks another agent and keeps an image, as an agent does whose call of a tool
+/// a person has approved.
+fn late_delegation(children: HarnessChildren, images: Option<Arc<dyn Images>>) -> CompiledGraph {
+    let images = images.expect("functions keep images");
+    let go_on = move |()| {
+        let (children, images) = (children.clone(), images.clone());
+        async move {
+            children.begin(errand_of_current()).await?;
+            let run = current().expect("inside of an invocation");
+            let owner = ImageOwner {
+                tenant: run.begun_for.clone(),
+                workspace: run.metadata.get(WORKSPACE).and_then(Value::as_str).map(str::to_owned),
+                session: run.session_id.clone(),
+                invocation: run.invocation_id.clone(),
+            };
+            let image = Image { media_type: "image/png".to_owned(), bytes: b"\x89PNG\r\n\x1a\n".to_vec() };
+            images.keep(&owner, &image).await?;
+            Ok(Update::<Delegation>::none())
+        }
+    };
+    let graph = Graph::<Delegation>::new("late-delegation").version("1");
+    graph
+        .entry("ask")
+        .wait("ask", |_| Ok(Wait::signal(id("ask"), Answer::anything())))
+        .node("go-on", go_on)
+        .edge("ask", "go-on")
+        .edge("go-on", END)
+        .compile()
+        .expect("a graph")
+}
+
+/// The errand that the run around this place asks for.
+fn errand_of_current() -> ChildStart {
+    let asker = current().expect("inside of an invocation");
+    let parent = ParentLink {
+        invocation_id: asker.invocation_id.clone(),
+        signal_id: format!("ended-{}", asker.invocation_id).into(),
+        depth: 1,
+    };
+    ChildStart {
+        invocation_id: delegated(asker.invocation_id.as_str()).into(),
+        session_id: format!("session_of_{}", asker.invocation_id).into(),
+        graph: "errand".to_owned(),
+        state: map(json!({ "within": "PT1H" })),
+        parent,
+        metadata: asker.metadata.clone(),
+        begun_for: asker.begun_for.clone(),
+    }
 }
 
 /// The id of the delivery of the event `event` to the webhook `webhook`.

@@ -71,14 +71,20 @@ struct Scene {
 }
 
 impl Scene {
+    /// With everything that a deployment can ask for.
     async fn set() -> Self {
-        let options = [
+        Self::with(&[
             ("Sockets", "enabled"),
             ("Webhooks", "enabled"),
             ("StreamsOfTenant", "50"),
             ("Workspaces", workspaces::PUBLISHED),
-        ];
-        let template = Template::with(&options);
+        ])
+        .await
+    }
+
+    /// With these parameters.
+    async fn with(options: &'static [(&'static str, &'static str)]) -> Self {
+        let template = Template::with(options);
         let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let model = workspaces::model().await;
@@ -163,6 +169,18 @@ fn on_a_large_stack(test: impl Future<Output = ()> + Send + 'static) {
     let runtime = runtime.thread_stack_size(STACK).enable_all().build().unwrap();
     let thread = std::thread::Builder::new().stack_size(STACK);
     thread.spawn(move || runtime.block_on(test)).unwrap().join().unwrap();
+}
+
+#[test]
+fn signal_goes_on_with_agents_where_no_workspaces_are_published() {
+    on_a_large_stack(async {
+        let scene = Scene::with(&[]).await;
+        let post = async |target: &str, body: Value| scene.inbound.speak(&scene.key, "POST", target, &body).await.1;
+        let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
+        let session = post("/v1/sessions", json!({ "workspace_id": workspace["id"] })).await;
+        asks_behind_a_signal(&scene, &format!("/v1/sessions/{}", text(&session, "id"))).await;
+        assert_eq!(scene.signal.gate.denied(), []);
+    });
 }
 
 #[test]
@@ -491,6 +509,7 @@ async fn tasks(scene: &Scene) {
     let asked = format!("/v1/tasks/{}", functions::delegated(asker));
     let (_, asked) = scene.inbound.speak(key, "GET", &asked, &Value::Null).await;
     assert_eq!(asked["parent_task_id"], json!(asker), "{asked}");
+    asks_behind_a_signal(scene, &session).await;
     let sleeping = begin("PT1H").await;
     for target in
         ["/v1/x-pauses", &format!("/v1/x-pauses/{sleeping}"), "/v1/x-feed?since=2020-01-01T00:00:00Z", "/v1/x-audit"]
@@ -520,6 +539,22 @@ async fn tasks(scene: &Scene) {
     }
     let (status, refusal) = scene.stream.speak(key, "POST", "/graphs/errand/turns", &json!({ "state": {} })).await;
     assert_eq!(status, 404, "{refusal}");
+}
+
+/// An agent of `session` that goes on with a signal asks another one, and keeps an image: signal does both.
+async fn asks_behind_a_signal(scene: &Scene, session: &str) {
+    let asker = json!({ "persona_id": "persona_late-delegation", "input": {} });
+    let (status, asker) = scene.inbound.speak(&scene.key, "POST", &format!("{session}/tasks"), &asker).await;
+    assert_eq!(status, 202, "{asker}");
+    let asker = text(&asker, "id");
+    let asleep = scene.wakeup.app.wakeup(work(asker), None).await.unwrap();
+    assert_eq!(asleep["status"], "suspended", "{asleep} {:?}", scene.wakeup.gate.denied());
+    let ended = scene.signal.app.event(own_signal(&format!("ask-{asker}")), None).await;
+    let status = ended.as_ref().map(|ended| ended["status"].clone()).unwrap_or_default();
+    assert_eq!(status, "completed", "{ended:?} {:?}", scene.signal.gate.denied());
+    let asked = format!("/v1/tasks/{}", functions::delegated(asker));
+    let (_, asked) = scene.inbound.speak(&scene.key, "GET", &asked, &Value::Null).await;
+    assert_eq!(asked["parent_task_id"], json!(asker), "{asked}");
 }
 
 /// What the function for sockets does: its commands are requests to inbound.

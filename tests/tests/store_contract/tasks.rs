@@ -88,6 +88,7 @@ impl Tasks {
                 until: None,
             },
             idempotency_key: IdempotencyKey::read(None).expect("no key"),
+            is_placed_for_caller: false,
             target: found.target,
             now: self.clock.now(),
         };

@@ -128,6 +128,7 @@ impl Extensions {
             body: Body::default(),
             actor: admitted.actor.clone(),
             idempotency_key: None,
+            is_placed_for_caller: false,
             target: found.target,
             now: admitted.now,
         };

@@ -45,7 +45,9 @@ impl ProtocolAdmission {
         if operation.spec().method.is_write() {
             self.begin(request, now).await?;
         }
-        Ok(Call { operation, params: found.params, query, body, actor, idempotency_key, target: found.target, now })
+        let (params, target) = (found.params, found.target);
+        let is_placed_for_caller = false;
+        Ok(Call { operation, params, query, body, actor, idempotency_key, is_placed_for_caller, target, now })
     }
 
     /// The caller of `request`, if that speaks this version of the protocol.

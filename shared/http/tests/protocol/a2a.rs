@@ -255,6 +255,7 @@ async fn a_key_for_few_of_many_workspaces_uses_one_of_them() {
     assert_eq!(named.iter().map(|call| call.params.get("workspace_id")).collect::<Vec<_>>(), ["workspace_9"]);
     let made = calls.iter().find(|call| call.operation == Operation::CreateSession).expect("a session");
     assert_eq!(made.body.clone().decode::<CreateSessionRequest>().unwrap().workspace_id.as_str(), "workspace_9");
+    assert!(made.is_placed_for_caller, "sent again, it is found in whichever was chosen");
 }
 
 #[tokio::test]

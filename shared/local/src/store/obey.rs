@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::tokens::RequestTokens;
 use super::{EmbeddedError, failed};
-use crate::lane::{Lane, Turns};
+use crate::lane::Turns;
 
 /// Answer to a request: a status and a body.
 pub(super) type RawAnswer = (u16, Vec<u8>);
@@ -24,6 +24,8 @@ struct OpenDatabase {
     tokens: RequestTokens,
     /// It does one thing at a time: who asks much does not have all of it.
     turns: Turns,
+    /// The processor on which it does that.
+    processor: Turns,
 }
 
 impl fmt::Debug for EmbeddedDatabase {
@@ -34,21 +36,29 @@ impl fmt::Debug for EmbeddedDatabase {
 
 impl EmbeddedDatabase {
     pub(super) fn new(database: Database) -> Self {
-        let turns = Turns::of_store(Arc::new(SystemClock::default()));
-        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: RequestTokens::default(), turns }))
+        let processor = Turns::of_processor(Arc::new(SystemClock::default()));
+        let turns = Turns::of_store(&processor);
+        let database = RwLock::new(Some(database));
+        Self(Arc::new(OpenDatabase { database, tokens: RequestTokens::default(), turns, processor }))
+    }
+
+    /// The processor of this machine, on which the database works.
+    pub(super) fn processor(&self) -> Turns {
+        self.0.processor.clone()
     }
 
     /// Executes `operation` in the turn of its lane, on a thread that may wait for the disk; `None` when the store has
     /// stopped. Once begun it is done, even if its caller no longer waits.
     pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<RawAnswer> {
         let engine = self.clone();
-        let turn = self.0.turns.take(Lane::current()).await;
-        let obeying = tokio::task::spawn_blocking(move || {
-            let answer = engine.obey(&operation, &body);
-            drop(turn);
-            answer
+        let obeying = self.0.turns.beside_steps(|turn| {
+            tokio::task::spawn_blocking(move || {
+                let answer = engine.obey(&operation, &body);
+                drop(turn);
+                answer
+            })
         });
-        obeying.await.ok().flatten()
+        obeying.await?.ok().flatten()
     }
 
     /// Lets `work` have the database.

@@ -80,6 +80,13 @@ impl Body {
         Ok(request)
     }
 
+    /// The same body without the field `name`.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.0.remove(name);
+        self
+    }
+
     /// A hash that is the same for bodies that mean the same: order of fields, spaces, escapes and the spelling of
     /// whole numbers do not matter.
     pub fn hash(&self) -> [u8; 32] {

@@ -23,7 +23,8 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
         let command = format!("echo begin-{name} >> log; {work}; echo end-{name} >> log");
         [("Bash", json!({ "command": command }))]
     };
-    let one = project.say_in(&dormouse, &session, &bash("one", "while [ ! -e go ]; do sleep 0.1; done"));
+    let mut go = project.gate("go");
+    let one = project.say_in(&dormouse, &session, &bash("one", "read -r line < go"));
     project.eventually_exists("log").await;
     let two = project.say_in(&dormouse, &session, &bash("two", "true"));
     let three = project.say_in(&dormouse, &session, &bash("three", "true"));
@@ -37,7 +38,7 @@ async fn tasks_of_a_session_wait_for_each_other_in_order_and_one_that_is_cancele
     wire.task(&other, &DONE).await;
     let (status, _) = wire.post(&format!("/v1/tasks/{two}/cancel"), "cancel-two", &json!({})).await;
     assert_eq!(status, 200);
-    project.write("go", "");
+    go.open();
     for task in [&one, &three, &four] {
         wire.task(task, &DONE).await;
     }
@@ -178,7 +179,8 @@ async fn a_run_that_works_hears_an_interruption_also_where_the_server_is_killed_
     let project = Project::of(&[WORKER]).await;
     let mut dormouse = project.serve();
     for (name, kills) in [("one", false), ("two", true)] {
-        let command = format!("touch begun-{name}; while [ ! -e go-{name} ]; do sleep 0.1; done");
+        let mut go = project.gate(&format!("go-{name}"));
+        let command = format!(": > begun-{name}; read -r line < go-{name}");
         let task = project.say(&dormouse, &[("Bash", json!({ "command": command }))]);
         project.eventually_exists(&format!("begun-{name}")).await;
         let words = format!("look at the other one, {name}");
@@ -194,7 +196,7 @@ async fn a_run_that_works_hears_an_interruption_also_where_the_server_is_killed_
             let answer = json!({ "kind": "input", "message": { "role": "user", "parts": parts } });
             assert_eq!(Wire::of(&dormouse).post(&path, "skip", &answer).await.0, 201);
         }
-        project.write(&format!("go-{name}"), "");
+        go.open();
         let session = Wire::of(&dormouse).task(&task, &DONE).await.session_id.to_string();
         let told = || {
             let request = project.model.requests().pop().expect("a request");

@@ -1,6 +1,8 @@
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +19,16 @@ const MODEL: &str = "scripted-1";
 /// What every workspace has, unless a test says otherwise.
 pub(crate) const SOUND: [(&str, &str); 2] =
     [("AGENTS.md", "Project rules.\n"), (".openharness/agents/assistant.md", "---\ndescription: Works\n---\nWork.\n")];
+
+/// Where commands wait that read a line of it, which needs no process: tests of fork bombs leave none at times.
+pub(crate) struct Gate(fs::File);
+
+impl Gate {
+    /// Lets one command go on.
+    pub(crate) fn open(&mut self) {
+        self.0.write_all(b"\n").expect("the pipe has room");
+    }
+}
 
 /// A workspace whose model calls the tools that each message names, one after the other.
 pub(crate) struct Project {
@@ -66,6 +78,14 @@ impl Project {
 
     pub(crate) fn make_runnable(&self, path: &str) {
         fs::set_permissions(self.path(path), fs::Permissions::from_mode(0o755)).expect("rights");
+    }
+
+    /// Makes a named pipe at which commands wait.
+    pub(crate) fn gate(&self, path: &str) -> Gate {
+        let path = self.path(path);
+        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+        // With both ends open neither side waits for the other, and what is written is kept.
+        Gate(fs::File::options().read(true).write(true).open(path).expect("a pipe"))
     }
 
     pub(crate) fn read(&self, path: &str) -> String {

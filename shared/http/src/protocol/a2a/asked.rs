@@ -61,19 +61,21 @@ pub(super) struct Ask<'a> {
     query: &'a str,
     body: Value,
     key: Option<&'a str>,
+    /// True if the workspace in the body was chosen for the caller.
+    is_placed: bool,
 }
 
 impl<'a> Ask<'a> {
     pub(super) fn get(path: &'a str, query: &'a str) -> Self {
-        Self { method: "GET", path, query, body: Value::Null, key: None }
+        Self { method: "GET", path, query, body: Value::Null, key: None, is_placed: false }
     }
 
     pub(super) fn post(path: &'a str, body: Value, key: Option<&'a str>) -> Self {
-        Self { method: "POST", path, query: "", body, key }
+        Self { method: "POST", path, query: "", body, key, is_placed: false }
     }
 
     pub(super) fn delete(path: &'a str) -> Self {
-        Self { method: "DELETE", path, query: "", body: Value::Null, key: None }
+        Self { method: "DELETE", path, query: "", body: Value::Null, key: None, is_placed: false }
     }
 }
 
@@ -138,12 +140,14 @@ impl Protocol {
         (workspace, persona): (Option<String>, Option<String>),
         key: Option<&str>,
     ) -> Result<SessionId, RpcError> {
+        let is_placed = workspace.is_none();
         let workspace = match workspace {
             Some(workspace) => WorkspaceId::from(workspace),
             None => self.any_workspace(caller, key).await.map_err(|error| refused(&error))?,
         };
         let body = json!({ "workspace_id": workspace, "persona_id": persona });
-        let made = self.ask(caller, Ask::post("/v1/sessions", body, key)).await.map_err(|error| refused(&error))?;
+        let ask = Ask { is_placed, ..Ask::post("/v1/sessions", body, key) };
+        let made = self.ask(caller, ask).await.map_err(|error| refused(&error))?;
         Ok(id_in(&made))
     }
 
@@ -286,6 +290,7 @@ fn call_of(caller: &Caller, ask: &Ask<'_>) -> Result<Call, ProtocolError> {
         body: Body::from(fields),
         actor: caller.actor.clone(),
         idempotency_key: IdempotencyKey::read(ask.key)?,
+        is_placed_for_caller: ask.is_placed,
         target: found.target,
         now: caller.now,
     })
