@@ -107,7 +107,7 @@ pub enum PlantedBug {
     AcknowledgeMisfit,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
-    /// What is told of a commit stands in the feed at the time at which its making began.
+    /// What is told of a commit stands in the feed at the time at which the work for it began.
     StampEarly,
     /// Who reads a feed goes on behind the last that is there, and not where the feed is complete.
     ReadUnsettled,
@@ -248,7 +248,6 @@ impl PlantedBug {
             (Self::OverlookRefusal, 70),
             (Self::PassOverAny, 335),
             (Self::RemoveAtOnce, 150),
-            (Self::StampEarly, 265),
         ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
     }

@@ -24,6 +24,9 @@ use super::planted;
 use super::poison::Place;
 use super::world::{ProcessId, World};
 
+/// How much earlier than a commit is made the work for it began.
+const EARLY: SignedDuration = SignedDuration::from_secs(10);
+
 impl std::fmt::Debug for SimPorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SimPorts").field("process", &self.process).finish_non_exhaustive()
@@ -113,7 +116,7 @@ impl SimPorts {
     pub(crate) fn sent_at(&self) -> Timestamp {
         let intent = self.world.lock().intent.clone();
         match intent.as_deref() {
-            Some(Intent::Commit { commit }) if self.planted == Some(PlantedBug::StampEarly) => commit.now,
+            Some(Intent::Commit { commit }) if self.planted == Some(PlantedBug::StampEarly) => commit.now - EARLY,
             _ => self.now(),
         }
     }
