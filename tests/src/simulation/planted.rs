@@ -246,7 +246,7 @@ impl PlantedBug {
             (Self::DropRung, 55),
             (Self::ForgetNeed, 80),
             (Self::OverlookRefusal, 70),
-            (Self::PassOverAny, 335),
+            (Self::PassOverAny, 515),
             (Self::RemoveAtOnce, 150),
         ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
