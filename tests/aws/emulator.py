@@ -94,6 +94,8 @@ class Emulator:
         killed = self.functions()
         for process in killed:
             os.kill(process, signal.SIGKILL)
+        # Until then the emulator may take one that is ending for one that can be asked.
+        until(lambda: all(map(has_ended, killed)), 10, "what was killed has ended")
         return len(killed)
 
     def stop(self):
@@ -108,6 +110,14 @@ class Emulator:
             self.process.kill()
             self.process.wait()
         self.kill_functions()
+
+
+def has_ended(process):
+    """Whether it is gone, or waits for nothing but that its parent hears of it."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def until(condition, seconds, what):
