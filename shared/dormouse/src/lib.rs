@@ -66,9 +66,9 @@ pub mod tools;
 pub use dormouse_api::{Agent, Agents, AgentsError, Outside};
 pub use dormouse_engine::{
     Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field, FieldKey,
-    FieldKeys, Graph, GraphState, Integer, IntoField, ListKey, Middleware, Migrations, Next, NodeError,
-    ParallelBranches, Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target,
-    Update, UpgradePolicy, View, VoteOutcome, Voters, Votes, Wait, record, save_session, state, view,
+    FieldKeys, Graph, GraphState, Integer, IntoField, List, Middleware, Migrations, Next, NodeError, ParallelBranches,
+    Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
+    View, VoteOutcome, Voters, Votes, Wait, record, save_session, state, view,
 };
 pub use dormouse_ports::{
     BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,

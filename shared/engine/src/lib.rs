@@ -83,7 +83,7 @@ pub use run::{
 };
 pub use sending::{CutShort, Sending, cut_off};
 pub use state::{
-    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, ListKey, Openness, Record, ReduceFn, Reducer,
+    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, List, Openness, Record, ReduceFn, Reducer,
     State, StateSchema, Untyped, Update, View,
 };
 

@@ -11,6 +11,6 @@ pub(crate) use schema::MergeFailure;
 
 pub use reducer::{KeyFn, ReduceFn, Reducer};
 pub use schema::{Field, FieldType, Openness, StateSchema};
-pub use typed::{FieldKey, FieldKeys, GraphState, IntoField, ListKey, Record, View};
+pub use typed::{FieldKey, FieldKeys, GraphState, IntoField, List, Record, View};
 pub use update::{Untyped, Update};
 pub use value::State;

@@ -42,53 +42,33 @@ impl<S, V: Serialize> FieldKey<S, V> {
     }
 }
 
-impl<S, V: Serialize> FieldKey<S, Vec<V>> {
+impl<S, L> FieldKey<S, L>
+where
+    L: List<Item: Serialize>,
+{
     /// The update that adds `items` to this list, and changes nothing else.
     #[must_use]
     pub fn append<I>(self, items: I) -> Update<S>
     where
         I: IntoIterator,
-        I::Item: IntoField<V>,
+        I::Item: IntoField<L::Item>,
     {
         Update::none().append(self, items)
     }
 }
 
-impl<S, V: Serialize> FieldKey<S, Arc<Vec<V>>> {
-    /// The same of a list that is shared: a node that takes the state copies none of it.
-    #[must_use]
-    pub fn append<I>(self, items: I) -> Update<S>
-    where
-        I: IntoIterator,
-        I::Item: IntoField<V>,
-    {
-        Update::none().append(self, items)
-    }
-}
-
-/// The key of a list of the record `S`: of a `Vec`, or of one that is shared in an `Arc`.
-pub trait ListKey<S> {
+/// A field that is a list: a `Vec`, or one that is shared in an `Arc`, of which a node that takes the state copies nothing.
+pub trait List {
     /// An item of it.
     type Item;
-
-    /// The name of the field.
-    fn list_name(&self) -> &'static str;
 }
 
-impl<S, V> ListKey<S> for FieldKey<S, Vec<V>> {
+impl<V> List for Vec<V> {
     type Item = V;
-
-    fn list_name(&self) -> &'static str {
-        self.name
-    }
 }
 
-impl<S, V> ListKey<S> for FieldKey<S, Arc<Vec<V>>> {
+impl<V> List for Arc<Vec<V>> {
     type Item = V;
-
-    fn list_name(&self) -> &'static str {
-        self.name
-    }
 }
 
 impl<S, V> Clone for FieldKey<S, V> {

@@ -6,7 +6,7 @@ use dormouse_ports::Map;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::typed::{FieldKey, IntoField, ListKey, Record};
+use super::typed::{FieldKey, IntoField, List, Record};
 use crate::NodeError;
 
 /// A node's partial update: new values for some fields (graph-engine §2).
@@ -95,15 +95,14 @@ impl<S> Update<S> {
 
     /// Adds `items` to the list `field`, which must have a reducer that takes a list of items.
     #[must_use]
-    pub fn append<K, I>(self, field: K, items: I) -> Self
+    pub fn append<L, I>(self, field: FieldKey<S, L>, items: I) -> Self
     where
-        K: ListKey<S>,
-        K::Item: Serialize,
+        L: List<Item: Serialize>,
         I: IntoIterator,
-        I::Item: IntoField<K::Item>,
+        I::Item: IntoField<L::Item>,
     {
         let items = items.into_iter().map(|item| serde_json::to_value(item.into_field())).collect();
-        self.put(field.list_name(), items, How::Append)
+        self.put(field.name(), items, How::Append)
     }
 
     /// Hands `value` to the reducer of `field`, in the form that the reducer takes.
