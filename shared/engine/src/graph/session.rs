@@ -106,20 +106,20 @@ impl SessionPolicy {
         self.projection.iter().flatten()
     }
 
-    /// The same of a state whose `fields` are these.
-    pub(crate) fn kept_of<'f, N: AsRef<str> + 'f>(&self, fields: impl Iterator<Item = (&'f N, &'f Value)>) -> Map {
-        let is_kept =
-            |name: &str| self.projection.as_ref().is_none_or(|kept| kept.iter().any(|field| **field == *name));
-        let kept = fields.filter(|(name, _)| is_kept(name.as_ref()));
-        kept.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect()
+    fn is_kept(&self, name: &str) -> bool {
+        self.projection.as_ref().is_none_or(|kept| kept.iter().any(|field| **field == *name))
     }
 
     /// What the record holds of `state`.
-    pub(crate) fn project(&self, state: Map) -> Map {
-        match &self.projection {
-            None => state,
-            Some(fields) => state.into_iter().filter(|(name, _)| fields.iter().any(|f| **f == **name)).collect(),
-        }
+    pub(crate) fn project(&self, mut state: Map) -> Map {
+        state.retain(|name, _| self.is_kept(name));
+        state
+    }
+
+    /// The same of a state whose `fields` are these.
+    pub(crate) fn kept_of<'f, N: AsRef<str> + 'f>(&self, fields: impl Iterator<Item = (&'f N, &'f Value)>) -> Map {
+        let kept = fields.filter(|(name, _)| self.is_kept(name.as_ref()));
+        kept.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect()
     }
 
     /// Brings `state` from version `from` to version `to` along the one shortest chain (§7).
