@@ -146,7 +146,7 @@ impl Turns {
 
     /// Waits for the turn of `lane`, which lasts until what it gives is dropped.
     pub(crate) async fn take(&self, lane: Lane) -> Turn {
-        let leaves_one = lane != Lane::House && self.note(&lane);
+        let leaves_one = self.leaves_one(&lane);
         self.clone().enter(lane, leaves_one).await
     }
 
@@ -158,7 +158,7 @@ impl Turns {
         F: Future<Output: Send> + Send + 'static,
     {
         let lane = Lane::current();
-        let leaves_one = lane != Lane::House && self.note(&lane);
+        let leaves_one = self.leaves_one(&lane);
         let turn = self.clone().enter(lane, leaves_one);
         let mut task = JoinSet::new();
         task.spawn(async move { work(turn.await).await });
@@ -171,6 +171,11 @@ impl Turns {
         let cores = self.cores_beside_others.as_ref().filter(|_| leaves_one);
         let cores = if let Some(cores) = cores { Some(place(cores, &lane).await) } else { None };
         Turn { _all: place(&self.all, &lane).await, _beside_others: [own, cores] }
+    }
+
+    /// True if `lane`, in which something is done now, leaves a place to others.
+    fn leaves_one(&self, lane: &Lane) -> bool {
+        *lane != Lane::House && self.note(lane)
     }
 
     fn note(&self, lane: &Lane) -> bool {
