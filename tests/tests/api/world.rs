@@ -267,10 +267,27 @@ impl World {
         body: &Value,
         key: Option<&str>,
     ) -> Result<CallAnswer, ProtocolError> {
+        self.serve(self.asked(actor, method, target, body, key)?).await
+    }
+
+    /// Makes a session as for a caller that names no workspace, for whom the one in `body` was chosen.
+    pub(crate) async fn placed(&self, body: &Value, key: &str) -> Result<CallAnswer, ProtocolError> {
+        let call = self.asked(ada(), "POST", "/v1/sessions", body, Some(key))?;
+        self.serve(Call { is_placed_for_caller: true, ..call }).await
+    }
+
+    fn asked(
+        &self,
+        actor: Actor,
+        method: &str,
+        target: &str,
+        body: &Value,
+        key: Option<&str>,
+    ) -> Result<Call, ProtocolError> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let found = Operation::find(method, path)?;
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let call = Call {
+        Ok(Call {
             operation: found.operation,
             params: found.params,
             query: Query::parse(query)?,
@@ -280,25 +297,7 @@ impl World {
             is_placed_for_caller: false,
             target: found.target,
             now: self.clock.now(),
-        };
-        self.serve(call).await
-    }
-
-    /// Makes a session as for a caller that names no workspace, for whom the one in `body` was chosen.
-    pub(crate) async fn placed(&self, body: &Value, key: &str) -> Result<CallAnswer, ProtocolError> {
-        let found = Operation::find("POST", "/v1/sessions")?;
-        let call = Call {
-            operation: found.operation,
-            params: found.params,
-            query: Query::default(),
-            body: Body::read(found.operation, Some("application/json"), body.to_string().as_bytes())?,
-            actor: ada(),
-            idempotency_key: IdempotencyKey::read(Some(key))?,
-            is_placed_for_caller: true,
-            target: found.target,
-            now: self.clock.now(),
-        };
-        self.serve(call).await
+        })
     }
 
     async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
