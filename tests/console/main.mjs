@@ -197,6 +197,13 @@ await check("several answer, each in their name", async (tab) => {
   await ended(shipped, id, "completed");
 });
 
+/** Until `count` letters were sent, the last one by the task `id`. */
+async function sent(id, count) {
+  const waits = until("the letter is sent", () => clerk.letters.length >= count);
+  await waits.catch(async (error) => { throw new Error(`${error.message}: ${JSON.stringify(await clerk.get(`/v1/tasks/${id}`))}`); });
+  equal(clerk.letters.length, count, "letters");
+}
+
 const ofClerk = await session(clerk, (await clerk.get("/v1/personas")).data[0].id);
 
 await check("deny with a reason that the agent sees", async (tab) => {
@@ -233,7 +240,7 @@ await check("who is notified answers by the link, and what was answered is told 
   await until("the chat is told again", () => clerk.chatted.some((one, at) => at > 0 && one.text.includes("/console/answer/")), 90000);
   await reader.button("Approve").click();
   await reader.getByText(/Answered|Approved/).first().waitFor();
-  await until("the letter is sent", () => clerk.letters.length === before + 1);
+  await sent(id, before + 1);
   const quick = await task(clerk, ofClerk, said("Send a letter that is answered at once"));
   await clerk.post(`/v1/tasks/${quick}/messages`, { kind: "tool_confirmation", message: { role: "user", parts: [{ type: "json", value: { approved: false } }] } });
   await rest(2500);
@@ -254,7 +261,7 @@ await check("edit arguments, then approve: what runs is what was approved", asyn
   await area.fill(JSON.stringify({ to: "ada@example.com", text: "Changed by a person" }));
   await page.button("Approve").click();
   await page.sees("Approved. It goes on.");
-  await until("the letter is sent", () => clerk.letters.length === before + 1);
+  await sent(id, before + 1);
   equal(clerk.letters[before], { to: "ada@example.com", text: "Changed by a person" }, "the letter");
 });
 
@@ -265,7 +272,7 @@ await check("approved as it was asked, with the digest that was seen", async (ta
   await page.open(`/console/inbox/${id}`);
   await page.button("Approve").click();
   await page.sees("Approved. It goes on.");
-  await until("the letter is sent", () => clerk.letters.length === before + 1);
+  await sent(id, before + 1);
   const messages = await clerk.get(`/v1/sessions/${ofClerk}/messages?limit=200`);
   const answer = messages.data.flatMap((one) => one.parts).filter((part) => part.type === "json" && part.value.approved === true && part.value.digest).at(-1);
   holds(answer?.value.digest.length >= 32, "the digest goes with the yes");
@@ -279,7 +286,7 @@ await check("two tabs approve at once: it counts once, and both are told", async
   for (const page of [one, other]) { await page.open(`/console/inbox/${id}`); await page.button("Approve").waitFor(); }
   await Promise.all([one, other].map((page) => page.evaluate(() => document.querySelector("form.answer button.primary").click())));
   for (const page of [one, other]) await page.getByText(/Approved. It goes on.|Somebody was faster|It went on|It was answered|goes on already|That did not work|answered elsewhere/).first().waitFor();
-  await until("the letter is sent", () => clerk.letters.length > before);
+  await sent(id, before + 1);
   await rest(800);
   equal(clerk.letters.length, before + 1, "letters");
 });

@@ -1,6 +1,8 @@
 //! HTTP out, against servers on the loopback interface.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse_fetch::NetworkFetch;
@@ -116,6 +118,34 @@ async fn a_body_that_breaks_off_is_no_end() {
     let answer = NetworkFetch::new().fetch(get(address)).await.expect("a head");
     let broken = text(answer).await.expect_err("it broke off");
     assert!(matches!(broken, FetchError::Closed(_)), "{broken:?}");
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_at_once_and_not_when_its_server_may_have_had_enough_of_it() {
+    let (listener, address) = listener().await;
+    let served = Arc::new(AtomicUsize::new(0));
+    let connections = served.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.expect("a connection");
+            connections.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                loop {
+                    request(&mut connection, 0).await;
+                    connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("an answer");
+                }
+            });
+        }
+    });
+    let fetch = NetworkFetch::new();
+    let ask = async || text(fetch.fetch(get(address)).await.expect("an answer")).await.expect("a body");
+    let mut seen = Vec::new();
+    for rest in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(1_900)] {
+        tokio::time::sleep(rest).await;
+        ask().await;
+        seen.push(served.load(Ordering::SeqCst));
+    }
+    assert_eq!(seen, [1, 1, 2], "connections after each request: some servers close what has been idle for 2 s");
 }
 
 #[tokio::test]
