@@ -123,7 +123,9 @@ impl Reads {
         let mut more = true;
         while more && events.len() <= query.limit && looked_at < LOOKED_AT {
             let until = records.settled(clock.now());
-            let stretch = reader.next(records, until).await.map_err(store)?;
+            // One more than the page holds shows that there is another.
+            let wanted = query.limit + 1 - events.len();
+            let stretch = reader.next(records, until, wanted).await.map_err(store)?;
             more = stretch.more;
             for (id, entry) in stretch.events {
                 let event = readable(&id, entry);
@@ -199,7 +201,7 @@ pub async fn first_event_since(
     let until = records.settled(now);
     let mut looked_at = 0;
     while looked_at < LOOKED_AT {
-        let stretch = reader.next(records, until).await.map_err(store)?;
+        let stretch = reader.next(records, until, 1).await.map_err(store)?;
         looked_at += stretch.events.len().max(1);
         let sees = |event: &Event| actor.reaches(event.workspace_id.as_ref());
         let found =

@@ -9,14 +9,16 @@
 //! was published, and a client that reads on behind its cursor misses nothing. The order of one stream is exact,
 //! independently of clocks.
 
+use std::ops::RangeInclusive;
+
 use dormouse_ports::{Fed, FeedRequest, FeedRow, Map, Records, StoreError, StreamEntry};
 use dormouse_protocol::id::{EventId, WorkspaceId};
 use jiff::Timestamp;
 
 use crate::Actor;
 
-/// Number of appends that are read at once.
-const APPENDS: usize = 25;
+/// The fewest and the most appends that are read at once. Each read asks every partition of the feed, however few it wants.
+const APPENDS: RangeInclusive<usize> = 25..=100;
 
 /// The feed that reports what belongs to `tenant` and is in `workspace`.
 pub(crate) fn fed(tenant: &str, workspace: Option<&WorkspaceId>) -> Fed {
@@ -75,18 +77,23 @@ impl FeedReader {
         Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: Some(FeedRow::since(since)) }
     }
 
-    /// The next events that were sent by `until`, in order: all of each append that was looked at. There may be none
-    /// although the feed goes on. It must not be asked again after an error.
+    /// The next events that were sent by `until`, in order: all of each append that was looked at, which may be fewer
+    /// than `wanted`, or more. There may be none although the feed goes on. It must not be asked again after an error.
     ///
     /// # Errors
     /// If the store did not answer.
-    pub(crate) async fn next(&mut self, records: &dyn Records, until: Timestamp) -> Result<Stretch, StoreError> {
+    pub(crate) async fn next(
+        &mut self,
+        records: &dyn Records,
+        until: Timestamp,
+        wanted: usize,
+    ) -> Result<Stretch, StoreError> {
         let request = FeedRequest {
             feed: self.feed.clone(),
             labels: self.labels.clone(),
             after: self.behind.clone(),
             until,
-            limit: APPENDS,
+            limit: wanted.clamp(*APPENDS.start(), *APPENDS.end()),
         };
         let page = records.feed(&request).await?;
         self.behind = page.upto.or_else(|| self.behind.take());

@@ -184,6 +184,22 @@ fn settle(scene: &Scene, streams: &mut [Stream]) {
 }
 
 #[tokio::test]
+async fn a_page_of_many_events_is_read_in_few_parts() {
+    let scene = Scene::new();
+    for _ in 0..220 {
+        scene.world.session().await;
+    }
+    let mut reads = Vec::new();
+    for limit in [10, 200] {
+        scene.counting.taken();
+        let page = scene.world.get(&format!("/v1/events?limit={limit}")).await;
+        assert_eq!(page["data"].as_array().map(Vec::len), Some(limit));
+        reads.push(scene.counting.taken());
+    }
+    assert!(reads[1] <= reads[0] + 3, "{reads:?}");
+}
+
+#[tokio::test]
 async fn what_streams_of_a_tenant_read_does_not_grow_with_their_number() {
     let mut costs = Vec::new();
     for number in [4, 64] {

@@ -187,7 +187,9 @@ impl FeedTail {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let began = self.clock.monotonic();
         let until = self.records.settled(self.clock.now());
-        let stretch = read.reader.next(&*self.records, until).await.map_err(|error| {
+        // Behind what one read did not hold there may be much.
+        let wanted = if read.more { KEPT } else { 1 };
+        let stretch = read.reader.next(&*self.records, until, wanted).await.map_err(|error| {
             read.is_broken = true;
             TailEnd::Store(error)
         })?;

@@ -23,6 +23,8 @@ use super::requests::Table;
 
 /// Number of rows that are read at once of each partition where readers want only those with a label.
 const LABELED_ROWS: usize = 100;
+/// Number of rows of a partition that cost no more to read than one: less than 4 KB.
+const FEW_ROWS: usize = 13;
 /// Number of times that rows are read for one page, where most of them are not wanted.
 const MOST_READS: usize = 10;
 
@@ -92,8 +94,9 @@ impl DocumentItems {
 impl StreamItems {
     pub(super) async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
         let partitions = keys::feed_partitions(&request.feed);
-        // Of several partitions half of the rows are enough, mostly.
-        let each = if request.labels.is_some() { LABELED_ROWS } else { request.limit.div_ceil(2) };
+        // Of so many partitions a quarter of the rows is enough, mostly.
+        let few = request.limit.min(FEW_ROWS);
+        let each = if request.labels.is_some() { LABELED_ROWS } else { request.limit.div_ceil(4).max(few) };
         let found = self.table.read_rows(&partitions, request.after.as_deref(), false, each).await?;
         let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
         let mut taken = Vec::new();
