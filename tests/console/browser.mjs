@@ -34,7 +34,7 @@ export async function check(name, work) {
     console.log(`ok      ${name} (${Date.now() - begin} ms)`);
   } catch (error) {
     failed += 1;
-    console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 14).join("\n        ")}`);
+    console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 40).join("\n        ")}`);
     for (const one of open) await one.screenshot({ path: path.join(process.env.PICTURES, `failed-${checks}.png`) }).catch(() => {});
   }
   for (const one of open) await one.context().close().catch(() => {});

@@ -200,7 +200,10 @@ await check("several answer, each in their name", async (tab) => {
 /** Until `count` letters were sent, the last one by the task `id`. */
 async function sent(id, count) {
   const waits = until("the letter is sent", () => clerk.letters.length >= count);
-  await waits.catch(async (error) => { throw new Error(`${error.message}: ${JSON.stringify(await clerk.get(`/v1/tasks/${id}`))}`); });
+  await waits.catch(async (error) => {
+    const told = clerk.log().split("\n").slice(-20).join("\n");
+    throw new Error(`${error.message}: ${JSON.stringify(await clerk.get(`/v1/tasks/${id}`))}\n${told}`);
+  });
   equal(clerk.letters.length, count, "letters");
 }
 

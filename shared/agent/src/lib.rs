@@ -18,13 +18,11 @@ mod catalog;
 pub mod graph;
 mod memory;
 mod names;
-mod schema;
 mod skills;
 mod template;
 pub mod workspace;
 
 pub use catalog::{Catalog, CatalogEntry, catalog};
 pub use memory::SessionMemory;
-pub use schema::Schemas;
 pub use skills::SkillTools;
 pub use template::{TemplateError, TemplateFiles, Templates};

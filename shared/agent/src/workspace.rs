@@ -112,13 +112,17 @@ impl Platform {
 }
 
 impl Workspace {
-    /// True if its author said that it only talks: settings with a mistake give no tools either, and say nothing.
+    /// True if its author said that it only talks. Settings that cannot be read give no tools either, and say nothing.
     pub fn is_said_to_talk(&self) -> bool {
-        self.settings.kind == WorkspaceKind::Chat && self.has_sound_settings()
+        self.settings.kind == WorkspaceKind::Chat && self.says_its_kind()
     }
 
-    /// True if its settings have no mistake: those with one give no tools, whatever their author wanted.
-    pub(crate) fn has_sound_settings(&self) -> bool {
+    /// True if its author chose its kind: by a word that can be read, whatever else is wrong, or by settings without a mistake.
+    pub(crate) fn says_its_kind(&self) -> bool {
+        self.settings.has_kind || self.has_sound_settings()
+    }
+
+    fn has_sound_settings(&self) -> bool {
         let is_wrong = |problem: &Problem| problem.file == SETTINGS && problem.severity == Severity::Error;
         !self.problems.iter().any(is_wrong)
     }

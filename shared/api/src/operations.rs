@@ -1,5 +1,7 @@
 use async_trait::async_trait;
+use dormouse_protocol::resource::CreateWebhookRequest;
 use dormouse_protocol::{Level, Operation, ProtocolError};
+use jiff::Timestamp;
 
 use crate::{Api, Call, CallAnswer, ReceivedDelivery};
 
@@ -28,12 +30,24 @@ pub trait Operations: Send + Sync {
     async fn deliver(&self, _: ReceivedDelivery) -> Result<CallAnswer, ProtocolError> {
         Err(ProtocolError::not_implemented(Operation::DeliverToConnector))
     }
+
+    /// Checks a webhook before there is that of which it tells, as far as it can be.
+    ///
+    /// # Errors
+    /// That none is sent here, or what is wrong with its address, its events or its token.
+    fn check_webhook(&self, _: CreateWebhookRequest) -> Result<(), ProtocolError> {
+        Err(ProtocolError::not_implemented(Operation::CreateSessionWebhook))
+    }
 }
 
 #[async_trait]
 impl Operations for Api {
     async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         Self::serve(self, call).await
+    }
+
+    fn check_webhook(&self, request: CreateWebhookRequest) -> Result<(), ProtocolError> {
+        self.checked_webhook(request, Timestamp::UNIX_EPOCH).map(drop)
     }
 
     async fn deliver(&self, delivery: ReceivedDelivery) -> Result<CallAnswer, ProtocolError> {

@@ -19,7 +19,7 @@ use dormouse_ports::PausedInvocation;
 use dormouse_protocol::event::redact;
 use dormouse_protocol::id::{EventId, SessionId, TaskId, WebhookId};
 use dormouse_protocol::resource::{CreateWebhookRequest, Session, Task, Webhook, WebhookFormat};
-use dormouse_protocol::{Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, ProtocolError};
+use dormouse_protocol::{Draft, Envelope, ErrorCode, Event, EventKind, Identifier, List, Operation, ProtocolError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -149,18 +149,30 @@ impl Reads {
 }
 
 impl Api {
-    pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let keys = self.parts().webhooks.as_ref().ok_or_else(|| ProtocolError::not_implemented(call.operation))?;
-        let request: CreateWebhookRequest = call.body.clone().decode()?;
+    /// The webhook that `request` asks for, and the keys that sign what it sends.
+    ///
+    /// # Errors
+    /// None is sent here, or something is wrong with it.
+    pub(crate) fn checked_webhook(
+        &self,
+        request: CreateWebhookRequest,
+        now: Timestamp,
+    ) -> Result<(WebhookSubscription, &WebhookKeys), ProtocolError> {
+        let missing = || ProtocolError::not_implemented(Operation::CreateSessionWebhook);
+        let keys = self.parts().webhooks.as_ref().ok_or_else(missing)?;
         keys.check_url(&request.url)?;
+        Ok((subscription(request, now)?, keys))
+    }
+
+    pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let (webhook, keys) = self.checked_webhook(call.body.clone().decode()?, call.now)?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
         let session_id = session.kept.resource.envelope.id.clone();
-        if let Some(task) = &request.task_id
+        if let Some(task) = &webhook.task_id
             && self.reads.see::<Task>(call, task).await?.kept.resource.session_id != session_id
         {
             return Err(ProtocolError::not_found("task"));
         }
-        let webhook = subscription(request, call.now)?;
         let (id, dropped) = match webhook.same_in(&session.kept.own.webhooks) {
             Some(same) => (same.clone(), None),
             None => (self.fresh(call.now), self.in_place_of(call, &session.kept.own.webhooks, &webhook).await?),

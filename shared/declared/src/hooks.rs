@@ -30,7 +30,7 @@ pub(crate) async fn parts(workspace: &Workspace, model: &ModelPart, ports: &Decl
     let acts = workspace.settings.kind == WorkspaceKind::Project;
     for hook in workspace.hooks.values().filter(|_| acts).filter(is_enabled) {
         let handler = handler(workspace, hook, model, ports).await;
-        parts.push(HookPart { definition: hook.clone(), handler });
+        parts.push(HookPart::new(hook.clone(), handler));
     }
     parts
 }

@@ -149,7 +149,7 @@ async fn the_kind_that_a_run_began_with_stays() {
 }
 
 #[tokio::test]
-async fn settings_with_a_mistake_lock_no_workspace() {
+async fn settings_whose_kind_cannot_be_read_lock_no_workspace() {
     let world = World::new();
     for file in [AGENT, MODEL] {
         world.write(file).await;
@@ -161,6 +161,25 @@ async fn settings_with_a_mistake_lock_no_workspace() {
         assert!(!only_talks, "{slip}: somebody has to mend it");
         assert!(world.of(&process).await.only_talks, "{slip}: until then nothing acts");
     }
-    world.write((SETTINGS, "kind: chat\n")).await;
-    assert!(process.only_talks("tenant", &world.workspace).await.expect("an answer"));
+    for said in ["kind: chat\n", "kind: chat\nmodles: {}\n", "kind: chat\ndefault_agent: nobody\n"] {
+        world.write((SETTINGS, said)).await;
+        assert!(
+            process.only_talks("tenant", &world.workspace).await.expect("an answer"),
+            "{said}: that word can be read"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_a_workspace_that_says_its_kind_keeps_it_whatever_else_is_wrong() {
+    let world = World::new();
+    for file in [AGENT, MODEL, (SETTINGS, "kind: chat\nmodles: {}\n")] {
+        world.write(file).await;
+    }
+    let process = world.process();
+    let chat = world.of(&process).await;
+    world.keep(&process, &version(&chat)).await.expect("it is kept");
+    world.write((SETTINGS, "kind: project\n")).await;
+    let own = world.of(&process).await;
+    assert!(own.only_talks && own.personas.is_empty(), "{own:?}");
 }

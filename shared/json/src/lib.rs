@@ -19,6 +19,8 @@ mod made;
 mod measure;
 mod references;
 mod scan;
+#[cfg(feature = "schema")]
+mod schema;
 
 use serde::de::DeserializeOwned;
 
@@ -27,6 +29,8 @@ pub use made::Made;
 pub use measure::{measure, measure_object, most_bytes};
 pub use references::check_references;
 pub use scan::scan;
+#[cfg(feature = "schema")]
+pub use schema::{Schema, Schemas};
 
 /// An object of JSON.
 pub type Map = serde_json::Map<String, serde_json::Value>;

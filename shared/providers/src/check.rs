@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_json::Schemas;
 use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory,
     RuntimeConfig, Tool, ToolChoice,
 };
 
-use crate::schema::Schemas;
+use crate::schema::of_object;
 use crate::setup::Capabilities;
 
 /// Checks `request`, for a model that can do `capabilities`.
@@ -56,7 +57,7 @@ fn well_formed(request: &CompletionRequest, schemas: &Schemas) -> Result<(), Str
     choice_is_possible(request)?;
     config_is_sound(request)?;
     if let Some(schema) = &request.response_schema {
-        schemas.of_object(schema).map_err(|mistake| format!("the response schema cannot be used: {mistake}"))?;
+        of_object(schemas, schema).map_err(|mistake| format!("the response schema cannot be used: {mistake}"))?;
     }
     Ok(())
 }
@@ -156,8 +157,7 @@ fn tools_are_sound(tools: &[Tool], schemas: &Schemas) -> Result<(), String> {
         if !names.insert(tool.name.as_str()) {
             return Err(format!("two tools are called `{}`; names must be unique", tool.name));
         }
-        schemas
-            .of_object(&tool.parameters)
+        of_object(schemas, &tool.parameters)
             .map_err(|mistake| format!("the parameters of tool `{}` cannot be used: {mistake}", tool.name))?;
     }
     Ok(())

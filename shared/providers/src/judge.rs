@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_json::Schemas;
 use dormouse_ports::model::{
     AssistantMessage, Block, CompletionRequest, Content, FinishReason, Message, ModelError, ModelErrorCategory,
     Response, StructuredFailure, ToolCall,
@@ -9,7 +10,7 @@ use dormouse_ports::model::{
 use serde_json::Value;
 
 use crate::canonical::canonical;
-use crate::schema::{Schemas, check};
+use crate::schema::{check, of_object};
 use crate::structured::{OUTPUT_TOOL, Structured};
 use crate::wire::{Called, ReadAnswer};
 
@@ -86,7 +87,7 @@ impl Judge<'_> {
             .arguments
             .as_ref()
             .map_err(|reason| format!("the arguments of the call of `{name}` cannot be read: {reason}"))?;
-        let schema = self.schemas.of_object(&tool.parameters)?;
+        let schema = of_object(self.schemas, &tool.parameters)?;
         check(&schema, &Value::Object(arguments.clone()))
             .map_err(|reason| format!("the arguments of the call of `{name}` break its schema: {reason}"))
     }
@@ -112,7 +113,7 @@ impl Judge<'_> {
     fn read_output(self, schema: &Value, output: &str) -> Result<Value, String> {
         let value = dormouse_json::read(output.as_bytes(), dormouse_json::ENTRY)
             .map_err(|error| format!("it is no JSON: {error}"))?;
-        let schema = self.schemas.of_object(schema)?;
+        let schema = of_object(self.schemas, schema)?;
         check(&schema, &value)?;
         Ok(value)
     }

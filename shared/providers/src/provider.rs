@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dormouse_json::Schemas;
 use dormouse_ports::model::{CallOptions, CompletionRequest, ModelError, ModelIdentity, ModelProvider, Response};
 use dormouse_ports::{FetchRequest, Method, Sign};
 
@@ -10,7 +11,6 @@ use crate::check::check_request;
 use crate::failure::{of_fetch, of_malformed, of_sign};
 use crate::judge::Judge;
 use crate::mask::masked;
-use crate::schema::Schemas;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::structured::Structured;
 use crate::wire::{Encoded, Malformed, Wire};

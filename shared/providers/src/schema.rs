@@ -3,50 +3,27 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dormouse_json::Made;
+use dormouse_json::{Schema, Schemas};
 use dormouse_ports::Map;
-use jsonschema::Validator;
 use serde_json::Value;
 
-/// Makes sure that `schema` is a JSON Schema of an object. References must be within it.
+/// `schema`, which is a JSON Schema of an object. References must be within it.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
-pub(crate) fn check_object_schema(schema: &Value) -> Result<Validator, String> {
+pub(crate) fn of_object(schemas: &Schemas, schema: &Value) -> Result<Arc<Schema>, String> {
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be \"object\"".to_owned());
     }
-    compile(schema)
-}
-
-/// Schemas as they are checked against, each compiled once. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Schemas(Made<Validator>);
-
-impl Schemas {
-    /// As [`check_object_schema`].
-    ///
-    /// # Errors
-    /// As [`check_object_schema`].
-    pub(crate) fn of_object(&self, schema: &Value) -> Result<Arc<Validator>, String> {
-        self.0.of(schema, || check_object_schema(schema))
-    }
-}
-
-fn compile(schema: &Value) -> Result<Validator, String> {
-    dormouse_json::check_references(schema)?;
-    jsonschema::validator_for(schema).map_err(|error| format!("it is no valid JSON Schema: {error}"))
+    schemas.of(schema).map_err(|error| format!("it is no valid JSON Schema: {error}"))
 }
 
 /// Checks `value` against `schema`.
 ///
 /// # Errors
 /// The first violation, and the place of it.
-pub(crate) fn check(schema: &Validator, value: &Value) -> Result<(), String> {
-    schema.validate(value).map_err(|error| {
-        let place = error.instance_path().to_string();
-        if place.is_empty() { error.to_string() } else { format!("{error} (at {place})") }
-    })
+pub(crate) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
+    schema.mistakes(value, 1).pop().map_or(Ok(()), Err)
 }
 
 /// The schema of the arguments of a tool as OpenAI, Anthropic and Bedrock take it: they refuse choices at its top. What these say
@@ -123,7 +100,7 @@ mod tests {
             (json!({ "type": "object", "properties": 3 }), "no valid JSON Schema"),
             (json!({ "type": "object", "$ref": "https://example.com/other" }), "no valid JSON Schema"),
         ] {
-            let refused = check_object_schema(&schema).expect_err("refused");
+            let refused = of_object(&Schemas::default(), &schema).expect_err("refused");
             assert!(refused.contains(reason), "{schema}: {refused}");
         }
     }
@@ -131,7 +108,7 @@ mod tests {
     #[test]
     fn a_violation_names_its_place() {
         let schema = json!({ "type": "object", "properties": { "a": { "items": { "type": "integer" } } } });
-        let schema = check_object_schema(&schema).expect("a schema");
+        let schema = of_object(&Schemas::default(), &schema).expect("a schema");
         assert_eq!(check(&schema, &json!({ "a": [1] })), Ok(()));
         let broken = check(&schema, &json!({ "a": [1, "b"] })).expect_err("broken");
         assert!(broken.contains("/a/1"), "{broken}");

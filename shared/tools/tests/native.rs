@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
+use dormouse_json::Schema;
 use dormouse_ports::tool::{
     Effect, NotedEffects, TIME_TO_TELL, ToolCall, ToolContent, ToolError, ToolErrorKind, ToolOutput, ToolReply,
     ToolSource,
@@ -94,7 +95,7 @@ async fn tools_say_what_they_are() {
         specs.iter().filter(|spec| spec.effect == Effect::Manual).map(|spec| spec.name.as_str()).collect();
     assert_eq!(manual, ["Bash", "Write", "Edit"]);
     for spec in specs {
-        jsonschema::validator_for(&Value::Object(spec.input_schema.clone())).expect("a schema");
+        Schema::new(&Value::Object(spec.input_schema.clone())).expect("a schema");
     }
 }
 

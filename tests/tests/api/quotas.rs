@@ -603,7 +603,7 @@ fn judged(model: &Arc<ScriptedModel>, judge: &Arc<ScriptedModel>, most: Option<u
             on_error: OnHookError::Closed,
             timeout_seconds: 10,
         };
-        parts.hooks = vec![HookPart { definition, handler: Some(Arc::new(handler)) }];
+        parts.hooks = vec![HookPart::new(definition, Some(Arc::new(handler)))];
         graph(parts)
     })
 }

@@ -99,7 +99,7 @@ struct Pointer {
 /// The kind with which the agents of `bundle` run, and whether its author said so.
 fn kind_of(bundle: &Bundle) -> (WorkspaceKind, bool) {
     let workspace = load(&bundle.files(), &Platform::default());
-    (workspace.settings.kind, workspace.has_sound_settings())
+    (workspace.settings.kind, workspace.says_its_kind())
 }
 
 /// True for a name that a workspace can be published under.

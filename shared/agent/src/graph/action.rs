@@ -2,6 +2,7 @@
 //! approval, deadline, record), and the model is not asked.
 
 use dormouse_engine::{NodeError, Update};
+use dormouse_json::Schema;
 use dormouse_ports::model::{AssistantMessage, FinishReason, Message, ToolCall};
 use dormouse_ports::tool::ActionDefinition;
 use dormouse_ports::{Map, Shortfall};
@@ -14,7 +15,6 @@ use super::plan::{BegunMark, give_up, plan, settle};
 use super::run::{ActionProgress, AgentRun, AskedAction, TerminalReason};
 use super::toolset::Toolset;
 use crate::names::nearest;
-use crate::schema::validator;
 use crate::workspace::ToolOrigin;
 
 /// Bytes of what is told of an action that failed.
@@ -53,9 +53,8 @@ fn may_run(action: &ActionDefinition, by_hand: bool) -> Result<(), String> {
 }
 
 fn fits(action: &ActionDefinition, input: &Map) -> Result<(), String> {
-    let validator = validator(&action.input_schema)?;
-    let input = Value::Object(input.clone());
-    let mistakes: Vec<String> = validator.iter_errors(&input).take(5).map(|error| error.to_string()).collect();
+    let schema = Schema::new(&Value::Object(action.input_schema.clone()))?;
+    let mistakes = schema.mistakes(&Value::Object(input.clone()), 5);
     let refusal = || format!("the input does not fit the `input_schema` of `{}`: {}", action.name, mistakes.join("; "));
     if mistakes.is_empty() { Ok(()) } else { Err(refusal()) }
 }

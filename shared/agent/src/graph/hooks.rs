@@ -48,6 +48,34 @@ pub struct HookPart {
     pub definition: HookDefinition,
     /// Its handler; `None` where it cannot be handled here, which counts as a failure each time.
     pub handler: Option<Arc<dyn HookHandler>>,
+    /// The matcher of the hook; one that is no expression, which no workspace is loaded with, meets everything.
+    pub(super) matcher: Option<Regex>,
+}
+
+impl HookPart {
+    /// The hook `definition`, which `handler` handles.
+    pub fn new(definition: HookDefinition, handler: Option<Arc<dyn HookHandler>>) -> Self {
+        let matcher = definition.matcher.as_deref().and_then(|matcher| Regex::new(matcher).ok());
+        Self { definition, handler, matcher }
+    }
+
+    /// True if it is to run. Events of the context have no subject.
+    fn concerns(&self, event: HookEvent, subjects: &[&str]) -> bool {
+        let matches = |matcher: &Regex| subjects.iter().any(|subject| matcher.is_match(subject));
+        let has_subject = match event {
+            HookEvent::BeforeContextCompact
+            | HookEvent::AfterContextCompact
+            | HookEvent::BeforeContextBuild
+            | HookEvent::AfterContextBuild => false,
+            HookEvent::BeforeModelCall
+            | HookEvent::AfterModelCall
+            | HookEvent::BeforeToolDispatch
+            | HookEvent::AfterToolDispatch
+            | HookEvent::RunCompleted
+            | HookEvent::RunFailed => true,
+        };
+        self.definition.events.contains(&event) && (!has_subject || self.matcher.as_ref().is_none_or(matches))
+    }
 }
 
 /// Joint verdict of the hooks of a moment.
@@ -77,7 +105,7 @@ pub(crate) async fn fire(
 ) -> Result<HookVerdict, NodeError> {
     let mut verdict = HookVerdict::default();
     let mut envelope = facts;
-    for hook in parts.hooks.iter().filter(|hook| concerns(&hook.definition, event, subjects)) {
+    for hook in parts.hooks.iter().filter(|hook| hook.concerns(event, subjects)) {
         envelope["hook_event_name"] = event.as_str().into();
         envelope["agent_name"] = parts.agent.name.as_str().into();
         envelope["effective_agent_name"] = parts.agent.name.as_str().into();
@@ -108,26 +136,6 @@ pub(crate) async fn fire(
         }
     }
     Ok(verdict)
-}
-
-/// True if `hook` is to run. Matchers are checked when a workspace is loaded; events of the context have no subject.
-fn concerns(hook: &HookDefinition, event: HookEvent, subjects: &[&str]) -> bool {
-    let matches = |matcher: &String| {
-        Regex::new(matcher).is_ok_and(|matcher| subjects.iter().any(|subject| matcher.is_match(subject)))
-    };
-    let has_subject = match event {
-        HookEvent::BeforeContextCompact
-        | HookEvent::AfterContextCompact
-        | HookEvent::BeforeContextBuild
-        | HookEvent::AfterContextBuild => false,
-        HookEvent::BeforeModelCall
-        | HookEvent::AfterModelCall
-        | HookEvent::BeforeToolDispatch
-        | HookEvent::AfterToolDispatch
-        | HookEvent::RunCompleted
-        | HookEvent::RunFailed => true,
-    };
-    hook.events.contains(&event) && (!has_subject || hook.matcher.as_ref().is_none_or(matches))
 }
 
 async fn answered(parts: &AgentParts, hook: &HookPart, envelope: &Value) -> Result<HookAnswer, HookFailure> {

@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dormouse_json::Schemas;
 use dormouse_ports::model::{BackgroundProvider, DeltaKind, ModelProvider, RuntimeConfig};
 use dormouse_ports::tool::{ActionDefinition, CallbackAddresses, ToolSource};
 use dormouse_ports::{Clock, IdSource, Images, InvocationId, SessionId};
@@ -11,7 +12,6 @@ use super::agents::{Colleagues, SOURCE};
 use super::entries::calls_with;
 use super::environment::EnvironmentPart;
 use super::hooks::HookPart;
-use crate::Schemas;
 use crate::workspace::{AgentDefinition, ApprovalPolicy, Exposure, HookEvent, Prices, ToolOrigin};
 
 /// Everything of which the graph of one agent is made.

@@ -74,7 +74,7 @@ fn on_record(parts: &AgentParts, past: &Arc<Past>, clock: &Arc<RecordedClock>) -
     });
     let hooks = parts.hooks.iter().map(|part| HookPart {
         handler: part.handler.as_ref().map(|_| RecordedHook::handler(&part.definition.name, past)),
-        definition: part.definition.clone(),
+        ..part.clone()
     });
     let mut agent = parts.agent.clone();
     // A replay runs by itself, also that of an agent that only others ask.

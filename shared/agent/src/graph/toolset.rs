@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use dormouse_json::{Schema, Schemas};
 use dormouse_ports::Map;
 use dormouse_ports::model::{Tool, ToolCall};
 use dormouse_ports::tool::{Effect, ToolSpec};
 use futures::future::join_all;
 use indexmap::IndexMap;
-use jsonschema::Validator;
 use serde_json::{Number, Value};
 
 use super::parts::{AgentParts, ToolPart};
 use super::run::AgentRun;
-use crate::Schemas;
 use crate::names::{RUN_ACTION, is_reserved, nearest, slip_of, wire_name};
 use crate::workspace::{DefinitionKind, ToolOrigin, is_exact, matches};
 
@@ -42,7 +41,7 @@ pub(crate) struct OfferedTool<'p> {
     pub(crate) part: &'p ToolPart,
     /// True if a person is asked whatever the policy says, because a name in it may have been meant for this tool.
     pub(crate) must_ask: bool,
-    validator: Arc<Validator>,
+    schema: Arc<Schema>,
 }
 
 impl OfferedTool<'_> {
@@ -72,15 +71,7 @@ impl OfferedTool<'_> {
                  the tool takes one"
             ));
         }
-        let mistakes: Vec<String> = self
-            .validator
-            .iter_errors(&arguments)
-            .take(MOST_MISTAKES)
-            .map(|error| match error.instance_path().to_string() {
-                path if path.is_empty() => error.to_string(),
-                path => format!("{path}: {error}"),
-            })
-            .collect();
+        let mistakes = self.schema.mistakes(&arguments, MOST_MISTAKES);
         if mistakes.is_empty() { Ok(()) } else { Err(mistakes.join("; ")) }
     }
 }
@@ -235,9 +226,9 @@ impl<'p> Toolset<'p> {
 
     /// Adds a tool under its name, and the one under which it is called.
     fn insert(&mut self, schemas: &Schemas, (name, wire): (String, String), part: &'p ToolPart, spec: ToolSpec) {
-        match schemas.validator(&spec.input_schema) {
-            Ok(validator) => {
-                self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, validator });
+        match schemas.of(&spec.input_schema) {
+            Ok(schema) => {
+                self.tools.insert(wire, OfferedTool { name, spec, part, must_ask: false, schema });
             }
             Err(error) => {
                 tracing::warn!(%error, tool = name, "a tool is left out: its `input_schema` is no JSON Schema");

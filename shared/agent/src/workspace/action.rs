@@ -1,3 +1,4 @@
+use dormouse_json::Schema;
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ActionDefinition, ActionEntry, ActionExposure};
 use serde_json::Value;
@@ -6,7 +7,6 @@ use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
 use crate::names::nearest;
-use crate::schema::validator;
 
 /// The most seconds that an action may ask for.
 const DAY: u64 = 24 * 3600;
@@ -99,7 +99,7 @@ fn schema(fields: &mut Fields<'_>, name: &str, problems: &mut FileProblems<'_>) 
         None => any(),
         Some(Value::Object(schema)) => {
             let is_object = schema.get("type").is_none_or(|kind| kind == "object");
-            if let Err(error) = validator(&schema) {
+            if let Err(error) = Schema::new(&Value::Object(schema.clone())) {
                 problems.error(line, format!("`input_schema` of action `{name}` is no JSON Schema: {error}"));
             } else if !is_object {
                 problems.error(line, format!("`input_schema` of action `{name}` must be of type `object`"));

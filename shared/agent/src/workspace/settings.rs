@@ -32,6 +32,9 @@ pub struct Settings {
     pub imports: Imports,
     #[serde(skip)]
     pub(crate) default_agent_line: Option<usize>,
+    /// True if its kind is written there, and can be read.
+    #[serde(skip)]
+    pub(crate) has_kind: bool,
 }
 
 /// Parts of the platform that a workspace has of its own once it is made. When it runs they mean nothing.
@@ -123,7 +126,8 @@ impl Settings {
 
     pub(crate) fn read(node: &YamlNode, problems: &mut FileProblems<'_>) -> Self {
         let mut fields = Fields::of(node, "`settings.yaml`", problems);
-        let kind = match (fields.word("kind", &["project", "chat"], problems), fields.get("kind")) {
+        let word = fields.word("kind", &["project", "chat"], problems);
+        let kind = match (word, fields.get("kind")) {
             (Some("project"), _) | (None, None) => WorkspaceKind::Project,
             // A word that is neither may have been meant to keep tools away.
             (_, _) => WorkspaceKind::Chat,
@@ -131,6 +135,7 @@ impl Settings {
         let default_agent_line = fields.get("default_agent").map(|node| node.line);
         let settings = Self {
             kind,
+            has_kind: word.is_some(),
             default_agent: fields.text("default_agent", problems),
             models: aliases(&mut fields, problems),
             skill_dirs: skill_dirs(&mut fields, problems),

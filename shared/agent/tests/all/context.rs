@@ -217,7 +217,7 @@ fn hook(name: &str, events: &[HookEvent], handler: Arc<dyn HookHandler>) -> Hook
         on_error: OnHookError::Open,
         timeout_seconds: 10,
     };
-    HookPart { definition, handler: Some(handler) }
+    HookPart::new(definition, Some(handler))
 }
 
 /// What a hook at `events` is told of one run, whose model answers `answer`.

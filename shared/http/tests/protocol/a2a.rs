@@ -230,6 +230,7 @@ async fn what_is_wrong_with_notifications_is_told_before_a_message_does_anything
         json!({ "url": "https://a.example.com", "authentication": { "schemes": ["Bearer"], "credentials": "x" } }),
         json!({ "token": "no address" }),
         json!(7),
+        json!({ "url": "ftp://a.example.com" }),
     ] {
         let answer = asked(&world, "message/send", with(config.clone(), context())).await;
         assert_eq!(answer["error"]["code"], -32602, "{config}: {answer}");

@@ -21,6 +21,7 @@ use dormouse_protocol::event::EventPlace;
 use dormouse_protocol::id::{Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
+use dormouse_protocol::resource::CreateWebhookRequest;
 use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::StreamExt;
@@ -166,6 +167,11 @@ impl Operations for Desk {
             Operation::CreateSession => Ok(CallAnswer::Json(201, json!({"id": SESSION}))),
             other => Err(ProtocolError::not_found(other.spec().tag)),
         }
+    }
+
+    fn check_webhook(&self, request: CreateWebhookRequest) -> Result<(), ProtocolError> {
+        let is_good = request.url.starts_with("https://");
+        if is_good { Ok(()) } else { Err(ProtocolError::invalid("url", "expected an https address")) }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Results of a server as outputs of ours.
 
+use dormouse_json::Schema;
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolContent, ToolOutput};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
 
-use super::specs::validator;
 use crate::text::cut;
 
 /// The output that `result` stands for.
@@ -75,16 +76,16 @@ pub(super) fn keeps(output: &ToolOutput, schema: Option<&Map>) -> Result<(), Str
     let Some(value) = &output.structured else {
         return Err("it has no structured value, which its `outputSchema` promises".to_owned());
     };
-    let Ok(validator) = validator(schema) else { return Ok(()) };
-    match validator.iter_errors(value).next() {
+    let Ok(schema) = Schema::new(&Value::Object(schema.clone())) else { return Ok(()) };
+    match schema.mistakes(value, 1).first() {
         None => Ok(()),
-        Some(error) => Err(cut(&format!("its structured value does not fit its `outputSchema`: {error}"), 500)),
+        Some(mistake) => Err(cut(&format!("its structured value does not fit its `outputSchema`: {mistake}"), 500)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

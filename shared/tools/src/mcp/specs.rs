@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_json::{ENTRY, measure_object};
+use dormouse_json::{ENTRY, Schema, measure_object};
 use dormouse_ports::Map;
 use dormouse_ports::tool::{ToolAnnotations, ToolSpec};
-use jsonschema::Validator;
 use rmcp::model::Tool;
 use serde_json::Value;
 
@@ -78,20 +77,10 @@ fn object(mut schema: Map) -> Result<Map, String> {
         Some(Value::String(kind)) if kind == "object" => (),
         Some(kind) => return Err(format!("has the type {kind} where only `object` can be")),
     }
-    match validator(&schema) {
+    match Schema::new(&Value::Object(schema.clone())) {
         Ok(_) => Ok(schema),
         Err(error) => Err(format!("is no JSON Schema: {}", cut(&error, 300))),
     }
-}
-
-/// The validator of a schema of a server.
-///
-/// # Errors
-/// Why it is no JSON Schema, or one whose references make more of it than can be worked with.
-pub(super) fn validator(schema: &Map) -> Result<Validator, String> {
-    let schema = Value::Object(schema.clone());
-    dormouse_json::check_references(&schema)?;
-    jsonschema::validator_for(&schema).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

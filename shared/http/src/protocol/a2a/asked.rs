@@ -41,6 +41,8 @@ struct Configuration {
 #[serde(rename_all = "camelCase")]
 struct SentMessage {
     message_id: String,
+    #[serde(default)]
+    role: Option<String>,
     parts: Vec<Map>,
     context_id: Option<String>,
     task_id: Option<String>,
@@ -87,9 +89,12 @@ impl Protocol {
         if parts.is_empty() {
             return Err(RpcError::new(PARAMS, "expected a message with at least one part"));
         }
+        if message.role.as_deref().is_some_and(|role| role != "user") {
+            return Err(RpcError::new(PARAMS, "expected a message with the role `user`: the agent speaks for itself"));
+        }
         let said = json!({ "role": "user", "parts": parts, "metadata": message.metadata.clone().unwrap_or_default() });
         let history = configuration.history_length;
-        let push = Self::push_of(caller, configuration.push_notification_config)?;
+        let push = self.push_of(caller, configuration.push_notification_config)?;
         let key = Some(message.message_id.as_str());
         if let Some(task) = &message.task_id {
             let task = known_task(task)?;

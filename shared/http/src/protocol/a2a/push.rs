@@ -7,6 +7,7 @@ use super::asked::{Ask, read, refused, task_error};
 use super::{Caller, PARAMS, Protocol, RpcError, known_task};
 use crate::protocol::admit::check_scope;
 use dormouse_protocol::id::{TaskId, WebhookId};
+use dormouse_protocol::resource::{CreateWebhookRequest, WebhookFormat};
 use dormouse_protocol::{Identifier, Operation};
 
 #[derive(Deserialize)]
@@ -37,11 +38,13 @@ impl Protocol {
     /// The configuration that a message brings along, before the message does anything: what can be refused of it already is.
     ///
     /// # Errors
-    /// It brings credentials, or the caller may not have notifications sent.
-    pub(super) fn push_of(caller: &Caller, config: Option<Value>) -> Result<Option<PushConfig>, RpcError> {
+    /// It brings credentials, its address or its token cannot be, or the caller may not have notifications sent.
+    pub(super) fn push_of(&self, caller: &Caller, config: Option<Value>) -> Result<Option<PushConfig>, RpcError> {
         let Some(config) = config.filter(|given| !given.is_null()) else { return Ok(None) };
         let config = read::<PushConfig>(config)?.without_credentials()?;
-        check_scope(&caller.actor, Operation::CreateSessionWebhook).map_err(|error| refused(&error))?;
+        check_scope(&caller.actor, Operation::CreateSessionWebhook)
+            .and_then(|()| self.streaming.operations.check_webhook(config.webhook(None)))
+            .map_err(|error| refused(&error))?;
         Ok(Some(config))
     }
 
@@ -66,7 +69,7 @@ impl Protocol {
 
     async fn set(&self, caller: &Caller, task: &TaskId, config: PushConfig) -> Result<Value, RpcError> {
         let path = self.webhooks_of(caller, task).await?;
-        let body = json!({ "url": config.url, "task_id": task, "format": "a2a", "token": config.token });
+        let body = json!(config.webhook(Some(task)));
         let made = self.ask(caller, Ask::post(&path, body, None)).await.map_err(|error| refused(&error))?;
         let mut shown = shown(&made);
         shown["pushNotificationConfig"]["token"] = json!(config.token);
@@ -110,6 +113,17 @@ impl Protocol {
 }
 
 impl PushConfig {
+    /// The webhook of `task` that it stands for.
+    fn webhook(&self, task: Option<&TaskId>) -> CreateWebhookRequest {
+        CreateWebhookRequest {
+            url: self.url.clone(),
+            task_id: task.cloned(),
+            events: Vec::new(),
+            format: WebhookFormat::A2a,
+            token: self.token.clone(),
+        }
+    }
+
     /// # Errors
     /// It brings credentials.
     fn without_credentials(self) -> Result<Self, RpcError> {
