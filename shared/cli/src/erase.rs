@@ -180,45 +180,70 @@ fn with_nobodys(mut told: Value, erasure: &Erasure, count: usize) -> Value {
     told
 }
 
-/// Ends what runs or sleeps, and erases until nothing is left.
+/// Ends what runs or sleeps, and erases until nothing is left: neither what belongs to it nor a row that leads to that. Who
+/// writes meanwhile may leave rows when everything else is gone.
 async fn erased(
     opened: &OpenedStore,
     erasure: &Erasure,
     name: &str,
     mirrors: &[Mirror],
 ) -> Result<serde_json::Value, EraseError> {
+    let eraser = opened.eraser();
     let mut sums = Erased::new();
     let (mut canceled, mut mirrored, mut ids) = (0, 0, BTreeSet::new());
-    let mut forgotten = found(&opened.eraser(), erasure, name).await?;
-    let nobodys = forgotten.nobodys;
+    let mut nobodys = None;
+    let tenant = match erasure {
+        Erasure::Tenant(name) => Some(name.clone()),
+        Erasure::Session(_) | Erasure::Workspace(_) | Erasure::Conversation { .. } => None,
+    };
+    let mut all = Belongings { tenant, ..Belongings::default() };
     for _ in 0..ROUNDS {
-        for id in &forgotten.open {
-            canceled += u64::from(ended(opened, id).await?);
-        }
-        ids.extend(forgotten.owners.iter().cloned());
-        ids.extend(forgotten.documents.iter().map(|document| document.id.clone()));
-        // The table still tells of what is to go, if this dies in between.
-        mirrored += forget(mirrors, &ids)?;
-        let Forgotten { documents, owners, sessions, invocations, tenant, .. } = forgotten;
-        let belongings = Belongings { documents, owners, sessions, invocations, tenant };
-        let counts = opened.eraser().erase(&belongings).await?;
-        counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
-        forgotten = match found(&opened.eraser(), erasure, name).await {
-            Ok(more) => more,
-            Err(EraseError::Nothing(_) | EraseError::NothingNamed { .. } | EraseError::NoSession(_)) => {
-                let mut told = json!(sums);
-                told["canceled"] = canceled.into();
-                if !mirrors.is_empty() {
-                    // Whoever follows may have read the end of it meanwhile.
-                    mirrored += forget(mirrors, &ids)?;
-                    told["mirrored"] = mirrored.into();
+        let nothing = match found(&eraser, erasure, name).await {
+            Ok(forgotten) => {
+                nobodys.get_or_insert(forgotten.nobodys);
+                for id in &forgotten.open {
+                    canceled += u64::from(ended(opened, id).await?);
                 }
-                return Ok(with_nobodys(told, erasure, nobodys));
+                ids.extend(forgotten.owners.iter().cloned());
+                ids.extend(forgotten.documents.iter().map(|document| document.id.clone()));
+                // The table still tells of what is to go, if this dies in between.
+                mirrored += forget(mirrors, &ids)?;
+                let Forgotten { documents, owners, sessions, invocations, tenant, .. } = forgotten;
+                let belongings = Belongings { documents, owners, sessions, invocations, tenant };
+                add(&mut sums, eraser.erase(&belongings).await?);
+                all.owners.extend(belongings.owners);
+                all.sessions.extend(belongings.sessions);
+                all.invocations.extend(belongings.invocations);
+                continue;
             }
+            Err(error @ EraseError::NothingNamed { count, .. }) => (error, count),
+            Err(error @ (EraseError::Nothing(_) | EraseError::NoSession(_))) => (error, 0),
             Err(error) => return Err(error),
         };
+        let left = if sums.is_empty() && all.tenant.is_none() { Erased::new() } else { eraser.erase(&all).await? };
+        let is_clean = left.values().all(|count| *count == 0);
+        add(&mut sums, left);
+        if !is_clean {
+            continue;
+        }
+        let (nothing, count) = nothing;
+        if sums.values().all(|count| *count == 0) {
+            return Err(nothing);
+        }
+        let mut told = json!(sums);
+        told["canceled"] = canceled.into();
+        if !mirrors.is_empty() {
+            // Whoever follows may have read the end of it meanwhile.
+            mirrored += forget(mirrors, &ids)?;
+            told["mirrored"] = mirrored.into();
+        }
+        return Ok(with_nobodys(told, erasure, nobodys.unwrap_or(count)));
     }
     Err(EraseError::Busy)
+}
+
+fn add(sums: &mut Erased, counts: Erased) {
+    counts.into_iter().for_each(|(what, count)| *sums.entry(what).or_default() += count);
 }
 
 /// Removes from `mirrors` what they hold of `ids`; the number of rows.

@@ -136,7 +136,7 @@ async fn what_cannot_be_read_is_refused_with_what_to_do() {
     for (path, expected) in [
         ("binary", "is no text: 5 bytes"),
         ("zero", "is no text"),
-        ("huge", "1073741824 bytes, and files up to 8388608 can be read: search it with Grep"),
+        ("huge", "1073741824 bytes, and files up to 8388608 can be read and searched"),
         ("folder", "is no file but a folder"),
         ("nothing", "there is no `nothing`"),
         ("link", "leads out of the workspace"),
@@ -251,6 +251,12 @@ async fn an_edit_replaces_exactly_what_is_meant() {
     session.done("Read", json!({ "file_path": "a.rs" })).await;
     let twice = session.refused("Edit", edit("= 1;", "= 2;")).await;
     assert!(twice.contains("2 times, in lines 1, 2"), "{twice}");
+    session.put("a.rs", "aaa\n");
+    session.done("Read", json!({ "file_path": "a.rs" })).await;
+    let overlapping = session.refused("Edit", edit("aa", "b")).await;
+    assert!(overlapping.contains("overlap"), "{overlapping}");
+    session.put("a.rs", "let a = 1;\nlet b = 1;\n");
+    session.done("Read", json!({ "file_path": "a.rs" })).await;
     let blanks = session.refused("Edit", edit("let  a = 1;", "x")).await;
     assert!(blanks.contains("other blanks"), "{blanks}");
     session.refused("Edit", edit("nothing like it", "x")).await;

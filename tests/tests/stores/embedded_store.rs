@@ -6,9 +6,9 @@ use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement
 use dormouse_aws::{Belongings, DynamoDbStateStore, EraseSearch, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    Breadth, BufferedSignal, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationWrite, Journal,
-    LeaseRequest, Listed, Map, OwnedState, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite,
-    Sessions, SignalDescriptor, Signals, Sleepers, SuspendFrom,
+    Append, Breadth, BufferedSignal, Commit, Commits, DocumentKey, DocumentWrite, Fed, GrowingLists, InvocationWrite,
+    Journal, LeaseRequest, Listed, Map, OwnedState, PausedInvocation, Records, SessionExpectation, SessionId,
+    SessionWrite, Sessions, SignalDescriptor, SignalId, Signals, Sleepers, StreamEnd, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -220,6 +220,47 @@ async fn rows_of_a_commit_that_did_not_happen_are_erased_with_what_they_name() {
         let erased = store.eraser().erase(&belongings).await.expect("it erases");
         assert_eq!(erased.get("rows").copied(), rows, "{owner}");
     }
+}
+
+/// Somebody of a tenant writes while it is erased: its documents are gone, and rows come after them.
+#[tokio::test]
+async fn of_a_tenant_no_row_stays_that_leads_to_nothing() {
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    let store = store(&embedded).await;
+    let now = Timestamp::UNIX_EPOCH;
+    for tenant in ["acme", "other"] {
+        let lost = SignalId::from(format!("tenant!{tenant}!early"));
+        let expires_at = Timestamp::now() + SignedDuration::from_hours(1);
+        let signal = BufferedSignal { payload: Map::new(), sender: None, received_at: now, expires_at };
+        store.buffer_signal(&lost, &signal).await.expect("an answer");
+        let append = Append {
+            stream: format!("session_{tenant}"),
+            end: StreamEnd::Store,
+            first: 1,
+            entries: vec![Map::new()],
+            fed: Some(Fed { feed: format!("{tenant}/event"), label: None }),
+        };
+        let journal = Journal::new(Vec::new(), vec![append]);
+        store.commit(&Commit { journal, ..Commit::new(tenant, now) }).await.expect("it is kept");
+    }
+    let rows = async || {
+        let items =
+            embedded.client().scan().table_name(TABLE).send().await.expect("an answer").items.unwrap_or_default();
+        let names =
+            items.into_iter().map(|item| format!("{}|{}", item["pk"].as_s().unwrap(), item["sk"].as_s().unwrap()));
+        names.filter(|name| name.starts_with("FEED#") || name.contains("tenant!")).collect::<Vec<_>>()
+    };
+    let of = |names: &[String], tenant: &str| names.iter().filter(|name| name.contains(tenant)).count();
+    let before = rows().await;
+    assert_eq!(
+        [of(&before, "acme"), of(&before, "other")],
+        [3, 3],
+        "a signal, its row and one of the feed: {before:?}"
+    );
+    let belongings = Belongings { tenant: Some("acme".to_owned()), ..Belongings::default() };
+    store.eraser().erase(&belongings).await.expect("it erases");
+    let after = rows().await;
+    assert_eq!([of(&after, "acme"), of(&after, "other")], [0, 3], "{after:?}");
 }
 
 #[tokio::test]

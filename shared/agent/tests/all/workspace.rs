@@ -354,7 +354,9 @@ fn what_has_no_effect_where_agents_only_talk_is_told_where_that_was_chosen() {
     let chat = told("kind: chat\nmodels: {fast: workspace/small}\n");
     assert!(chat.contains("`include_environment`, or `environment` in the order, has no effect"), "{chat}");
     assert!(chat.contains("a `chat` workspace only talks"), "{chat}");
-    for settings in ["kind: caht\n", "a: [\n", "kind: chat\ndefualt_agent: x\n"] {
+    let slip = told("kind: chat\ndefualt_agent: x\n");
+    assert!(slip.contains("error") && slip.contains("only talks"), "its kind can be read: {slip}");
+    for settings in ["kind: caht\n", "a: [\n"] {
         let wrong = told(settings);
         assert!(wrong.contains("error") && !wrong.contains("only talks") && !wrong.contains("no effect"), "{wrong}");
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     Document, DocumentKey, InvocationId, InvocationPhase, OwnedState, PausedInvocation, SessionId, SignalBringer,
-    StoreError,
+    SignalId, StoreError,
 };
 
 use super::blobs::Bodies;
@@ -20,7 +20,7 @@ use super::item::{Item, optional_text, text, text_value};
 use super::journal::DocumentItems;
 use super::keys::{
     self, BEGUN_FOR, BODY, BRIEF, CLAIM_LANE, CLAIM_SINCE, CLAIM_UNTIL, EXPIRES_AT, INVOCATION_ID, KIND, Key, LABEL,
-    OWNERS, PAUSE, PHASE, PK, RECORD_ID, SK, STREAM, VERSION,
+    OWNERS, PAUSE, PHASE, PK, RECORD_ID, SIGNAL_ID, SK, STREAM, VERSION,
 };
 use super::requests::Table;
 use super::scan::{ScanSelection, key_of};
@@ -168,7 +168,7 @@ impl Eraser {
         let selection = ScanSelection {
             condition: "pk <> :nothing".to_owned(),
             values: Item::from([(":nothing".to_owned(), text_value("-"))]),
-            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, OWNERS],
+            attributes: &[PK, SK, KIND, RECORD_ID, STREAM, LABEL, INVOCATION_ID, SIGNAL_ID, OWNERS],
         };
         let named = |key: &DocumentKey| Key::document(key);
         let mut documents: BTreeSet<Key> = belongings.documents.iter().map(named).collect();
@@ -210,7 +210,7 @@ impl Belongings {
         if key.pk.starts_with(keys::DOCUMENTS) {
             return None;
         }
-        if self.is_signal(&key.pk) {
+        if keys::signal_id(&key.pk).is_some_and(|signal| self.is_of_tenant(&signal)) {
             return Some("signals");
         }
         if keys::blob_of(&key.pk).is_some() {
@@ -221,8 +221,9 @@ impl Belongings {
             (Ok(_) | Err(_), _) => false,
         };
         let is_note = || self.has_session(&key.sk) && is_note_of_a_session(key);
-        let is_theirs = || names(STREAM) || names(LABEL) || is_invocations() || is_note() || is_listed();
-        if self.is_in_lists(&key.pk) || self.is_in_own_list(&key.pk) || is_theirs() {
+        let is_parked = || optional_text(item, SIGNAL_ID).is_some_and(|id| self.is_of_tenant(&id.into()));
+        let is_theirs = || names(STREAM) || names(LABEL) || is_invocations() || is_note() || is_listed() || is_parked();
+        if self.is_in_lists(&key.pk) || self.is_in_feeds(&key.pk) || self.is_in_own_list(&key.pk) || is_theirs() {
             return Some("rows");
         }
         None
@@ -270,10 +271,15 @@ impl Belongings {
         list.is_some_and(|(tenant, _)| self.tenant.as_deref() == Some(tenant))
     }
 
-    /// True if the item at `pk` is a signal that only keys of the tenant bring.
-    fn is_signal(&self, pk: &str) -> bool {
-        let bringer = keys::signal_id(pk).and_then(|signal| signal.origin().0);
-        match (bringer, &self.tenant) {
+    /// True if the partition `pk` is of a feed of the tenant. A row of it may lead to nothing.
+    fn is_in_feeds(&self, pk: &str) -> bool {
+        let feed = pk.strip_prefix("FEED#").and_then(|feed| feed.split_once('/'));
+        feed.is_some_and(|(tenant, _)| self.tenant.as_deref() == Some(tenant))
+    }
+
+    /// True if only keys of the tenant bring `signal`.
+    fn is_of_tenant(&self, signal: &SignalId) -> bool {
+        match (signal.origin().0, &self.tenant) {
             (Some(SignalBringer::Tenant(of)), Some(tenant)) => of == *tenant,
             (Some(SignalBringer::Tenant(_) | SignalBringer::Events(_)) | None, _) => false,
         }

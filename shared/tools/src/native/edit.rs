@@ -70,7 +70,14 @@ fn edited(path: &str, content: &str, call: &ToolCall) -> Result<(String, usize),
     if old == new {
         return Err(wrong("`old_string` and `new_string` are equal: nothing would change"));
     }
-    match content.matches(old).count() {
+    let count = content.matches(old).count();
+    if count == 1 && !is_set(call, "replace_all") && overlaps(content, old) {
+        return Err(wrong(format!(
+            "`old_string` is in `{path}` at two places that overlap, in {}: take more of the text around it",
+            lines_of(content, old, 1)
+        )));
+    }
+    match count {
         0 => Err(wrong(format!("`old_string` is not in `{path}`{}", advice(content, old)))),
         count if count == 1 || is_set(call, "replace_all") => {
             fits(path, content, (old, new), count)?;
@@ -81,6 +88,13 @@ fn edited(path: &str, content: &str, call: &ToolCall) -> Result<(String, usize),
             lines_of(content, old, count)
         ))),
     }
+}
+
+/// True if `old` begins once more within its first place in `content`.
+fn overlaps(content: &str, old: &str) -> bool {
+    let first = content.find(old).unwrap_or_default();
+    let next = first + old.chars().next().map_or(1, char::len_utf8);
+    content[next..].contains(old)
 }
 
 /// Refuses an edit that would make the file larger than one that can be edited, before anything is built: each place

@@ -56,7 +56,7 @@ pub(super) fn gone(path: &str) -> ToolOutput {
 pub(super) fn too_large(error: &ExecutionError) -> ToolError {
     if let ExecutionError::TooLarge { path, size, limit } = error {
         return wrong(format!(
-            "`{path}` has {size} bytes, and files up to {limit} can be read: search it with Grep, or take a part of it with Bash"
+            "`{path}` has {size} bytes, and files up to {limit} can be read and searched: take a part of it with Bash"
         ));
     }
     refused(error)

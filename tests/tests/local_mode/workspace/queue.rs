@@ -151,6 +151,7 @@ async fn a_queue_is_seen_put_in_order_interrupted_and_emptied_and_actions_stand_
         (json!({ "name": "notes", "input": {} }), "did you mean `note`"),
         (json!({ "name": "note", "input": { "line": "x" }, "by_hand": true }), "callable_by_user"),
         (json!({ "name": "note", "input": { "line": "x" }, "progress": "done" }), "`action` has a `name`"),
+        (json!({ "name": "note", "input": { "line": "x" }, "bi_hand": true }), "bi_hand"),
     ] {
         let body = json!({ "persona_id": "persona_assistant", "input": { "action": action } });
         let (status, refusal) = wire.post(&format!("/v1/sessions/{session}/tasks"), expected, &body).await;
