@@ -143,8 +143,11 @@ pub(crate) async fn after_model(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let verdict = fire(parts, HookEvent::AfterModelCall, &names, facts).await?;
     run.usage = run.usage.with(verdict.usage);
-    if let Some(text) = verdict.patch.get("content").and_then(Value::as_str) {
-        response.message.content = Content::Text(text.to_owned());
+    // What was refused is neither published nor told to a model later.
+    let withheld = verdict.block.map(|reason| format!("[withheld: {reason}]"));
+    let patched = || verdict.patch.get("content").and_then(Value::as_str).map(str::to_owned);
+    if let Some(text) = withheld.or_else(patched) {
+        response.message.content = Content::Text(text);
     }
     let mut says = HooksSay { stop: verdict.stop, ..HooksSay::default() };
     says.tell(verdict.context);

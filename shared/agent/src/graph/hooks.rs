@@ -256,12 +256,14 @@ fn obey(
 ) -> HookOutcome {
     let text = |name: &str| reply.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let reason = |name: &str| cut(text(name).or_else(|| text("reason")).unwrap_or("no reason was given"));
+    let refuses = blocks || reply.get("decision") == Some(&Value::from("block"));
     if reply.get("continue") == Some(&Value::Bool(false)) {
         let reason = format!("hook `{}` ended the run: {}", hook.name, reason("stopReason"));
         verdict.stop = Some(reason.clone());
+        verdict.block = (refuses && is_model_step(event)).then(|| reason.clone());
         return HookOutcome::Stopped(reason);
     }
-    if blocks || reply.get("decision") == Some(&Value::from("block")) {
+    if refuses {
         let reason = format!("hook `{}` refused it: {}", hook.name, reason("reason"));
         verdict.block = Some(reason.clone());
         verdict.stop = is_model_step(event).then(|| reason.clone());

@@ -252,6 +252,14 @@ impl<'f> Loader<'f> {
         for (path, _) in self.inside(folder, &[".yaml", ".yml"]) {
             let mut problems = FileProblems::new(path);
             for entry in self.entries(path, "models by their names", &mut problems) {
+                if let Some((space @ ("workspace" | "platform"), name)) = entry.key.split_once('/') {
+                    let message = format!(
+                        "a model cannot be called `{}`: so others refer to the model `{name}` of the {space}; call it by its name",
+                        entry.key
+                    );
+                    problems.error(Some(entry.line), message);
+                    continue;
+                }
                 let first = models.get(&entry.key).map(|first| first.file.as_str());
                 if problems.is_first((DefinitionKind::Model, "model"), &entry.key, Some(entry.line), first) {
                     let name = format!("{space}{}", entry.key);

@@ -320,6 +320,34 @@ fn what_hooks_say_around_a_step_is_told_in_the_next_request() {
 }
 
 #[test]
+fn an_answer_of_the_model_that_a_hook_refuses_is_withheld_and_one_that_only_ends_the_run_is_not() {
+    let stops = json!({ "continue": false, "stopReason": "enough" });
+    let refuses = json!({ "decision": "block", "reason": "it tells a secret" });
+    let both = json!({ "continue": false, "decision": "block", "reason": "it tells a secret" });
+    for (answer, on_error, is_told) in [
+        (stops, OnHookError::Open, true),
+        (refuses, OnHookError::Open, false),
+        (both, OnHookError::Open, false),
+        (json!({ "decision": "blok" }), OnHookError::Closed, false),
+    ] {
+        let mut bed = TestBed::new(&Agents::new().graph(move |outside| {
+            let model = ScriptedModel::playing(vec![Ok(says("the password is rosebud"))]);
+            let mut parts = parts("description: helps", model, looker(), outside.clock.clone());
+            let mut hook = hook("guards", &[HookEvent::AfterModelCall], Arc::new(Saying(answer.clone())));
+            hook.definition.on_error = on_error;
+            parts.hooks = vec![hook];
+            graph::graph(parts)
+        }));
+        let run = bed.start("helper", message("hello"));
+        let state = bed.status(&run).completed();
+        assert_eq!(state["reason"], "hook", "{state:?}");
+        let said = state["messages"].to_string();
+        assert_eq!(said.contains("rosebud"), is_told, "{said}");
+        assert_eq!(said.contains("[withheld: hook `guards`"), !is_told, "{said}");
+    }
+}
+
+#[test]
 fn a_patch_that_sets_what_may_not_be_set_is_refused_and_ends_no_run_that_is_open() {
     let user = json!({ "role": "user", "content": "look" });
     let orphan = json!({ "role": "tool", "content": "x", "tool_call_id": "zz" });

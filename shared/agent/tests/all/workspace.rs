@@ -342,6 +342,18 @@ fn files_that_look_like_definitions_and_are_not_read_are_named() {
 }
 
 #[test]
+fn no_model_is_called_as_others_refer_to_one() {
+    for space in ["platform", "workspace"] {
+        let model = format!("{space}/main: {{provider: openai, name: x}}\n");
+        let workspace = with(".openharness/models/more.yaml", model.leak());
+        let told = lines(&workspace);
+        assert!(!workspace.models.contains_key(&format!("{space}/main")), "{told:?}");
+        let expected = format!("a model cannot be called `{space}/main`");
+        assert!(told.iter().any(|line| line.contains(&expected)), "{told:?}");
+    }
+}
+
+#[test]
 fn what_has_no_effect_where_agents_only_talk_is_told_where_that_was_chosen() {
     let told = |settings: &'static str| {
         let prompts = "compose: {include_environment: true}\n";

@@ -4,7 +4,7 @@
 //!   process ends, at once and whatever it does, also when this process is killed; and a command sees no other
 //!   processes, nor what stands in their environments;
 //! - a mount namespace: what is to be hidden from commands stands in it under an empty folder, and a command has not the
-//!   rights to look behind that;
+//!   rights to look behind that; the settings of the kernel can be read there, and not written, also by root;
 //! - a control group for process numbers: beyond the limit nothing more can be started.
 //!
 //! Where there is none of them, what a command starts is looked for and ended ([`super::processes`]), and nothing is hidden.
@@ -31,10 +31,15 @@ const WAYS: [(&[&str], Hides); 8] = [
     (&[], Hides::No),
     (&["--user", "--map-current-user"], Hides::No),
 ];
-/// Puts empty folders over those that its arguments name, up to `--`, and goes on with what stands behind by the program
-/// that is its name (`setpriv`): what stands there can take none of them away again, neither by mounts, nor by another
-/// name of the disk, nor by a handle of a file.
-const HIDING: &str = r#"while test "$1" != --; do
+/// Where root writes what the kernel does, for all of the machine.
+const SETTINGS_OF_KERNEL: &str = "/proc/sys /proc/sysrq-trigger /sys";
+/// Lets the places that its first argument names be read and not written, puts empty folders over those that the other ones
+/// name, up to `--`, and goes on with what stands behind by the program that is its name (`setpriv`): what stands there can
+/// take none of that away again, neither by mounts, nor by another name of the disk, nor by a handle of a file.
+const HIDING: &str = r#"for place in $1; do
+test ! -e "$place" || command -p mount -o bind,ro "$place" "$place" || exit 126
+done; shift
+while test "$1" != --; do
 test ! -d "$1" || command -p mount -t tmpfs -o size=4k,mode=0555 dormouse "$1" || exit 126
 shift; done; shift
 exec "$0" --ambient-caps -all --inh-caps -all \
@@ -73,6 +78,9 @@ impl Namespace {
         if self.hides == Hides::Yes {
             words.extend(["/bin/sh", "-c", HIDING].map(str::to_owned));
             words.extend(self.words.first().cloned());
+            // Root of a user namespace of its own writes no settings anyway.
+            let is_root = !self.words.iter().any(|word| word == "--user");
+            words.push(if is_root { SETTINGS_OF_KERNEL } else { "" }.to_owned());
             words.extend(hidden.iter().flat_map(HiddenFolder::places));
             words.push("--".to_owned());
         }

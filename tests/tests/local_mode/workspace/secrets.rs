@@ -55,3 +55,22 @@ async fn a_command_sees_nothing_of_the_data_of_runs_wherever_it_moves_it() {
     }
     assert_eq!(project.read(".openharness/data/runs/one"), "kept for runs");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_changes_nothing_of_the_kernel_also_as_root() {
+    let project = Project::of(&[WORKER]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let setting = "/proc/sys/vm/swappiness";
+    let look = format!(
+        "cat {setting} > {setting} && echo written; mount -o remount,rw /proc/sys && echo remounted; \
+         umount /proc/sys && echo bared; mkdir /sys/fs/cgroup/of-a-command && echo grouped; cat {setting}; echo looked"
+    );
+    wire.task(&project.say(&dormouse, &[("Bash", json!({ "command": look }))]), &DONE).await;
+    let told = project.results().remove(0);
+    let is_read = told.lines().any(|line| line.trim().parse::<u8>().is_ok());
+    assert!(is_read && told.contains("looked"), "{told}");
+    for done in ["written", "remounted", "bared", "grouped"] {
+        assert!(!told.lines().any(|line| line.trim() == done), "{told}");
+    }
+}
