@@ -12,30 +12,40 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::shutdown::RunningGuard;
 
-/// Time that a connection may take for the head of its next request.
+/// Time that a connection may take for the head of its next request, and where most connections are taken.
 const HEAD: Duration = Duration::from_secs(30);
+const HEAD_IN_A_CROWD: Duration = Duration::from_secs(5);
 /// Time that the next part of a body may take.
 const PIECE: Duration = Duration::from_secs(15);
 /// Time that a body may take.
 const BODY: Duration = Duration::from_secs(60);
-/// Largest number of connections; more wait to be accepted.
-const CONNECTIONS: usize = 900;
+/// Largest number of connections, and the one where this process may have few files; more wait to be accepted. Streams and
+/// sockets, of which there are a thousand at most, leave some of the first to others.
+const CONNECTIONS: usize = 4_096;
+const FEW_CONNECTIONS: usize = 900;
+/// Descriptors that are none of connections: those of sockets, which have left theirs, and of files.
+const OTHERS: usize = 1_200;
 /// Time for which nothing is accepted when nothing could be, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `routes` until it is time to end, and then until all answers are given.
 pub(crate) async fn serve(listener: TcpListener, routes: Router, running: RunningGuard) -> io::Result<()> {
     let mut connections = JoinSet::new();
+    let most = most_connections(files());
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, routes.clone(), running.clone()))),
+            accepted = listener.accept(), if connections.len() < most => match accepted {
+                Ok((stream, _)) => {
+                    let head = if connections.len() < most / 2 { HEAD } else { HEAD_IN_A_CROWD };
+                    connections.spawn(connection(stream, head, routes.clone(), running.clone()));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE).await;
@@ -50,12 +60,26 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, running: Runnin
     Ok(())
 }
 
-async fn connection(stream: TcpStream, routes: Router, running: RunningGuard) {
+/// Number of connections where this process may have so many files.
+fn most_connections(files: usize) -> usize {
+    files.saturating_sub(OTHERS).clamp(FEW_CONNECTIONS, CONNECTIONS)
+}
+
+/// Number of files that this process may have: as many as it may let itself have.
+fn files() -> usize {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        let wanted = hard.min((CONNECTIONS + OTHERS) as u64).max(soft);
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map(|()| wanted)
+    });
+    raised.map_or(0, |files| usize::try_from(files).unwrap_or(usize::MAX))
+}
+
+async fn connection(stream: TcpStream, head: Duration, routes: Router, running: RunningGuard) {
     // Small answers shall not wait for more.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(tower_of(routes));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    builder.timer(TokioTimer::new()).header_read_timeout(head);
     let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -111,6 +135,12 @@ mod tests {
         let body = within(Body::from_stream(Box::pin(pieces)), piece, whole);
         let read = axum::body::to_bytes(body, 1000).await;
         read.map(|bytes| bytes.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn streams_leave_connections_to_others_where_there_are_files_for_that() {
+        assert_eq!([1_024, 4_096, 20_000].map(most_connections), [900, 2_896, 4_096]);
+        assert!(files() > 0, "this machine says how many");
     }
 
     #[tokio::test]
