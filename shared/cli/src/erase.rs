@@ -198,7 +198,7 @@ async fn erased(
     };
     let mut all = Belongings { tenant, ..Belongings::default() };
     for _ in 0..ROUNDS {
-        let nothing = match found(&eraser, erasure, name).await {
+        let (nothing, count) = match found(&eraser, erasure, name).await {
             Ok(forgotten) => {
                 nobodys.get_or_insert(forgotten.nobodys);
                 for id in &forgotten.open {
@@ -226,7 +226,6 @@ async fn erased(
         if !is_clean {
             continue;
         }
-        let (nothing, count) = nothing;
         if sums.values().all(|count| *count == 0) {
             return Err(nothing);
         }
