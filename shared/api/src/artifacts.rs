@@ -37,7 +37,7 @@ use crate::{Call, CallAnswer, feed, ids, images};
 
 impl Lists {
     pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
+        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query)?;
         let parent = task_id.as_ref().map(TaskId::as_str).or(session_id.as_ref().map(SessionId::as_str));
         let narrowed = Narrowed::to(parent, workspace_id.as_ref());
         let wanted = |artifact: &Artifact| {

@@ -158,7 +158,7 @@ pub(crate) struct ConnectorIndex {
 
 impl Lists {
     pub(crate) async fn list_connectors(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, .. } = Filters::read(&call.query);
+        let Filters { workspace_id, .. } = Filters::read(&call.query)?;
         let wanted = |connector: &Connector| workspace_id.as_ref().is_none_or(|id| connector.workspace_id == *id);
         self.page::<Connector>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }

@@ -91,7 +91,7 @@ impl Reads {
     /// `waits` is given all that was written before it asked, as soon as nothing can come to stand before it.
     pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<CallAnswer, ProtocolError> {
         let query = RangeQuery::read(&call.query)?;
-        let filters = Filters::read(&call.query);
+        let filters = Filters::read(&call.query)?;
         if let Some(stream) = self.stream_of(call, &filters).await? {
             let wanted = |entry: &Map| {
                 let is = |field: &str, id: Option<&str>| {

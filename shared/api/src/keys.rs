@@ -25,7 +25,7 @@ use dormouse_ports::{
 };
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::{QuotaId, WorkspaceId};
-use dormouse_protocol::resource::Quota;
+use dormouse_protocol::resource::{Quota, Workspace};
 use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -119,8 +119,8 @@ pub enum Rotation {
     /// It has been replaced already: two of them would be good where one was. The id is that of the key that stands in its
     /// place now, also where that of the first replacement was replaced in turn.
     Replaced(String),
-    /// What a store has to commit, and the new key.
-    Made(Box<Journal>, Box<KeyInfo>),
+    /// What a store has to commit, the new key, and when the old one ends.
+    Made(Box<Journal>, Box<KeyInfo>, Timestamp),
 }
 
 /// The way to the store of what is written about callers.
@@ -265,8 +265,8 @@ impl Keys {
     }
 
     /// The journal that a store has to commit for `token` to take the place of the key `id` from `now` on, and what is
-    /// known of the new key then. It has the rights of the old one, which is refused from `old_until` on, and the same
-    /// end unless `expires_at` names another. A key is replaced once: of several who do it at the same time one does.
+    /// known of the new key then. It has the rights of the old one, which is refused from `old_until` on, if it does not
+    /// end before, and the same end unless `expires_at` names another. A key is replaced once: of several who do it at the same time one does.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -292,7 +292,7 @@ impl Keys {
         let old = StoredKey { grant: Grant { expires_at: Some(until), ..old.grant }, replaced_by, ..old };
         let ending = Self::write(id, document.version, Some(old.body()), Some(until));
         let info = KeyInfo { id: token.id().to_owned(), created_at: now, last_used_at: None, quota_id, grant };
-        Ok(Rotation::Made(Box::new(creation.merged_with(ending)), Box::new(info)))
+        Ok(Rotation::Made(Box::new(creation.merged_with(ending)), Box::new(info), until))
     }
 
     /// The key that stands at the end of the replacements that begin with the key `id`.
@@ -313,6 +313,15 @@ impl Keys {
     pub async fn has_quota(&self, tenant: &str, id: &QuotaId, now: Timestamp) -> Result<bool, StoreError> {
         let quota = Stored::<Quota>::load(&*self.records, id, now).await?;
         Ok(quota.is_some_and(|quota| quota.kept.tenant == tenant))
+    }
+
+    /// True if `tenant` has the workspace `id`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn has_workspace(&self, tenant: &str, id: &WorkspaceId, now: Timestamp) -> Result<bool, StoreError> {
+        let workspace = Stored::<Workspace>::load(&*self.records, id, now).await?;
+        Ok(workspace.is_some_and(|workspace| workspace.kept.tenant == tenant))
     }
 
     /// The journal that a store has to commit for the key `id` to be refused from then on; `None` if there is no such

@@ -38,7 +38,7 @@ pub(crate) struct MemoryIndex {
 
 impl Lists {
     pub(crate) async fn list_memories(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
+        let Filters { workspace_id, session_id, .. } = Filters::read(&call.query)?;
         let is_in = |memory: &Stored<Memory>| match &workspace_id {
             Some(workspace) => memory.kept.workspace.as_ref() == Some(workspace),
             None => true,

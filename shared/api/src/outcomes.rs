@@ -4,6 +4,7 @@ use dormouse_ports::Document;
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::OutcomeId;
+use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{Outcome, Task};
 use futures::FutureExt;
 use futures::future::try_join_all;
@@ -18,8 +19,8 @@ use crate::{Call, CallAnswer, ids};
 impl Lists {
     /// The outcomes of the tasks that have ended, or of one.
     pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let source = match call.query.get("task_id") {
-            Some(task) => PageSource::One(documents::key::<Task>(task)),
+        let source = match Filters::read(&call.query)?.task_id {
+            Some(task) => PageSource::One(documents::key::<Task>(task.as_str())),
             None => PageSource::list::<Task>(&call.actor.tenant, Narrowed::Nothing),
         };
         let outcome = async |document| match Stored::<Task>::seen(document, &call.actor) {

@@ -245,7 +245,7 @@ impl Lists {
     /// True if the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key
     /// that is bound to workspaces may not.
     async fn sees_what_it_narrows_to(&self, call: &Call) -> Result<bool, ProtocolError> {
-        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
+        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query)?;
         let actor = &call.actor;
         if actor.workspaces.is_none() {
             return Ok(true);

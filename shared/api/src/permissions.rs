@@ -86,7 +86,7 @@ pub(crate) struct PermissionRequests {
 impl PermissionRequests {
     /// Those that wait, and those that were answered here.
     pub(crate) async fn list(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { session_id, task_id, .. } = Filters::read(&call.query);
+        let Filters { session_id, task_id, .. } = Filters::read(&call.query)?;
         let of_path = Some(call.params.get("task_id")).filter(|id| !id.is_empty()).map(TaskId::from);
         if let Some(task) = &of_path {
             self.lists.reads.see::<Task>(call, task).await?;

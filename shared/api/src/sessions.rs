@@ -44,7 +44,7 @@ const MOST_GIVEN: usize = 20;
 
 impl Lists {
     pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, .. } = Filters::read(&call.query);
+        let Filters { workspace_id, .. } = Filters::read(&call.query)?;
         let wanted = |session: &Stored<Session>| {
             let is_in = |workspace: &WorkspaceId| session.kept.resource.workspace_id == *workspace;
             workspace_id.as_ref().is_none_or(is_in)

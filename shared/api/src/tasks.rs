@@ -40,7 +40,7 @@ const NEAR: u64 = 100;
 
 impl Lists {
     pub(crate) async fn list_tasks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
+        let Filters { workspace_id, session_id, .. } = Filters::read(&call.query)?;
         let of_path = Some(call.params.get("session_id")).filter(|id| !id.is_empty()).map(SessionId::from);
         if let Some(session) = &of_path {
             self.reads.see::<Session>(call, session).await?;

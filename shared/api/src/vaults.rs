@@ -24,7 +24,7 @@ const LONGEST_WORD: usize = 128;
 
 impl Lists {
     pub(crate) async fn list_vaults(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        let Filters { workspace_id, .. } = Filters::read(&call.query);
+        let Filters { workspace_id, .. } = Filters::read(&call.query)?;
         let wanted = |vault: &Vault| workspace_id.is_none() || vault.workspace_id == workspace_id;
         self.page::<Vault>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }

@@ -30,7 +30,7 @@ pub(crate) enum KeysCommand {
         after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read --expires-in 30d\n  \
         dormouse keys create --actor grace --all-scopes --never-expires --workspace workspace_01J… --table dormouse\n\n\
         JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\", \"last_used_at\"}\n\
-        Exit code 4: there is no such quota."
+        Exit code 4: there is no such quota or workspace."
     )]
     Create(Create),
     /// Replace a key: make one with the same rights, and refuse the old one after a while, in one step.
@@ -145,6 +145,10 @@ pub(crate) enum KeysError {
         "there is no quota {quota} of the tenant {tenant}: GET /v1/quotas lists those that there are, POST /v1/quotas makes one"
     )]
     NoQuota { quota: QuotaId, tenant: String },
+    #[error(
+        "there is no workspace {workspace} of the tenant {tenant}: GET /v1/workspaces lists those that there are, POST /v1/workspaces makes one"
+    )]
+    NoWorkspace { workspace: WorkspaceId, tenant: String },
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -153,7 +157,7 @@ impl KeysError {
     /// With which code the process ends.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::NoKey(_) | Self::NoQuota { .. } => ExitCode::from(4),
+            Self::NoKey(_) | Self::NoQuota { .. } | Self::NoWorkspace { .. } => ExitCode::from(4),
             Self::Replaced { .. }
             | Self::Target(_)
             | Self::Store(_)
@@ -206,6 +210,11 @@ async fn make(
     {
         return Err(KeysError::NoQuota { quota: quota.clone(), tenant: grant.tenant.clone() });
     }
+    for workspace in grant.workspaces.iter().flatten() {
+        if !keys.has_workspace(&grant.tenant, workspace, now).await? {
+            return Err(KeysError::NoWorkspace { workspace: workspace.clone(), tenant: grant.tenant.clone() });
+        }
+    }
     Ok(keep(store, Keys::creation_limited(token, grant.clone(), quota.cloned(), now), now).await?)
 }
 
@@ -218,7 +227,7 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     let expires_at = ask.expires_in.map(|duration| now + duration);
     let rotated = replace(opened.store(), &keys, (&ask.id, &token), (expires_at, old_until, now)).await;
     opened.close().await?;
-    let info = rotated?;
+    let (info, old_until) = rotated?;
     let mut told = json!(info);
     told["key"] = token.reveal().into();
     told["replaced"] = ask.id.into();
@@ -226,21 +235,21 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&told)?)
 }
 
-/// Puts `token` in the place of the key `id`. Where others replaced or revoked it at the same time, it is told by which key, or
+/// Puts `token` in the place of the key `id`, and tells when that one ends. Where others replaced or revoked it at the same time, it is told by which key, or
 /// that it is gone.
 async fn replace(
     store: &dyn Commits,
     keys: &Keys,
     (id, token): (&str, &KeyToken),
     (expires_at, old_until, now): (Option<Timestamp>, Timestamp, Timestamp),
-) -> Result<KeyInfo, KeysError> {
+) -> Result<(KeyInfo, Timestamp), KeysError> {
     let mut attempt = 1;
     loop {
         match keys.rotation(id, token, expires_at, (old_until, now)).await? {
             Rotation::NoKey => return Err(KeysError::NoKey(id.to_owned())),
             Rotation::Replaced(by) => return Err(KeysError::Replaced { key: id.to_owned(), by }),
-            Rotation::Made(journal, info) => match keep(store, *journal, now).await {
-                Ok(()) => return Ok(*info),
+            Rotation::Made(journal, info, until) => match keep(store, *journal, now).await {
+                Ok(()) => return Ok((*info, until)),
                 Err(KeyError::Commit(CommitError::Journal(_))) if attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error.into()),
             },

@@ -3,6 +3,7 @@
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_protocol::request::VERSION_HEADER;
 use reqwest::{Client, Response};
+use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -96,6 +97,25 @@ async fn a_key_is_replaced_and_the_old_one_ends() {
     assert!(used["last_used_at"].is_string(), "{used}");
     let gone = dormouse.command(&["keys", "rotate", "0000000000000000", "--grace", "1h"]).output().expect("it runs");
     assert_eq!(gone.status.code(), Some(4));
+    let short = told(&dormouse, &["keys", "create", "--actor", "ci", "--scope", "tasks:read", "--expires-in", "1h"]);
+    let new = told(&dormouse, &["keys", "rotate", text(&short, "id"), "--grace", "9h", "--expires-in", "12h"]);
+    assert_eq!(new["replaced_until"], short["expires_at"], "no key is taken for longer than it was to be");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_bound_to_workspaces_that_are_there() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let create = ["keys", "create", "--never-expires", "--actor", "ci", "--all-scopes", "--workspace"];
+    let refused = dormouse.command(&[&create[..], &["workspace_none"]].concat()).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    let (_, workspace) =
+        post(&dormouse, "/v1/workspaces", &dormouse.api_key(), json!({"name": "w", "root": "/"})).await;
+    let workspace = text(&workspace, "id");
+    let of_another = [&create[..], &[workspace, "--tenant", "evil"]].concat();
+    assert_eq!(dormouse.command(&of_another).output().expect("it runs").status.code(), Some(4));
+    let made = told(&dormouse, &[&create[..], &[workspace]].concat());
+    assert_eq!(made["workspaces"], json!([workspace]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,6 +323,54 @@ async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     let (_, theirs) = post(&dormouse, chat, &kept, says("two")).await;
     assert!(theirs.to_string().contains("Zacharias"), "of others nothing: {theirs}");
     assert_eq!(dormouse.answer(text(&others, "callback_url"), &answer).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_tenant_that_writes_while_it_is_erased_no_row_is_left() {
+    let folder = folder();
+    let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &[]);
+    let acme = text(&key(&dormouse, &["--tenant", "acme", "--actor", "ada", "--all-scopes"]), "key").to_owned();
+    let (_, workspace) = post(&dormouse, "/v1/workspaces", &acme, json!({"name": "w", "root": "/"})).await;
+    let (_, session) = post(&dormouse, "/v1/sessions", &acme, json!({"workspace_id": workspace["id"]})).await;
+    let session = text(&session, "id");
+    assert_eq!(
+        post(&dormouse, "/signals/acme.order", &acme, json!({"a": "b"})).await.0,
+        202,
+        "nobody waits for it yet"
+    );
+    let messages = format!("/v1/sessions/{session}/messages");
+    let parts = [json!({"type": "text", "text": "word"})];
+    let says = async || post(&dormouse, &messages, &acme, json!({"message": {"role": "user", "parts": parts}})).await.0;
+    for _ in 0..20 {
+        assert_eq!(says().await, 201);
+    }
+    // Until the key is refused.
+    let mut erase = tokio::process::Command::from(dormouse.command(&["erase", "tenant", "acme", "--yes", "--json"]));
+    let writes = async { while says().await != 401 {} };
+    let (erased, ()) = tokio::join!(erase.output(), writes);
+    assert!(erased.as_ref().is_ok_and(|output| output.status.success()), "{erased:?}");
+    // What was under way when its key was looked at may have been written behind the eraser.
+    let again = dormouse.command(&["erase", "tenant", "acme", "--yes"]).output().expect("it runs");
+    assert!(matches!(again.status.code(), Some(0 | 4)), "{again:?}");
+    assert_eq!(rows_about(&folder.path().join("data"), &["acme", session]), [] as [String; 0]);
+}
+
+/// The rows of the store in `folder` in which one of `words` stands.
+fn rows_about(folder: &std::path::Path, words: &[&str]) -> Vec<String> {
+    let store =
+        Connection::open_with_flags(folder.join("dynamodb.sqlite"), OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a store");
+    let mut tables = store.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").expect("a query");
+    let tables = tables.query_map([], |row| row.get::<_, String>(0)).expect("tables").map(|name| name.expect("a name"));
+    let rows = tables.flat_map(|table| {
+        let mut rows = store.prepare(&format!("SELECT * FROM \"{table}\"")).expect("a query");
+        let columns = rows.column_count();
+        let row = |row: &rusqlite::Row<'_>| {
+            let value = |column| row.get_ref(column).expect("a value").as_bytes().unwrap_or_default().to_vec();
+            Ok(String::from_utf8_lossy(&(0..columns).map(value).collect::<Vec<_>>().join(&b' ')).into_owned())
+        };
+        rows.query_map([], row).expect("rows").map(|row| row.expect("a row")).collect::<Vec<_>>()
+    });
+    rows.filter(|row| words.iter().any(|word| row.contains(word))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

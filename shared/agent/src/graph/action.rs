@@ -6,6 +6,7 @@ use dormouse_json::Schema;
 use dormouse_ports::model::{AssistantMessage, FinishReason, Message, ToolCall};
 use dormouse_ports::tool::ActionDefinition;
 use dormouse_ports::{Map, Shortfall};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::model::{conclusion, conversational, end, ended_by_hook, unwritable};
@@ -20,17 +21,26 @@ use crate::workspace::ToolOrigin;
 /// Bytes of what is told of an action that failed.
 const LONGEST_REASON: usize = 4000;
 
+/// What a request may say of an action: its field `progress` is ours, and what we do not know yet is a slip.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestedAction {
+    name: String,
+    #[serde(default)]
+    input: Map,
+    #[serde(default)]
+    by_hand: bool,
+}
+
 /// Checks the action that a request asks for, if it asks for one.
 ///
 /// # Errors
 /// A sentence for the caller.
 pub(crate) fn admit(parts: &AgentParts, state: &Map) -> Result<(), String> {
     let Some(asked) = state.get("action").filter(|asked| !asked.is_null()) else { return Ok(()) };
-    let read = serde_json::from_value::<AskedAction>(asked.clone());
-    let asked = read.map_err(|error| format!("`action` has a `name`, and may have an `input`: {error}"))?;
-    if asked.progress.is_some() {
-        return Err("`action` has a `name`, and may have an `input` and `by_hand`".to_owned());
-    }
+    let read = RequestedAction::deserialize(asked);
+    let asked =
+        read.map_err(|error| format!("`action` has a `name`, and may have an `input` and `by_hand`: {error}"))?;
     if !parts.tools.iter().any(|part| part.origin == ToolOrigin::Action) {
         return Err("actions_not_supported: no actions can be run in this workspace".to_owned());
     }

@@ -97,7 +97,7 @@ state! {
 
 /// An action that a person or a client runs, without asking the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct AskedAction {
     /// The action.
     pub name: String,

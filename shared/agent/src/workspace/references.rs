@@ -144,7 +144,8 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     let only_talks = workspace.is_said_to_talk();
     let agents: Vec<AgentDefinition> = workspace.agents.values().cloned().collect();
     for agent in &agents {
-        if let Err(message) = model(workspace, agent, platform) {
+        let asked = workspace.model_of(agent);
+        if let Err(message) = asked.and_then(|asked| model(workspace, &asked.reference, platform)) {
             let line = agent.model.as_ref().map(|choice| choice.line);
             workspace.disable(&agent.file, line, DefinitionName::new(DefinitionKind::Agent, &agent.name), message);
         }
@@ -158,6 +159,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         tools(workspace, agent, platform);
         others(workspace, agent);
     }
+    aliases(workspace, platform);
     approvals(workspace);
     prompts(workspace, platform);
     hooks(workspace);
@@ -172,9 +174,23 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
     }
 }
 
-fn model(workspace: &Workspace, agent: &AgentDefinition, platform: &Platform) -> Result<(), String> {
-    let model = workspace.model_of(agent)?;
-    let reference = &model.reference;
+/// Aliases that stand for no model: those that an agent asks for are told there.
+fn aliases(workspace: &mut Workspace, platform: &Platform) {
+    let flaw = |(alias, choice): (&String, &ModelChoice)| {
+        let asked = ModelChoice { reference: alias.clone(), ..choice.clone() };
+        let stands = workspace.resolve(&asked).and_then(|one| model(workspace, &one.reference, platform));
+        Some((alias.clone(), choice.line, stands.err()?))
+    };
+    let flaws: Vec<_> = workspace.settings.models.iter().filter_map(flaw).collect();
+    for (alias, line, message) in flaws {
+        if !workspace.problems.iter().any(|problem| problem.message == message) {
+            workspace.warn(SETTINGS, Some(line), format!("alias `{alias}`: {message}"));
+        }
+    }
+}
+
+/// Whether a run can ask the model `reference`, and else why not.
+fn model(workspace: &Workspace, reference: &str, platform: &Platform) -> Result<(), String> {
     let flaw = |name: &str| {
         let is_of = |one: &DefinitionName| one.kind == DefinitionKind::Model && one.name == name;
         workspace.problems.iter().find(|problem| problem.disables.as_ref().is_some_and(is_of))

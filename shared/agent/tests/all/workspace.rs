@@ -262,6 +262,16 @@ fn of_several_aliases_none_is_the_model_of_an_agent_that_names_none() {
     assert!(told.iter().all(|line| line.contains(advice)), "{told:?}");
     assert_eq!(model(&workspace, "lead"), "workspace/small", "what ran goes on");
     assert!(workspace.enabled_agents().any(|agent| agent.name == "lead"));
+    for (spare, flaw) in [
+        ("workspace/larg", "there is no model `workspace/larg`: did you mean `large`?"),
+        ("smart", "alias `spare` stands for `smart`, which is no reference: write `workspace/smart`"),
+    ] {
+        let workspace = of(&format!("{several}, spare: {spare}"), "model: smart\n");
+        let warning = format!("{SETTINGS}:2: warning: alias `spare`: {flaw}");
+        assert_eq!((lines(&workspace), workspace.is_sound()), (vec![warning], true), "no agent asks for it");
+        let told = lines(&of(&format!("{several}, spare: {spare}"), "model: spare\n"));
+        assert!(told.iter().all(|line| line.contains("lead.md") || line.contains("scout.md")), "{told:?}");
+    }
 }
 
 #[test]

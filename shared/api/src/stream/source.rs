@@ -73,7 +73,7 @@ impl EventSource {
         call: Call,
         after: Option<EventId>,
     ) -> Result<Result<Self, ProtocolError>, ProtocolError> {
-        let filters = Filters::read(&call.query);
+        let filters = Filters::read(&call.query)?;
         #[expect(clippy::wildcard_enum_match_arm, reason = "three operations stream")]
         let (session_id, task_id) = match call.operation {
             Operation::StreamSessionEvents => (Some(SessionId::from(call.params.get("session_id"))), None),

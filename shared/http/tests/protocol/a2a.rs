@@ -74,6 +74,7 @@ async fn params_that_mean_nothing_are_refused_before_anything_is_made() {
         ("tasks/pushNotificationConfig/get", json!({ "id": "other" }), -32001),
         ("message/send", json!({}), -32602),
         ("message/send", message(json!({ "parts": [] })), -32602),
+        ("message/send", message(json!({ "role": "agent" })), -32602),
         ("message/send", message(json!({ "parts": [{ "kind": "text" }] })), -32602),
         ("message/send", message(json!({ "parts": [{ "kind": "file", "file": { "uri": "x:y" } }] })), -32005),
         ("message/send", message(json!({ "contextId": "../x" })), -32602),

@@ -107,13 +107,13 @@ async fn a_key_is_replaced_once() {
     let [first, second] = [1, 2].map(|digit| KeyToken::generate([digit; CHANCE]));
     let later = now + SignedDuration::from_secs(60);
     let rotated = keys.rotation(world.key.id(), &first, None, (later, now)).await.unwrap();
-    let Rotation::Made(journal, info) = rotated else { panic!("{rotated:?}") };
+    let Rotation::Made(journal, info, _) = rotated else { panic!("{rotated:?}") };
     world.shelf.apply(*journal);
     assert_eq!(info.id, first.id());
     let again = keys.rotation(world.key.id(), &second, None, (later, now)).await.unwrap();
     assert!(matches!(&again, Rotation::Replaced(by) if by == first.id()), "{again:?}");
     let next = keys.rotation(first.id(), &second, None, (later, now)).await.unwrap();
-    let Rotation::Made(journal, _) = next else { panic!("the one that took its place is replaced in turn: {next:?}") };
+    let Rotation::Made(journal, ..) = next else { panic!("the one that took its place is replaced in turn: {next:?}") };
     world.shelf.apply(*journal);
     let third = KeyToken::generate([3; CHANCE]);
     for replaced in [world.key.id(), first.id()] {

@@ -1,7 +1,7 @@
 use percent_encoding::percent_decode_str;
 
 use crate::ProtocolError;
-use crate::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
+use crate::id::{EventId, Identifier, MAX_ID_BYTES, SessionId, TaskId, WorkspaceId};
 
 /// Number of elements of a page without a `limit`.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -120,13 +120,24 @@ pub struct Filters {
 
 impl Filters {
     /// Reads the three of them. Those that an operation has not should be ignored.
-    pub fn read(query: &Query) -> Self {
-        Self {
-            workspace_id: query.get("workspace_id").map(WorkspaceId::from),
-            session_id: query.get("session_id").map(SessionId::from),
-            task_id: query.get("task_id").map(TaskId::from),
-        }
+    ///
+    /// # Errors
+    /// `invalid_request` if one is longer than any id: a store need not be asked for it.
+    pub fn read(query: &Query) -> Result<Self, ProtocolError> {
+        Ok(Self {
+            workspace_id: filter(query, "workspace_id")?,
+            session_id: filter(query, "session_id")?,
+            task_id: filter(query, "task_id")?,
+        })
     }
+}
+
+fn filter<I: Identifier>(query: &Query, name: &str) -> Result<Option<I>, ProtocolError> {
+    let Some(id) = query.get(name) else { return Ok(None) };
+    if id.len() > MAX_ID_BYTES {
+        return Err(ProtocolError::invalid(name, format!("expected an id, of {MAX_ID_BYTES} bytes at most")));
+    }
+    Ok(Some(I::from(id.to_owned())))
 }
 
 #[cfg(test)]
@@ -142,9 +153,19 @@ mod tests {
         let query = query("path=a%2Fb+c&cursor=&flag&&session_id=s%C3%A9");
         assert_eq!(query.get("path"), Some("a/b c"));
         assert_eq!((query.get("cursor"), query.get("flag"), query.get("other")), (None, None, None));
-        assert_eq!(Filters::read(&query).session_id, Some(SessionId::new("s\u{e9}")));
+        assert_eq!(Filters::read(&query).expect("filters").session_id, Some(SessionId::new("s\u{e9}")));
         assert_eq!(Query::parse("a=1&a=2").expect_err("twice").param(), Some("a"));
         assert_eq!(Query::parse("a=%FF").expect_err("no UTF-8").param(), Some("a"));
+    }
+
+    #[test]
+    fn a_filter_is_no_longer_than_an_id() {
+        for name in ["workspace_id", "session_id", "task_id"] {
+            assert!(Filters::read(&query(&format!("{name}={}", "x".repeat(MAX_ID_BYTES)))).is_ok(), "{name}");
+            let long = query(&format!("{name}={}", "x".repeat(MAX_ID_BYTES + 1)));
+            let refusal = Filters::read(&long).expect_err("no id");
+            assert_eq!((refusal.status(), refusal.param()), (400, Some(name)));
+        }
     }
 
     #[test]
