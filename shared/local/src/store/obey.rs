@@ -47,18 +47,22 @@ impl EmbeddedDatabase {
         self.0.processor.clone()
     }
 
-    /// Executes `operation` in the turn of its lane, on a thread that may wait for the disk; `None` when the store has
-    /// stopped. Once begun it is done, even if its caller no longer waits.
+    /// Executes `operation` in the turn of its lane; `None` when the store has stopped. Once begun it is done, even if its
+    /// caller no longer waits. What writes does so on a thread that may wait for the disk. What reads a few items is done
+    /// where it is asked for: to be handed to another thread and back takes longer than most of them, and each time is one at
+    /// which all who keep the processor busy come first.
     pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<RawAnswer> {
         let engine = self.clone();
-        let obeying = self.0.turns.beside_steps(|turn| {
-            tokio::task::spawn_blocking(move || {
+        let obeying = self.0.turns.beside_steps(async move |turn| {
+            let is_read = matches!(operation.as_str(), "GetItem" | "Query");
+            let obey = move || {
                 let answer = engine.obey(&operation, &body);
                 drop(turn);
                 answer
-            })
+            };
+            if is_read { obey() } else { tokio::task::spawn_blocking(obey).await.ok().flatten() }
         });
-        obeying.await?.ok().flatten()
+        obeying.await?
     }
 
     /// Lets `work` have the database.
