@@ -68,6 +68,14 @@ pub enum TemplateError {
         /// Those that there are.
         known: String,
     },
+    /// It has a file that cannot be read.
+    #[error("the template `{name}` cannot be used: {reason}")]
+    Flawed {
+        /// Its name.
+        name: String,
+        /// The reason, in a sentence.
+        reason: String,
+    },
     /// Something that the settings import cannot be had.
     #[error("`imports` of the settings: {0}")]
     Import(String),
@@ -78,6 +86,8 @@ pub enum TemplateError {
 pub struct Templates {
     /// Templates of the platform by their names; they come before those that ship.
     pub own: BTreeMap<String, TemplateFiles>,
+    /// Why some of these cannot be used, in sentences.
+    pub flaws: BTreeMap<String, String>,
     /// The files of the platform, of which the settings of a template import skills and servers of tools.
     pub platform: Files,
 }
@@ -105,6 +115,9 @@ impl Templates {
     }
 
     fn files_of(&self, name: &str) -> Result<TemplateFiles, TemplateError> {
+        if let Some(reason) = self.flaws.get(name) {
+            return Err(TemplateError::Flawed { name: name.to_owned(), reason: reason.clone() });
+        }
         if let Some(files) = self.own.get(name) {
             return Ok(files.clone());
         }
@@ -182,6 +195,7 @@ mod tests {
             template.insert(TOOLS.to_owned(), tools.as_bytes().to_vec());
         }
         Templates {
+            flaws: BTreeMap::new(),
             own: BTreeMap::from([("desk".to_owned(), template)]),
             platform: Files::from([
                 (TOOLS.to_owned(), file(SERVERS)),

@@ -142,11 +142,14 @@ impl Workspace {
         self.agents.values().filter(|agent| self.is_enabled(DefinitionKind::Agent, &agent.name))
     }
 
-    /// The agent that answers when none is named: that of the settings, or `assistant`, or the first that people may
-    /// address.
+    /// The agent that answers when none is named: that of the settings, and where they name none `assistant`, or the first
+    /// that people may address. In the place of one that the settings name and that cannot run no other answers.
     pub fn default_agent(&self) -> Option<&AgentDefinition> {
-        let enabled = |name: &str| self.enabled_agents().find(|agent| agent.name == name);
-        let named = self.settings.default_agent.as_deref().and_then(enabled).or_else(|| enabled("assistant"));
-        named.or_else(|| self.enabled_agents().find(|agent| agent.mode != AgentMode::Subagent))
+        let addressed = || self.enabled_agents().filter(|agent| agent.mode != AgentMode::Subagent);
+        let called = |name: &str| addressed().find(|agent| agent.name == name);
+        match &self.settings.default_agent {
+            Some(name) => called(name),
+            None => called("assistant").or_else(|| addressed().next()),
+        }
     }
 }

@@ -359,6 +359,14 @@ pub trait AgentSource: GraphSource {
     /// A sentence where it cannot be had.
     async fn catalog(&self, at_home: bool) -> Result<Vec<CatalogLine>, String>;
 
+    /// The agent that is to work where a request names none, if one is chosen: it may be one that cannot be addressed.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be known.
+    async fn default_agent(&self) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     /// Why the agent called `name`, which is declared, cannot be addressed; `None` where there is none that cannot.
     ///
     /// # Errors

@@ -393,6 +393,12 @@ impl Api {
             return Err(not_there(name, reason));
         }
         let specs = self.all_personas(call).await?;
+        if own.default_agent.is_none()
+            && own.personas.is_empty()
+            && let Some(refused) = self.refused_default(call, &specs).await?
+        {
+            return Err(refused);
+        }
         let mut all = own.personas.iter().chain(&specs);
         let found = match &own.default_agent {
             None => all.next().ok_or_else(|| ProtocolError::not_found("persona"))?,
@@ -401,6 +407,33 @@ impl Api {
             }
         };
         Ok(found.clone())
+    }
+
+    /// Why the agent that works where none is named cannot be addressed, where one is chosen and can be by nobody. Another in
+    /// its place may do what it may not.
+    async fn refused_default(
+        &self,
+        call: &Call,
+        found: &[PersonaSpec],
+    ) -> Result<Option<ProtocolError>, ProtocolError> {
+        let personas = &self.parts().personas;
+        let Some(source) = personas.source() else { return Ok(None) };
+        let Some(name) = source.default_agent().await.map_err(|reason| agents_away(&reason))? else { return Ok(None) };
+        if found.iter().any(|spec| spec.graph == name) {
+            return Ok(None);
+        }
+        let is_served = source.personas().await.map_err(|reason| agents_away(&reason))?;
+        if is_served.iter().any(|spec| spec.graph == name) {
+            return Ok(None);
+        }
+        if let Some(refused) = self.refused_of_server(call, &name).await? {
+            return Ok(Some(refused));
+        }
+        let message = match personas.is_at_home(&call.actor) {
+            true => format!("the default agent `{name}` cannot be addressed: there is no agent of that name"),
+            false => "the default agent cannot be addressed: name a persona".to_owned(),
+        };
+        Ok(Some(ProtocolError::new(ErrorCode::PolicyViolation, message)))
     }
 
     /// The persona `id`, in a workspace with `own` agents.

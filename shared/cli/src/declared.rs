@@ -46,6 +46,8 @@ pub(crate) struct DeclaredAgents {
     pub(crate) agents: Agents,
     /// The names of those that can run now, the default one first.
     pub(crate) names: Vec<String>,
+    /// The one that works where none is named: that of the settings, also where it cannot run, or the first.
+    pub(crate) default: String,
     /// Whether their history is kept beside the folder.
     pub(crate) history: FolderHistory,
 }
@@ -128,7 +130,8 @@ pub(crate) async fn declared(
         }))
     });
     let history = FolderHistory::new(history, keeper, workspace.settings.mirrors_history());
-    Ok(DeclaredAgents { agents: source, names: found.names, history })
+    let default = workspace.settings.default_agent.clone().unwrap_or_else(|| first.clone());
+    Ok(DeclaredAgents { agents: source, names: found.names, default, history })
 }
 
 /// Shows the text of answers to the streams of this process. Only runs of sessions have any, and what a model thinks is

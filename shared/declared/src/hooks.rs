@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_agent::graph::{HookPart, ModelHook, ModelPart};
-use dormouse_agent::workspace::{DefinitionKind, HookDefinition, OnHookError, Workspace, WorkspaceKind};
+use dormouse_agent::workspace::{
+    AgentDefinition, DefinitionKind, HookDefinition, OnHookError, Workspace, WorkspaceKind,
+};
 use dormouse_ports::hook::{HookHandler, HookHandlerDefinition};
 use dormouse_ports::tool::ToolSources;
 
@@ -51,7 +53,9 @@ async fn handler(
             question: prompt.clone(),
         })),
         HookHandlerDefinition::Agent { agent, task } => {
-            let asked = workspace.agents.get(agent)?;
+            // One that is refused judges nothing: what is wrong with it may be what it was to look for.
+            let is_enabled = |asked: &&AgentDefinition| workspace.is_enabled(DefinitionKind::Agent, &asked.name);
+            let asked = workspace.agents.get(agent).filter(is_enabled)?;
             // Without a model the hook fails each time it runs, and its record says so.
             let model = models::part(workspace, asked, ports).await.ok()?;
             Some(Arc::new(ModelHook {

@@ -19,6 +19,8 @@ pub(crate) struct Offer {
     pub(crate) catalog: Vec<CatalogLine>,
     /// Why agents cannot be addressed, by their names; also those that no list shows.
     pub(crate) refused: BTreeMap<String, String>,
+    /// The agent that works where none is named, as the settings say: it may be refused, or not be there.
+    pub(crate) default_agent: Option<String>,
     /// True if nothing acts in it: it is a `chat` workspace, or its settings have a mistake.
     pub(crate) only_talks: bool,
     /// True if it is a `chat` workspace because its settings say so.
@@ -34,6 +36,7 @@ impl Offer {
         Self {
             catalog: lines(workspace, platform, declared),
             refused: refused(workspace, declared),
+            default_agent: workspace.settings.default_agent.clone(),
             only_talks: workspace.settings.kind == WorkspaceKind::Chat,
             is_said_to_talk: workspace.is_said_to_talk(),
             at_home: BTreeSet::new(),

@@ -182,7 +182,7 @@ impl StoredAgents {
         if let Some(prepare) = self.prepare.get() {
             graphs.iter().for_each(|graph| prepare(graph));
         }
-        let default_agent = workspace.settings.default_agent.clone();
+        let default_agent = offer.default_agent.take();
         let own =
             OwnAgents { personas, catalog, refused, refused_whole: None, default_agent, only_talks: offer.only_talks };
         let unkept = Mutex::new((!kept).then(|| Arc::new(bundle)));

@@ -314,6 +314,12 @@ impl AgentSource for PublishedAgents {
         Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned()).collect())
     }
 
+    /// That of the first of the workspaces.
+    async fn default_agent(&self) -> Result<Option<String>, String> {
+        let bundles = self.bundles().await.map_err(|error| error.to_string())?;
+        Ok(bundles.first().and_then(|bundle| bundle.offer.default_agent.clone()))
+    }
+
     async fn refusal_of(&self, name: &str) -> Result<Option<String>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
         Ok(bundles.iter().find_map(|bundle| bundle.offer.refused.get(name).cloned()))

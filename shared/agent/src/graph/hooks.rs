@@ -226,10 +226,20 @@ fn understood(reply: Map) -> Result<Map, HookFailure> {
     if let Some((name, meant)) = slip {
         return Err(HookFailure(format!("its answer has `{}`: did you mean `{meant}`?", cut(name))));
     }
-    match reply.get("continue") {
-        None | Some(Value::Bool(_) | Value::Null) => {}
-        Some(other) => {
-            return Err(HookFailure(format!("its `continue` is {}, and no true or false", cut(&other.to_string()))));
+    if let Some(field) = ["additionalContext", "patch"].into_iter().find(|field| reply.contains_key(*field)) {
+        return Err(HookFailure(format!("its answer has `{field}`, which belongs into `hookSpecificOutput`")));
+    }
+    for (name, value) in reply.iter().chain(special.into_iter().flatten()).filter(|(_, value)| !value.is_null()) {
+        let (fits, form) = match name.as_str() {
+            "continue" | "suppressOutput" => (value.is_boolean(), "true or false"),
+            "stopReason" | "reason" | "systemMessage" | "hookEventName" | "additionalContext" => {
+                (value.is_string(), "text")
+            }
+            "hookSpecificOutput" => (value.is_object(), "object"),
+            _ => continue,
+        };
+        if !fits {
+            return Err(HookFailure(format!("its `{name}` is {}, and no {form}", cut(&value.to_string()))));
         }
     }
     match reply.get("decision").filter(|decision| !decision.is_null()) {

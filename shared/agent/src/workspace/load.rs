@@ -199,7 +199,11 @@ impl<'f> Loader<'f> {
             }
             self.workspace.prompts = prompts;
         }
+        let are_lost = problems.has_errors();
         self.keep(problems);
+        if are_lost {
+            self.workspace.ask_for_everything();
+        }
     }
 
     /// The files right inside of `folder` with one of these endings, and their names without it.

@@ -405,9 +405,8 @@ fn hooks(workspace: &mut Workspace) {
     let hooks: Vec<_> = workspace.hooks.values().cloned().collect();
     for hook in hooks {
         if let HookHandlerDefinition::Agent { agent, .. } = &hook.handler
-            && !workspace.agents.contains_key(agent)
+            && let Some(message) = cannot_be_asked(workspace, agent)
         {
-            let message = missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str)));
             workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
         }
         if let Some(message) = matches_nothing(workspace, &hook) {
@@ -418,6 +417,16 @@ fn hooks(workspace: &mut Workspace) {
             workspace.ask_for_everything();
         }
     }
+}
+
+/// Why a hook cannot ask `agent`.
+fn cannot_be_asked(workspace: &Workspace, agent: &str) -> Option<String> {
+    if !workspace.agents.contains_key(agent) {
+        return Some(missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str))));
+    }
+    let is_it = |name: &DefinitionName| name.kind == DefinitionKind::Agent && name.name == agent;
+    let is_refused = workspace.problems.iter().any(|problem| problem.disables.as_ref().is_some_and(is_it));
+    is_refused.then(|| format!("its agent `{agent}` is disabled: mend that first"))
 }
 
 /// The complaint about a hook of tools whose matcher is a name that no tool has, and like one that a tool has.
@@ -498,4 +507,5 @@ fn default_agent(workspace: &mut Workspace) {
     };
     let line = workspace.settings.default_agent_line;
     workspace.disable(SETTINGS, line, DefinitionName::new(DefinitionKind::Settings, "default_agent"), message);
+    workspace.ask_for_everything();
 }

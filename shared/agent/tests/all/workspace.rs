@@ -287,6 +287,10 @@ fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
         assert!(everything(SETTINGS, settings(more)), "{more}");
     }
     assert!(!everything(SETTINGS, settings("policy: {approval: {native: [Write]}}")));
+    assert!(everything(SETTINGS, settings("").replace("default_agent: assistant", "default_agent: asistant")));
+    for lost in ["base: [\n", "base: {file: nope.md}\n", "base: {inline: a, file: b.md}\n"] {
+        assert!(everything(".openharness/prompts.yaml", lost.to_owned()), "{lost}");
+    }
     let hook = "events: [before_tool_dispatch]\nmatcher: ^Bsh$\nhandler: {type: command, command: x}\n";
     assert!(everything(".openharness/hooks/slip.yaml", hook.to_owned()), "did you mean Bash?");
     for path in [".openharness/hooks/guard.json", ".openharness/hooks/sec/guard.yaml", ".openharness/hoks/guard.yaml"] {
@@ -298,6 +302,32 @@ fn until_a_guard_that_may_have_been_meant_is_mended_every_call_is_asked_for() {
     renamed.push((".openharness/settings.yml", "policy: {approval: manual}\n"));
     let renamed = load(&files(&renamed), &platform());
     assert!(renamed.settings.approval.asks(ToolOrigin::Native, &["Read"], true), "{:?}", lines(&renamed));
+}
+
+#[test]
+fn no_other_agent_answers_in_the_place_of_the_default_one_that_cannot() {
+    let other = (".openharness/agents/builder.md", "---\ndescription: Builds\nmodel: fast\n---\nBuild.\n");
+    let of = |default: &str, assistant: &str| {
+        let settings = format!("{default}models: {{fast: workspace/small}}\n");
+        let mut all = sound();
+        all.retain(|(path, _)| ![AGENT, SETTINGS].contains(path));
+        all.extend([(SETTINGS, settings.as_str()), (AGENT, assistant), other]);
+        let workspace = load(&files(&all), &platform());
+        workspace.default_agent().map(|agent| agent.name.clone())
+    };
+    let helps = "---\ndescription: Helps\nmodel: fast\n---\nHelp.\n";
+    let slip = helps.replace("description", "descripton");
+    let asked = helps.replace("model: fast", "model: fast\nmode: subagent");
+    let named = "default_agent: assistant\n";
+    assert_eq!(of(named, helps).as_deref(), Some("assistant"));
+    for cannot in [&slip, &asked, &helps.replace("fast", "nope")] {
+        assert_eq!(of(named, cannot), None, "{cannot}");
+    }
+    assert_eq!(of("default_agent: nobody\n", helps), None);
+    assert_eq!(of("", helps).as_deref(), Some("assistant"));
+    for cannot in [&slip, &asked] {
+        assert_eq!(of("", cannot).as_deref(), Some("builder"), "none was chosen: {cannot}");
+    }
 }
 
 #[test]

@@ -49,14 +49,10 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let data = data_of(&asked.folder);
     let found =
         declared(&asked.folder, &data, Some(sink)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
-    let agent = match &asked.agent {
-        Some(name) if !found.names.contains(name) => {
-            let names = found.names.join("`, `");
-            return Err(TalkError::NoAgent { name: name.to_owned(), names });
-        }
-        Some(name) => name.clone(),
-        None => found.names.first().cloned().unwrap_or_default(),
-    };
+    let agent = asked.agent.clone().unwrap_or(found.default);
+    if !found.names.contains(&agent) {
+        return Err(TalkError::NoAgent { name: agent, names: found.names.join("`, `") });
+    }
     let options = DevOptions {
         port: 0,
         data: data.clone(),

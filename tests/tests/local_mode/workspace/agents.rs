@@ -51,6 +51,39 @@ async fn an_agent_that_is_asked_works_in_a_task_and_a_session_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_other_agent_works_in_the_place_of_the_default_one_that_cannot() {
+    let careful = "---\ndescripton: careful\npolicy: {approval: manual}\n---\nBe careful.\n";
+    let project = Project::of(&[
+        POET,
+        (".openharness/agents/careful.md", careful),
+        (".openharness/settings.yaml", "default_agent: careful\n"),
+    ])
+    .await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    let refused = async |told: &str| {
+        let input = json!({ "role": "user", "parts": [{ "type": "text", "text": "go" }] });
+        let (_, workspace) =
+            wire.post("/v1/workspaces", &format!("workspace {told}"), &json!({ "name": "w", "root": "/" })).await;
+        let (_, session) =
+            wire.post("/v1/sessions", &format!("session {told}"), &json!({ "workspace_id": workspace["id"] })).await;
+        let tasks = format!("/v1/sessions/{}/tasks", session["id"].as_str().expect("an id"));
+        let (status, refusal) = wire.post(&tasks, &format!("default {told}"), &json!({ "input": input })).await;
+        assert!(status == 422 && refusal.to_string().contains(told), "{status}: {refusal}");
+        let (status, task) =
+            wire.post(&tasks, &format!("poet {told}"), &json!({ "input": input, "persona_id": "persona_poet" })).await;
+        assert_eq!(status, 202, "who is named works: {task}");
+    };
+    refused("did you mean `description`?").await;
+    let chat = crate::assistant::world::command(&["chat", &project.folder()]);
+    let told = String::from_utf8_lossy(&chat.stderr);
+    assert!(!chat.status.success() && told.contains("there is no agent `careful` that can run"), "{told}");
+    std::fs::remove_file(project.path(".openharness/agents/careful.md")).expect("it was there");
+    refused("there is no agent of that name").await;
+    assert!(project.model.requests().iter().all(|request| request.to_string().contains("You are a poet.")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_reaches_an_agent_that_was_asked_and_sleeps() {
     let project = Project::of(&[LEAD, SCOUT, POET]).await;
     let dormouse = project.serve();

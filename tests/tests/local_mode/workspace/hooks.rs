@@ -239,6 +239,40 @@ async fn a_hook_that_hangs_fails_or_talks_nonsense_is_passed_over_unless_it_is_c
     let dormouse = project.serve();
     done(&project, &dormouse, &touch("third")).await;
     assert!(!project.exists("third") && project.results()[0].contains("its `decision` is"), "{:?}", project.results());
+    drop(dormouse);
+    hook("3-nonsense", "cat answer.json", "closed");
+    let dormouse = project.serve();
+    for (answer, told) in [
+        (json!({ "suppressOutput": "true" }), "its `suppressOutput` is"),
+        (json!({ "systemMessage": 5 }), "its `systemMessage` is"),
+        (json!({ "hookSpecificOutput": "x" }), "its `hookSpecificOutput` is"),
+        (json!({ "hookSpecificOutput": { "additionalContext": 7 } }), "its `additionalContext` is"),
+        (json!({ "patch": {} }), "`patch`, which belongs into `hookSpecificOutput`"),
+    ] {
+        project.write("answer.json", &answer.to_string());
+        done(&project, &dormouse, &touch("fourth")).await;
+        assert!(!project.exists("fourth") && project.results()[0].contains(told), "{:?}", project.results());
+    }
+    project.write("answer.json", &json!({ "suppressOutput": null, "systemMessage": "fine" }).to_string());
+    done(&project, &dormouse, &touch("fourth")).await;
+    assert!(project.exists("fourth"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_refused_judges_nothing() {
+    let project = guarded(
+        "name: judge\nevents: [before_tool_dispatch]\nhandler: {type: agent, agent: judge, task: Judge}\non_error: closed\n",
+    )
+    .await;
+    for refused in ["---\nmode: subagent\nmodle: x\n---\nJudge.\n", "---\nmode: subagent\n---\n"] {
+        project.write(".openharness/agents/judge.md", refused);
+        let told = project.check();
+        assert!(told.contains("its agent `judge` is disabled: mend that first: the hook fails each time"), "{told}");
+        let dormouse = project.serve();
+        done(&project, &dormouse, &touch("ran")).await;
+        assert!(!project.exists("ran"), "{:?}", project.results());
+        assert!(project.results()[0].contains("cannot be handled here"), "{:?}", project.results());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

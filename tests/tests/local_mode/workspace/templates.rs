@@ -161,4 +161,12 @@ fn a_template_of_the_platform_imports_once_and_nothing_is_imported_later() {
     assert!(!made && said.contains("the platform has no skill `filing`") && !desk.exists(), "{said}");
     let (made, said) = run(&["new", "--template", "none"]);
     assert!(!made && said.contains("there are `desk`, `assistant`, `approver`, `reviewer`"), "{said}");
+    std::os::unix::fs::symlink(place.path(), platform.join("templates/desk/out")).expect("a link");
+    put("templates/large/AGENTS.md", &"x".repeat(1 << 20));
+    for flawed in ["desk", "large"] {
+        let (made, said) = run(&["new", "--template", flawed]);
+        assert!(!made && said.contains(&format!("the template `{flawed}` cannot be used")) && !desk.exists(), "{said}");
+    }
+    let (made, said) = run(&["new", "--template", "assistant"]);
+    assert!(made, "others are none the worse for it: {said}");
 }
