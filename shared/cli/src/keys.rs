@@ -235,8 +235,8 @@ async fn rotate(ask: Rotate, agents: &Agents) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&told)?)
 }
 
-/// Puts `token` in the place of the key `id`, and tells when that one ends. Where others replaced or revoked it at the same time, it is told by which key, or
-/// that it is gone.
+/// Puts `token` in the place of the key `id`, and tells when that one ends. Where others replaced or revoked it at the same
+/// time, it is told by which key, or that it is gone.
 async fn replace(
     store: &dyn Commits,
     keys: &Keys,
