@@ -13,7 +13,7 @@ const { default: packed } = await import(path.join(modules, "@sparticuz/chromium
 export const PHONE = { width: 390, height: 844 };
 export const WIDE = { width: 1360, height: 860 };
 
-export const browser = await chromium.launch({ executablePath: await packed.executablePath(), args: ["--no-sandbox", "--disable-gpu"], headless: true });
+export const browser = await chromium.launch({ executablePath: await packed.executablePath(), args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"], headless: true });
 
 /** Everything that no page may do, as it was seen. */
 export const faults = [];
@@ -35,9 +35,16 @@ export async function check(name, work) {
   } catch (error) {
     failed += 1;
     console.log(`FAILED  ${name}\n        ${String(error.stack ?? error).split("\n").slice(0, 40).join("\n        ")}`);
-    for (const one of open) await one.screenshot({ path: path.join(process.env.PICTURES, `failed-${checks}.png`) }).catch(() => {});
+    for (const one of open) await told(one);
+    for (const one of open) await one.screenshot({ path: path.join(process.env.PICTURES, `failed-${checks}.png`), timeout: 5000 }).catch(() => {});
   }
   for (const one of open) await one.context().close().catch(() => {});
+}
+
+/** Prints where `page` is, and what it shows: who reads the log of a failed check sees no picture. */
+async function told(page) {
+  const shows = await Promise.race([page.evaluate(() => document.body.innerText), new Promise((done) => setTimeout(done, 5000, "(it does not answer)"))]).catch((error) => String(error));
+  console.log(`        ${page.url()} shows: ${shows.replace(/\s+/g, " ").slice(0, 700)}`);
 }
 
 export function summary() {
@@ -49,7 +56,7 @@ export function summary() {
 async function tab({ server, base = server?.base, key = server?.key, size = WIDE, dark = false, beside = null, expects = [], also = [] } = {}, open) {
   const context = beside ? beside.context() : await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce" });
   const page = await context.newPage();
-  page.setDefaultTimeout(12000);
+  page.setDefaultTimeout(30000);
   open.push(page);
   const home = new URL(base).origin;
   const fault = (words) => faults.push(`${current}: ${words}`);

@@ -64,6 +64,7 @@ export async function states(shipped) {
     const talk = await tab({ server: shipped });
     await talk.open(`/console/session/${of}`);
     await talk.live();
+    await talk.locator(".talk .asks").first().waitFor();
     const before = await talk.locator(".talk > *").count();
     await talk.locator(".talk > *").first().evaluate((line) => { line.dataset.seen = "yes"; });
     await shipped.post(`/v1/tasks/${id}/messages`, approval(true));

@@ -152,7 +152,7 @@ impl Api {
                 let id = task.kept.resource.envelope.id;
                 change.thread_mut().put_first(&id);
                 let position = change.next();
-                let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: false };
+                let said = NewMessage { message: unplaced(message, Some(id.clone()), call.now), heard: false };
                 let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
                 // What is no word of a user waits for the next task.
                 let is_heard = message.role == Role::User && !joining(std::slice::from_ref(&message), false).is_empty();
@@ -213,7 +213,7 @@ impl Api {
         task.kept.own.is_confidential |= confides;
         let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let task_id = Some(task.kept.resource.envelope.id.clone());
-        let said = NewMessage { message: unplaced(message, task_id, call), heard: true };
+        let said = NewMessage { message: unplaced(message, task_id, call.now), heard: true };
         let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
         let answered = AnsweredApproval { paused: &paused, part, payload: &given, actor: Some(&call.actor.name) };
         let approves = note_approval(&mut change, &mut task, answered)?;

@@ -268,6 +268,14 @@ impl SessionChange {
         transcript::message_of(event).ok_or_else(|| internal(&"the event of a message holds it"))
     }
 
+    /// What `work` does, with `by` as the author of its events.
+    pub(crate) fn authored<T>(&mut self, by: By, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.by, by);
+        let done = work(self);
+        self.by = before;
+        done
+    }
+
     fn emit(&mut self, draft: Draft, sequence: u64) {
         let place = EventPlace {
             stream: self.session.kept.resource.envelope.id.as_str(),

@@ -562,7 +562,7 @@ pub(crate) struct TaskIndex {
     /// True if those were all of the transcript, of which its agent had been given nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) given_all: bool,
-    /// Where those are that its run was given besides when its turn came: runs before it had been given them, and kept none of
+    /// Where those are that its run was given besides when its turn came: no run before it had been given them, or had kept
     /// them.
     #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_late: Vec<u64>,
@@ -576,6 +576,9 @@ pub(crate) struct TaskIndex {
     /// True if images stay images in the conversation of its run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) shows: bool,
+    /// True if its input is a message that joins the transcript when its turn comes, and has no id until then.
+    #[serde(rename = "unsaid", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_unsaid: bool,
     /// Number of messages of the graph's conversation that were published; unknown before the first turn has ended.
     #[serde(rename = "told")]
     pub(crate) published_messages: Option<u64>,

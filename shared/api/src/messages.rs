@@ -6,6 +6,7 @@ use dormouse_protocol::id::{MessageId, TaskId};
 use dormouse_protocol::request::ListQuery;
 use dormouse_protocol::resource::{AppendMessageRequest, Message, MessageInput, Role, Session, Task, TaskMessageKind};
 use dormouse_protocol::{Envelope, ProtocolError};
+use jiff::Timestamp;
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
@@ -76,7 +77,7 @@ impl Api {
             return Ok(change);
         }
         let mut change = SessionChange::open(session, by(call), call.now);
-        let said = NewMessage { message: unplaced(request.message, None, call), heard: false };
+        let said = NewMessage { message: unplaced(request.message, None, call.now), heard: false };
         let message = change.append_message(said, Draft::message_appended)?;
         Change::new(change.close()?.1, 201, &message)
     }
@@ -116,8 +117,8 @@ impl Api {
 }
 
 /// `input` as a message, before it has its id.
-pub(crate) fn unplaced(input: MessageInput, task_id: Option<TaskId>, call: &Call) -> Message {
+pub(crate) fn unplaced(input: MessageInput, task_id: Option<TaskId>, now: Timestamp) -> Message {
     let MessageInput { role, parts, metadata } = input;
-    let envelope = Envelope::new(MessageId::new(""), call.now).with_metadata(metadata);
+    let envelope = Envelope::new(MessageId::new(""), now).with_metadata(metadata);
     Message { envelope, session_id: None, task_id, role, parts }
 }

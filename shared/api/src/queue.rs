@@ -5,27 +5,33 @@
 //! is written on the condition that no other writer has changed the session. Each end or sleep of a task calls for the
 //! next; where the call is lost the sweep calls.
 //!
-//! What a run before it was given and did not keep, because it failed or was canceled before a step of it had ended, a
-//! queued task is given when it begins, in the same commit.
+//! What was said before and no run has kept a queued task is given when it begins, and its own message joins the transcript
+//! behind that, all in the same commit: the transcript has the order in which tasks worked, and holds nothing of one that was
+//! canceled while it waited.
 
 use dormouse_harness::chat::MESSAGES;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Map, StoreError,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord, InvocationWrite, Journal, Map,
+    StoreError,
 };
-use dormouse_protocol::event::Draft;
+use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::TaskId;
-use dormouse_protocol::resource::{Message, ReorderQueueRequest, Session, SessionQueue, Task, TaskStatus};
+use dormouse_protocol::resource::{
+    Message, MessageInput, ReorderQueueRequest, Session, SessionQueue, Task, TaskInput, TaskStatus,
+};
 use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{ATTEMPTS as WRITES, Api, Change, by, found};
-use crate::change::SessionChange;
+use crate::change::{By, NewMessage, SessionChange};
 use crate::conversation::joining;
 use crate::documents::{HEARD_AT_ONCE, OpenTask, SessionIndex, Stored, TaskStanding};
+use crate::messages::unplaced;
 use crate::reads::Reads;
 use crate::recording::{ATTEMPTS, OpenedTask, RecordingStore, corrupt, task_called};
-use crate::refusal::{busy, conflict};
+use crate::refusal::{busy, conflict, internal};
 use crate::{Call, CallAnswer, transcript};
 
 /// Field of the metadata of an invocation whose task was queued when it was accepted.
@@ -102,8 +108,7 @@ impl RecordingStore {
                 true => self.given_late(&mut task, &mut change).await?,
                 false => Vec::new(),
             };
-            change.advance(&mut task, TaskStatus::Working, None, Map::new());
-            let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
+            let journal = begun(&mut task, change).map_err(corrupt)?;
             let commit = Commit { journal, ..self.of_claim(id, request, &format!("begun-{attempt}")) };
             match self.write(&commit).await {
                 Ok(()) => {
@@ -133,7 +138,7 @@ impl RecordingStore {
             change.thread_mut().past_delivered(own);
             task.kept.own.given_past = true;
         }
-        let said = self.not_kept_before(task, change).await?;
+        let said = self.not_kept(change).await?;
         task.kept.own.given_late = said.iter().map(|(position, _)| *position).collect();
         change.thread_mut().delivered_late(&task.kept.own.given_late);
         late.extend(messages(said));
@@ -168,13 +173,8 @@ impl RecordingStore {
         Ok(read.map(|((_, position), message)| (position, message)).collect())
     }
 
-    /// The messages that runs before `task` were given and have not kept, with their positions: those from before it was
-    /// submitted, and those of runs that overtook it. What was said to the session since is for the next task.
-    async fn not_kept_before(
-        &self,
-        task: &Stored<Task>,
-        change: &SessionChange,
-    ) -> Result<Vec<(u64, Message)>, StoreError> {
+    /// The messages that no run was given, or those that were have not kept, with their positions.
+    async fn not_kept(&self, change: &SessionChange) -> Result<Vec<(u64, Message)>, StoreError> {
         let thread = change.thread();
         if thread.undelivered_from.is_some() {
             return Ok(Vec::new());
@@ -182,12 +182,7 @@ impl RecordingStore {
         let awaited = thread.awaited();
         let free: Vec<u64> =
             thread.undelivered.iter().filter(|position| !awaited.contains(position)).copied().collect();
-        let mut said = self.said_at(change, &free).await?;
-        said.retain(|(position, message)| {
-            let of_ended = message.task_id.as_ref().is_some_and(|task| !thread.open.contains_key(task));
-            *position < task.kept.own.first || of_ended
-        });
-        Ok(said)
+        self.said_at(change, &free).await
     }
 
     /// A commit that is true as long as the claim of `request` is.
@@ -207,6 +202,37 @@ impl RecordingStore {
             Err(error) => Err(StoreError::Unavailable(error.to_string())),
         }
     }
+}
+
+/// The input of a queued task that says `message`: as clients will see it, and without an id.
+pub(crate) fn unsaid(message: &MessageInput) -> Map {
+    let mut parts = redact::parts(&message.parts);
+    if let Some(parts) = parts.as_array_mut() {
+        parts.retain(|part| part.get(redact::REDACTED).is_none());
+    }
+    let metadata = redact::object(message.metadata.clone());
+    let fields = [("role", json!(message.role)), ("parts", parts), ("metadata", Value::Object(metadata))];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What is written where `task` begins. A message that it was submitted with joins the transcript.
+fn begun(task: &mut Stored<Task>, mut change: SessionChange) -> Result<Journal, ProtocolError> {
+    let is_said_now = std::mem::take(&mut task.kept.own.is_unsaid);
+    if is_said_now && let TaskInput::Payload(said) = &task.kept.resource.input {
+        let said = MessageInput::deserialize(said).map_err(|error| internal(&error))?;
+        let message = unplaced(said, Some(task.kept.resource.envelope.id.clone()), change.now());
+        task.kept.own.given.push(change.next());
+        let author = By { actor: task.kept.resource.created_by.clone(), key: None };
+        let said = NewMessage { message, heard: true };
+        let said = change.authored(author, |change| change.append_message(said, Draft::message_appended))?;
+        task.kept.resource.input = TaskInput::Message(Box::new(said));
+    }
+    change.advance(task, TaskStatus::Working, None, Map::new());
+    change.put_task(task)?;
+    if is_said_now && !change.puts(&task.key()) {
+        change.put(task)?;
+    }
+    Ok(change.close()?.1)
 }
 
 /// True for an invocation that begins with a conversation, which it keeps in its session.

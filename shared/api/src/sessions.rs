@@ -101,11 +101,11 @@ impl Api {
             let draft = Draft::new(EventKind::AgentMemoryRead, memory.envelope.id.pointer(), read);
             let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
             change.emit_new(draft);
-            let said = NewMessage { message: unplaced(recalled(&memory), None, call), heard: false };
+            let said = NewMessage { message: unplaced(recalled(&memory), None, call.now), heard: false };
             change.append_message(said, Draft::message_appended)?;
         }
         for message in request.initial_messages {
-            let said = NewMessage { message: unplaced(message, None, call), heard: false };
+            let said = NewMessage { message: unplaced(message, None, call.now), heard: false };
             change.append_message(said, Draft::message_appended)?;
         }
         let (session, mut journal) = change.close()?;

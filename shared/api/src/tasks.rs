@@ -121,9 +121,9 @@ impl Api {
         if let Some(parent) = &request.parent_task_id {
             self.reads.see::<Task>(call, parent).await?;
         }
-        // Where nothing was given yet, the one that is next in the queue is given all of it.
-        let is_for_queue = session.kept.own.undelivered_from == Some(0) && !session.kept.own.queue.is_empty();
-        let takes_all = converses(&graph) && !is_for_queue;
+        let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
+        // A queued one is given it when its turn comes.
+        let takes_all = converses(&graph) && !is_queued;
         let undelivered = if takes_all { self.undelivered(&session).await? } else { Vec::new() };
         let own_stream = session.kept.resource.envelope.id.to_string();
         let (places, undelivered): (Vec<_>, Vec<_>) = undelivered.into_iter().unzip();
@@ -136,7 +136,6 @@ impl Api {
         quotas.extend([quota, call.actor.quota_id.clone()].into_iter().flatten());
 
         let id: TaskId = self.fresh(call.now);
-        let is_queued = session.kept.own.open.values().any(|other| other.standing() == TaskStanding::Works);
         let mut change = SessionChange::open(session, by(call), call.now);
         if takes_all {
             change.thread_mut().delivered_but_awaited();
@@ -166,6 +165,7 @@ impl Api {
             hears: converses(&graph) && graph.hears(),
             shows: shows_images(&graph),
             given_all,
+            is_unsaid: is_queued && matches!(request.input, SubmitInput::Message(_)),
             ..TaskIndex::default()
         };
         let workspace = Some(task.workspace_id.clone());
@@ -174,9 +174,10 @@ impl Api {
         let draft = Draft::task_submitted(&task.kept.resource);
         change.emit_for_task(&mut task, draft);
         task.kept.resource.input = match request.input {
+            SubmitInput::Message(message) if is_queued => TaskInput::Payload(queue::unsaid(&message)),
             SubmitInput::Message(message) => {
                 given.push(change.next());
-                let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: true };
+                let said = NewMessage { message: unplaced(message, Some(id.clone()), call.now), heard: true };
                 TaskInput::Message(Box::new(change.append_message(said, Draft::message_appended)?))
             }
             SubmitInput::Payload(payload) => TaskInput::Payload(payload),

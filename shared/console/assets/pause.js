@@ -122,6 +122,10 @@ export function pauseView(app, id, { done, next, drawn, above } = {}) {
     const now = await app.client.get(`/v1/x-pauses/${at(id)}`).catch(() => null);
     if (left || mine || !now || (now.generation === shown.generation && now.status === "asleep" && now.missing.length === shown.missing.length)) return;
     if (now.generation === shown.generation && now.status === "asleep") { draw(now); return; }
+    // What stands there already stays: somebody may be about to press it.
+    const news = `${now.generation} ${now.status}`;
+    if (node.stale.news === news) return;
+    node.stale.news = news;
     for (const button of node.querySelectorAll("form.answer button")) button.disabled = true;
     put(node.stale, h("div", { class: "trouble", role: "alert" }, h("p", {}, h("strong", {}, "This was answered elsewhere. "), now.status === "asleep" ? "It waits for something else by now." : over(now)), h("button", { type: "button", onclick: () => { draw(now); } }, "Show what it is now")));
     if (now.status !== "asleep") done?.(id);

@@ -185,14 +185,18 @@ export function sessionView(app, id) {
     const atEnd = isAtEnd();
     const first = talk.childElementCount <= 1;
     const working = tasks.some((task) => ["SUBMITTED", "WORKING"].includes(task.status));
-    if (messages.length === 0) lines.push({ id: "nothing", node: () => h("p", { class: "quiet" }, "Nothing was said yet.") });
+    if (messages.length === 0 && !tasks.some(isUnsaid)) lines.push({ id: "nothing", node: () => h("p", { class: "quiet" }, "Nothing was said yet.") });
     if (working) lines.push({ id: "working", node: () => h("p", { class: "working", role: "status" }, "The agent works…") });
     if (writing) lines.push({ id: `writing ${writing.task_id} ${writing.step}`, node: () => draft });
+    for (const task of tasks.filter(isUnsaid).sort((a, b) => a.created_at.localeCompare(b.created_at))) lines.push({ id: `queued ${task.id}`, node: () => queuedOf(task) });
     keep(talk, lines, (line) => line.id, (line) => line.node());
     if (first || atEnd) talk.scrollTop = talk.scrollHeight;
     redraw(aside, JSON.stringify([[tasks, ...[...asked.values()].map((one) => one.tasks)].flat().map((task) => [task.id, task.status]), results.map((one) => one.id)]), () => [h("h2", {}, "Runs"), tasks.length === 0 ? h("p", { class: "quiet" }, "None yet.") : family(), results.length > 0 && [h("h2", {}, "Results"), h("ul", { class: "runs" }, results.map(result))]]);
   };
   const messageOf = (message) => h("section", { class: `message ${message.role}` }, h("p", { class: "who" }, WHO[message.role] ?? message.role, " ", time(message.created_at)), partsOf(message.parts));
+  // It joins the conversation when its turn comes.
+  const isUnsaid = (task) => task.status === "SUBMITTED" && Array.isArray(task.input?.parts) && !task.input.id;
+  const queuedOf = (task) => h("section", { class: `message queued ${task.input.role}` }, h("p", { class: "who" }, WHO[task.input.role] ?? task.input.role, " ", time(task.created_at), " ", h("span", { class: "mark off" }, "Waits for its turn")), partsOf(task.input.parts));
   const result = (one) => h("li", {}, h("button", { type: "button", class: "quiet small", onclick: async () => {
     try { await app.client.file(`/v1/artifacts/${at(one.id)}/content`, `${one.id}.${(one.mime_type ?? "").includes("json") ? "json" : "txt"}`); } catch (error) { say(`${error.title}. ${error.message}`, true); }
   } }, brief(`${one.kind ?? "file"}, ${one.mime_type ?? ""}`, 60)), " ", time(one.created_at));

@@ -35,7 +35,7 @@ fn heard_in(rest: &Quiescent<'_>, id: &str, thread: &Thread, events: &[Event]) -
         let times = conversation.iter().filter(|message| message["content"] == words).count();
         let waits = usize::from(thread.undelivered.contains(&position));
         let holders = rest.history.published.given_to(id, position);
-        let is_held = holders.into_iter().any(|task| holds(rest, task, position));
+        let is_held = holders.into_iter().any(|task| holds(rest, task));
         if times + waits > 1 {
             return Err(format!(
                 "{words:?} is {times} times in the conversation of {id}, and {waits} times to be given"
@@ -55,17 +55,14 @@ fn words_of(event: &Event) -> Option<&str> {
     Some(words).filter(|words| is_said && words.starts_with("m-"))
 }
 
-/// Whether the run of `task`, which was given the message at `position`, may hold it outside of the conversation.
-fn holds(rest: &Quiescent<'_>, task: &Task, position: u64) -> bool {
+/// Whether the run of `task`, which was given a message, may hold it outside of the conversation.
+fn holds(rest: &Quiescent<'_>, task: &Task) -> bool {
     let id = &task.envelope.id;
     match task.status {
         TaskStatus::Completed => false,
         TaskStatus::Canceled => {
             let record = rest.history.invocations.get(&id.as_str().into());
-            let has_begun = record.is_none_or(|record| record.paused.has_begun());
-            // One that waited for its turn was withdrawn, with what it said.
-            let is_withdrawn = task.started_at.is_none() && rest.history.published.is_own(id, position);
-            has_begun || is_withdrawn
+            record.is_none_or(|record| record.paused.has_begun())
         }
         TaskStatus::Submitted
         | TaskStatus::Working
@@ -105,11 +102,6 @@ impl Given {
     /// Whether the message at `position` was given to a run of a conversation.
     pub(crate) fn has(&self, position: u64) -> bool {
         self.graph == CHAT && (self.given.contains(&position) || self.late.contains(&position))
-    }
-
-    /// Whether the message at `position` is that with which the task was submitted.
-    pub(crate) fn is_own(&self, position: u64) -> bool {
-        self.given.last() == Some(&position)
     }
 }
 

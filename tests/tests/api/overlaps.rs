@@ -411,8 +411,8 @@ async fn what_was_said_to_a_run_that_kept_nothing_is_given_with_the_task_that_wa
     world.work().await;
     assert_eq!(world.get(&paths[0]).await["status"], "FAILED");
     let told: Vec<Vec<String>> = model.requests.lock().unwrap().iter().map(user_words).collect();
-    let all = ["remember 42", "and 43", "add them"];
-    assert_eq!(told, [&all[..1], &all[..2], &all[..]], "each once, in order, and without what was withdrawn");
+    let all = ["remember 42", "by the way", "and 43", "add them"];
+    assert_eq!(told, [&all[..1], &all[..3], &all[..]], "each once, in order, and without what was withdrawn");
     for path in &paths[1..] {
         let task = world.get(path).await;
         let replay = replayed(&world, path, json!({})).await;
@@ -420,7 +420,72 @@ async fn what_was_said_to_a_run_that_kept_nothing_is_given_with_the_task_that_wa
         assert_eq!(projected(&world, &replay).await, projected(&world, &task).await);
     }
     task(&world, &session, "and now").await;
-    assert_eq!(user_words(&model.last()), ["remember 42", "and 43", "add them", "by the way", "and now"]);
+    assert_eq!(user_words(&model.last()), [&all[..], &["and now"]].concat());
+}
+
+/// Who said what in the transcript of `session`.
+async fn transcript(world: &World, session: &str) -> Vec<(String, String)> {
+    let said = world.get(&format!("{session}/messages")).await;
+    let said = said["data"].as_array().expect("a list").iter();
+    said.map(|one| (text(&one["role"]).to_owned(), text(&one["parts"][0]["text"]).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn the_transcript_has_the_order_in_which_queued_tasks_worked_and_nothing_of_one_that_was_withdrawn() {
+    let model = ScriptedModel::new(|request| Ok(answers(&format!("to {}", asked(request).0))));
+    let (world, session) = world(&[helper(&model)]).await;
+    let paths = queued(&world, &session, &["first", "second", "withdrawn", "third"]).await;
+    assert_eq!(transcript(&world, &session).await, [("user".to_owned(), "first".to_owned())]);
+    let queue = world.get(&format!("{session}/queue")).await;
+    let waiting: Vec<&Value> = queue["data"].as_array().expect("a list").iter().map(|task| &task["input"]).collect();
+    let words: Vec<&str> = waiting.iter().map(|input| text(&input["parts"][0]["text"])).collect();
+    assert_eq!(words, ["second", "withdrawn", "third"]);
+    assert!(waiting.iter().all(|input| input["role"] == "user" && input.get("id").is_none()), "{queue:#}");
+    world.post(&format!("{}/cancel", paths[2]), json!({})).await;
+    let ids: Vec<&str> = paths.iter().filter_map(|path| path.rsplit('/').next()).collect();
+    let order = json!({ "task_ids": [ids[3], ids[1]] });
+    world.call(ada(), "PUT", &format!("{session}/queue"), &order, None).await.unwrap();
+    world.work().await;
+    let expected = ["first", "third", "second"]
+        .map(|words| [("user".to_owned(), words.to_owned()), ("assistant".to_owned(), format!("to {words}"))]);
+    assert_eq!(transcript(&world, &session).await, expected.concat());
+    for (path, words) in [(&paths[1], "second"), (&paths[3], "third")] {
+        let task = world.get(path).await;
+        let message = world.get(&format!("/v1/messages/{}", text(&task["input"]["id"]))).await;
+        assert_eq!((&task["input"], text(&message["parts"][0]["text"])), (&message, words));
+        assert_eq!(message["created_at"], task["started_at"], "when it was given to the agent");
+        let events = world.get(&format!("{path}/events")).await;
+        let mut events = events["data"].as_array().expect("a list").iter();
+        let said =
+            events.find(|event| event["resource"]["id"] == task["input"]["id"]).expect("the event of the message");
+        assert_eq!((&said["event"], &said["actor"]), (&json!("user.message"), &task["created_by"]), "{said:#}");
+    }
+    let withdrawn = world.get(&paths[2]).await;
+    assert_eq!((&withdrawn["status"], &withdrawn["input"]), (&json!("CANCELED"), waiting[1]));
+}
+
+#[tokio::test]
+async fn of_a_queued_message_only_what_is_public_is_shown() {
+    let model = ScriptedModel::new(|_| Ok(answers("I see")));
+    let (world, session) = world(&[helper(&model)]).await;
+    queued(&world, &session, &["first"]).await;
+    let parts = json!([
+        { "type": "text", "text": "what all may read", "visibility": "public" },
+        { "type": "text", "text": "the secret", "visibility": "internal" },
+    ]);
+    let metadata = json!({ "from": "a form", "api_key": "the secret" });
+    let input = json!({ "role": "user", "parts": parts, "metadata": metadata });
+    let body = json!({ "persona_id": "persona_helper", "input": input });
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    let shown = [task.clone(), world.get(&format!("{session}/queue")).await, world.get(&path_of(&task)).await];
+    world.work().await;
+    let after = [world.get(&path_of(&task)).await, world.get(&format!("{session}/messages")).await];
+    for shown in shown.iter().chain(&after) {
+        let shown = shown.to_string();
+        assert!(shown.contains("what all may read") && shown.contains("a form"), "{shown}");
+        assert!(!shown.contains("the secret"), "{shown}");
+    }
+    assert_eq!(user_words(&model.last()).last().map(String::as_str), Some("what all may read\nthe secret"));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use dormouse_ports::{
 use dormouse_protocol::replay::{ReplayMode, ReplayTaskRequest};
 use dormouse_protocol::resource::{MessageInput, SubmitInput, Task, TaskInput, TaskStatus};
 use dormouse_protocol::{EventKind, ProtocolError};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Replays;
@@ -164,8 +165,8 @@ fn ended(record: Option<&InvocationRecord>, task: &Task) -> (Map, PastEnd) {
 
 impl Source {
     /// The state with which a run of the pure `graph` began; `None` where it may have been given more than is recorded.
-    pub(super) fn first_state(&self, graph: &CompiledGraph, task: &Task) -> Option<Map> {
-        let Some(sessions) = graph.sessions() else { return given(graph, &task.input) };
+    pub(super) fn first_state(&self, graph: &CompiledGraph, task: &Stored<Task>) -> Option<Map> {
+        let Some(sessions) = graph.sessions() else { return given(graph, task) };
         let keeps_only_messages = sessions.keeps_only(MESSAGES);
         let messages = self.material.state.get(MESSAGES)?.as_array().filter(|_| keeps_only_messages)?;
         let began_with = messages.get(..messages.len().checked_sub(self.said)?)?;
@@ -173,8 +174,11 @@ impl Source {
     }
 }
 
-fn given(graph: &CompiledGraph, input: &TaskInput) -> Option<Map> {
-    let input = match input {
+fn given(graph: &CompiledGraph, task: &Stored<Task>) -> Option<Map> {
+    let input = match &task.kept.resource.input {
+        TaskInput::Payload(said) if task.kept.own.is_unsaid => {
+            SubmitInput::Message(MessageInput::deserialize(said).ok()?)
+        }
         TaskInput::Payload(payload) => SubmitInput::Payload(payload.clone()),
         TaskInput::Message(message) => SubmitInput::Message(MessageInput {
             role: message.role,

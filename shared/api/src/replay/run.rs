@@ -76,7 +76,7 @@ impl Replays {
                 return Ok(Ran::without(&task.kept.own.graph, source));
             }
         };
-        let first = source.first_state(&graph, of);
+        let first = source.first_state(&graph, task);
         let events = std::mem::take(&mut source.events);
         let is_stored = source.record.is_some();
         let material = Arc::new(source.material);

@@ -225,11 +225,6 @@ impl Published {
         tasks.filter(|task| task.session_id.as_str() == id).collect()
     }
 
-    /// Whether the message at `position` is that with which `task` was submitted.
-    pub(crate) fn is_own(&self, task: &TaskId, position: u64) -> bool {
-        self.given.get(task).is_some_and(|given| given.is_own(position))
-    }
-
     /// The session `id` as it is.
     pub(crate) fn session(&self, id: &str) -> Option<&Thread> {
         self.sessions.get(id)?.last()
