@@ -114,11 +114,18 @@ export async function hostile() {
     await page.button("Send").click();
     await page.getByText("Once upon a time <b>there was", { exact: true }).waitFor();
     await page.getByText("The agent writes").waitFor();
+    await page.getByLabel("Message").fill("And a second thing");
+    await page.button("Send").click();
+    const waits = page.locator(".message.queued", { hasText: "And a second thing" });
+    await waits.getByText("Waits for its turn").waitFor();
     await accessible(page, "an agent that writes");
     await picture(page, "writing-wide-light");
     goOn();
     await page.getByText("Once upon a time <b>there was a dormouse</b>.", { exact: true }).waitFor();
     await page.getByText("The agent writes").waitFor({ state: "detached" });
     equal(await page.getByText("Once upon a time").count(), 1, "times that it stands there");
+    await waits.waitFor({ state: "detached" });
+    const told = (await page.locator(".talk .message p.text").allInnerTexts()).slice(0, 3);
+    equal(told, ["Tell it slowly", "Once upon a time <b>there was a dormouse</b>.", "And a second thing"], "in the order in which it was done");
   });
 }
