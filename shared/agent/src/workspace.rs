@@ -50,6 +50,7 @@ pub use hook::{HookCapability, HookDefinition, HookEvent, OnHookError};
 pub use load::{FILE_LIMIT, FileContent, Files, PLATFORM, PLATFORM_AGENTS, PLATFORM_MODELS, load};
 pub(crate) use load::{INSTRUCTIONS, SETTINGS, counted, digest, imports_of, skill_folders, tool_servers};
 pub use model::{ModelDefinition, Prices};
+pub(crate) use problem::Places;
 pub use problem::{DefinitionKind, DefinitionName, Problem, Severity};
 pub use prompts::{Prompts, Segment};
 pub(crate) use read::MOST_FILES;
@@ -89,6 +90,8 @@ pub struct Workspace {
     pub problems: Vec<Problem>,
     /// Definitions that are disabled by their problems.
     pub disabled: BTreeSet<DefinitionName>,
+    /// Where names stand, until they are checked.
+    pub(crate) places: Places,
 }
 
 /// Models, tools and abilities that the platform brings to every workspace.

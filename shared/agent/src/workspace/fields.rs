@@ -7,6 +7,9 @@ use super::problem::FileProblems;
 use super::yaml::{NodeValue, YamlEntry, YamlNode};
 use crate::names::nearest;
 
+/// Bytes of the longest text whose line is noted as that of a name.
+const LONGEST_NAME: usize = 128;
+
 /// The fields of one mapping. Every field that is read is known; [`finish`](Self::finish) reports the others.
 pub(crate) struct Fields<'n> {
     /// What the mapping is, for messages.
@@ -45,7 +48,7 @@ impl<'n> Fields<'n> {
 
     pub(crate) fn text(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<String> {
         let node = self.get(name)?;
-        text_of(node).or_else(|| self.misfit(name, node, "a text", problems))
+        noted(node, problems).or_else(|| self.misfit(name, node, "a text", problems))
     }
 
     /// A text that may refer to the environment and to secrets.
@@ -90,8 +93,8 @@ impl<'n> Fields<'n> {
     pub(crate) fn texts(&mut self, name: &'static str, problems: &mut FileProblems<'_>) -> Option<Vec<String>> {
         let node = self.get(name)?;
         let texts = match node.as_list() {
-            Some(items) => items.iter().map(text_of).collect(),
-            None => text_of(node).map(|text| vec![text]),
+            Some(items) => items.iter().map(|item| noted(item, problems)).collect(),
+            None => noted(node, problems).map(|text| vec![text]),
         };
         texts.or_else(|| self.misfit(name, node, "a list of texts", problems))
     }
@@ -189,6 +192,15 @@ pub(crate) fn text_of(node: &YamlNode) -> Option<String> {
         NodeValue::Bool(value) => Some(value.to_string()),
         NodeValue::Null | NodeValue::List(_) | NodeValue::Map(_) => None,
     }
+}
+
+/// The text of `node`, whose line is noted where it may be a name.
+fn noted(node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<String> {
+    let text = text_of(node)?;
+    if text.len() <= LONGEST_NAME {
+        problems.note(&text, node.line);
+    }
+    Some(text)
 }
 
 fn template_of(text: &str, line: usize, problems: &mut FileProblems<'_>) -> Option<Template> {

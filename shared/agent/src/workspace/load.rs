@@ -146,7 +146,8 @@ impl<'f> Loader<'f> {
         }
     }
 
-    fn keep(&mut self, problems: FileProblems<'_>) {
+    fn keep(&mut self, mut problems: FileProblems<'_>) {
+        self.workspace.places.extend(problems.take_places());
         self.workspace.problems.extend(problems.into_found());
     }
 

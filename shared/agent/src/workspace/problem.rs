@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// A mistake in the files of a workspace, or something that looks like one.
@@ -79,17 +81,34 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// Where names stand, by file and name: the line on which a list first has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places(BTreeMap<(String, String), usize>);
+
+impl Places {
+    /// The line of `file` on which `name` first stands.
+    pub(crate) fn line(&self, file: &str, name: &str) -> Option<usize> {
+        self.0.get(&(file.to_owned(), name.to_owned())).copied()
+    }
+
+    /// Notes those of one file.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
 /// Problems of one file, as they are found while a definition of it is read.
 #[derive(Debug)]
 pub(crate) struct FileProblems<'f> {
     file: &'f str,
     definition: Option<DefinitionName>,
     found: Vec<Problem>,
+    places: Places,
 }
 
 impl<'f> FileProblems<'f> {
     pub(crate) fn new(file: &'f str) -> Self {
-        Self { file, definition: None, found: Vec::new() }
+        Self { file, definition: None, found: Vec::new(), places: Places::default() }
     }
 
     /// What is found from now on is about `definition`.
@@ -131,6 +150,16 @@ impl<'f> FileProblems<'f> {
             message: message.into(),
             disables: None,
         });
+    }
+
+    /// Notes that `name` stands on `line`.
+    pub(crate) fn note(&mut self, name: &str, line: usize) {
+        self.places.0.entry((self.file.to_owned(), name.to_owned())).or_insert(line);
+    }
+
+    /// Where the names stand that were noted.
+    pub(crate) fn take_places(&mut self) -> Places {
+        std::mem::take(&mut self.places)
     }
 
     /// True if a definition is disabled by them.

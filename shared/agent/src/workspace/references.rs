@@ -11,7 +11,7 @@ use super::approval::{ApprovalPolicy, is_exact};
 use super::hook::{HookDefinition, HookEvent};
 use super::load::SETTINGS;
 use super::model::ModelDefinition;
-use super::problem::{DefinitionKind, DefinitionName, FileProblems};
+use super::problem::{DefinitionKind, DefinitionName, FileProblems, Places};
 use super::prompts::Segment;
 use super::settings::WorkspaceKind;
 use super::{Platform, Workspace};
@@ -172,6 +172,7 @@ pub(super) fn check(workspace: &mut Workspace, platform: &Platform) {
         let message = "the workspace has no agent: write one in `.openharness/agents/NAME.md`";
         workspace.warn(".openharness/agents", None, message.to_owned());
     }
+    workspace.places = Places::default();
 }
 
 /// Aliases that stand for no model: those that an agent asks for are told there.
@@ -237,71 +238,72 @@ fn budget(workspace: &mut Workspace, agent: &AgentDefinition) {
 
 /// Names of tools that do not exist: the agent runs without them.
 fn tools(workspace: &mut Workspace, agent: &AgentDefinition, platform: &Platform) {
-    let mut messages = Vec::new();
+    let mut wrong = Vec::new();
     for name in &agent.tools.native {
         if !platform.native_tools.contains(name) {
             let guess = nearest(name, platform.native_tools.iter().map(String::as_str));
-            messages.push(missing("native tool", name, guess));
+            wrong.push((name, missing("native tool", name, guess)));
         }
     }
     for name in agent.tools.external.iter().flatten() {
         if !workspace.tools.contains_key(name) {
-            messages.push(missing("tool server", name, nearest(name, workspace.tools.keys().map(String::as_str))));
+            wrong.push((name, missing("tool server", name, nearest(name, workspace.tools.keys().map(String::as_str)))));
         }
     }
     for name in agent.tools.actions.iter().flatten() {
         if !workspace.actions.contains_key(name) {
-            messages.push(missing("action", name, nearest(name, workspace.actions.keys().map(String::as_str))));
+            wrong.push((name, missing("action", name, nearest(name, workspace.actions.keys().map(String::as_str)))));
         }
     }
     for name in agent.tools.skills.iter().flatten() {
         if !workspace.skills.contains_key(name) {
-            messages.push(missing("skill", name, nearest(name, workspace.skills.keys().map(String::as_str))));
+            wrong.push((name, missing("skill", name, nearest(name, workspace.skills.keys().map(String::as_str)))));
         }
     }
     let selected = agent.tools.actions.iter().chain(&agent.tools.skills).flatten().chain(&agent.tools.native);
     let both = selected.filter(|name| agent.tools.forbidden().any(|forbidden| forbidden == *name));
-    messages.extend(both.map(|name| format!("`{name}` is selected and disallowed: leave one of them")));
-    messages.extend(strangers(workspace, &agent.policy.approval));
-    messages.extend(not_forbidden(workspace, agent));
-    let name = DefinitionName::new(DefinitionKind::Agent, &agent.name);
-    for message in messages {
-        workspace.disable(&agent.file, None, name.clone(), message);
+    wrong.extend(both.map(|name| (name, format!("`{name}` is selected and disallowed: leave one of them"))));
+    wrong.extend(strangers(workspace, &agent.policy.approval));
+    wrong.extend(not_forbidden(workspace, agent));
+    let definition = DefinitionName::new(DefinitionKind::Agent, &agent.name);
+    for (name, message) in wrong {
+        let line = workspace.places.line(&agent.file, name);
+        workspace.disable(&agent.file, line, definition.clone(), message);
     }
 }
 
 /// Approvals of the settings that ask for nothing there is: until they are mended a person is asked for everything.
 fn approvals(workspace: &mut Workspace) {
-    let messages = strangers(workspace, &workspace.settings.approval);
-    if messages.is_empty() {
+    let wrong = strangers(workspace, &workspace.settings.approval);
+    if wrong.is_empty() {
         return;
     }
     let mut problems = FileProblems::new(SETTINGS);
-    messages.into_iter().for_each(|message| problems.error(None, message));
+    wrong.into_iter().for_each(|(name, message)| problems.error(workspace.places.line(SETTINGS, name), message));
     workspace.problems.extend(problems.into_found());
     workspace.ask_for_everything();
 }
 
-/// Names that `policy` asks for and that nothing has: a slip there would let a call run that a person was to see. What
-/// servers of tools, and programs, add is not known here.
-fn strangers(workspace: &Workspace, policy: &ApprovalPolicy) -> Vec<String> {
+/// Names that `policy` asks for and that nothing has, with what is wrong with them: a slip there would let a call run that a
+/// person was to see. What servers of tools, and programs, add is not known here.
+fn strangers<'p>(workspace: &Workspace, policy: &'p ApprovalPolicy) -> Vec<(&'p String, String)> {
     let mut found = Vec::new();
     for name in policy.native.iter().filter(|name| is_exact(name) && !NATIVE_TOOLS.contains(&name.as_str())) {
-        found.push(unasked("native tool", name, nearest(name, NATIVE_TOOLS)));
+        found.push((name, unasked("native tool", name, nearest(name, NATIVE_TOOLS))));
     }
     for name in policy.actions.iter().filter(|name| is_exact(name) && !workspace.actions.contains_key(*name)) {
-        found.push(unasked("action", name, nearest(name, workspace.actions.keys().map(String::as_str))));
+        found.push((name, unasked("action", name, nearest(name, workspace.actions.keys().map(String::as_str)))));
     }
     for name in &policy.external {
         let place = match name {
             name if workspace.actions.contains_key(name) => "actions",
             name if NATIVE_TOOLS.contains(&name.as_str()) => "native",
             name => {
-                found.extend(no_http_tool(workspace, name));
+                found.extend(no_http_tool(workspace, name).map(|message| (name, message)));
                 continue;
             }
         };
-        found.push(format!("`approval` names `{name}` under `external`: it belongs under `{place}`"));
+        found.push((name, format!("`approval` names `{name}` under `external`: it belongs under `{place}`")));
     }
     found
 }
@@ -341,15 +343,16 @@ fn unasked(what: &str, name: &str, guess: Option<&str>) -> String {
     format!("`approval` asks for nothing: {}", missing(what, name, guess))
 }
 
-/// Names that `agent` may not call, that nothing has, and that are like one that something has.
-fn not_forbidden(workspace: &Workspace, agent: &AgentDefinition) -> Vec<String> {
+/// Names that `agent` may not call, that nothing has, and that are like one that something has; with what is wrong with them.
+fn not_forbidden<'a>(workspace: &Workspace, agent: &'a AgentDefinition) -> Vec<(&'a String, String)> {
     let of_tools: Vec<String> = workspace.tools.values().flat_map(http_names).collect();
     let own = workspace.actions.keys().chain(workspace.skills.keys()).chain(&of_tools);
     let names: Vec<&str> = own.map(String::as_str).chain(NATIVE_TOOLS).chain(OWN_TOOLS).collect();
     let is_stranger = |name: &&String| is_exact(name) && names.iter().all(|known| *known != name.as_str());
     let strangers = agent.tools.forbidden().filter(is_stranger);
     let slips = strangers.filter_map(|name| Some((name, meant(workspace, name, names.clone())?)));
-    slips.map(|(name, guess)| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)))).collect()
+    let told = |name: &String, guess| format!("`disallowed` forbids nothing: {}", missing("tool", name, Some(guess)));
+    slips.map(|(name, guess)| (name, told(name, guess))).collect()
 }
 
 fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
@@ -361,24 +364,26 @@ fn missing(what: &str, name: &str, guess: Option<&str>) -> String {
 
 /// Other agents that it names.
 fn others(workspace: &mut Workspace, agent: &AgentDefinition) {
+    let mut wrong = Vec::new();
     for name in agent.switch.iter().chain(&agent.subagents) {
         if !workspace.agents.contains_key(name) {
             let guess = nearest(name, workspace.agents.keys().map(String::as_str));
-            let message = missing("agent", name, guess);
-            workspace.warn(&agent.file, None, message);
+            wrong.push((name, missing("agent", name, guess)));
         }
     }
     let mode = |name: &String| workspace.agents.get(name).map(|other| other.mode);
     let cannot_lead = agent.switch.iter().filter(|name| mode(name) == Some(AgentMode::Subagent));
-    let cannot_lead = cannot_lead.map(|name| {
-        format!("`{name}` is a `subagent`, to which no conversation is handed over: its `mode` has to be `all`")
-    });
+    wrong.extend(cannot_lead.map(|name| {
+        let message = "to which no conversation is handed over: its `mode` has to be `all`";
+        (name, format!("`{name}` is a `subagent`, {message}"))
+    }));
     let cannot_be_asked = agent.subagents.iter().filter(|name| mode(name) == Some(AgentMode::Primary));
-    let cannot_be_asked = cannot_be_asked.map(|name| {
-        format!("`{name}` is `primary` and is not asked by agents: its `mode` has to be `all` or `subagent`")
-    });
-    for message in cannot_lead.chain(cannot_be_asked).collect::<Vec<_>>() {
-        workspace.warn(&agent.file, None, message);
+    wrong.extend(cannot_be_asked.map(|name| {
+        (name, format!("`{name}` is `primary` and is not asked by agents: its `mode` has to be `all` or `subagent`"))
+    }));
+    for (name, message) in wrong {
+        let line = workspace.places.line(&agent.file, name);
+        workspace.warn(&agent.file, line, message);
     }
     if workspace.settings.kind == WorkspaceKind::Chat && !(agent.switch.is_empty() && agent.subagents.is_empty()) {
         let message = "agents of a `chat` workspace only talk: they call no others";
@@ -407,12 +412,14 @@ fn hooks(workspace: &mut Workspace) {
         if let HookHandlerDefinition::Agent { agent, .. } = &hook.handler
             && let Some(message) = cannot_be_asked(workspace, agent)
         {
-            workspace.warn(&hook.file, None, format!("{message}: the hook fails each time"));
+            let line = workspace.places.line(&hook.file, agent);
+            workspace.warn(&hook.file, line, format!("{message}: the hook fails each time"));
         }
         if let Some(message) = matches_nothing(workspace, &hook) {
             // It stays: a tool of a server may have that name, and it is better run than not.
+            let line = hook.matcher.as_ref().and_then(|matcher| workspace.places.line(&hook.file, matcher));
             let mut problems = FileProblems::new(&hook.file);
-            problems.error(None, message);
+            problems.error(line, message);
             workspace.problems.extend(problems.into_found());
             workspace.ask_for_everything();
         }

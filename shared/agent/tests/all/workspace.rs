@@ -44,7 +44,7 @@ fn sound() -> Vec<(&'static str, &'static str)> {
 }
 
 /// The sound workspace with one file replaced.
-fn with(path: &'static str, text: &'static str) -> Workspace {
+fn with<'t>(path: &'t str, text: &'t str) -> Workspace {
     let mut all: BTreeMap<_, _> = sound().into_iter().collect();
     all.insert(path, text);
     load(&files(&all.into_iter().collect::<Vec<_>>()), &platform())
@@ -120,7 +120,7 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         (
             AGENT,
             "---\ntools:\n  native: [read]\n---\nHi\n",
-            "error: there is no native tool `read`: did you mean `Read`?",
+            ":3: error: there is no native tool `read`: did you mean `Read`?",
         ),
         (MODELS, "small:\n  provider: opnai\n  name: x\n", ":2: error: `provider` of model `small` must be one of"),
         (MODELS, "small:\n  provider: openai\n", ":2: error: model `small` has no `name`"),
@@ -142,6 +142,25 @@ fn each_mistake_is_named_with_its_line_and_what_to_do() {
         let found = lines(&workspace);
         assert!(found.iter().any(|one| one.starts_with(path) && one.contains(line)), "{path} {text:?}: {found:#?}");
         assert!(!workspace.is_sound());
+    }
+}
+
+#[test]
+fn names_in_lists_are_told_with_their_lines() {
+    let matter = |fields: &str| format!("---\ndescription: Helps\nmodel: fast\n{fields}\n---\nHelp.\n");
+    let hook = "name: guard\nevents: [before_tool_dispatch]\nhandler:\n  type: agent\n  agent: asistant\n";
+    for (path, text, line) in [
+        (AGENT, matter("tools:\n  native:\n    - Read\n    - Bsh"), ":7: error: there is no native tool `Bsh`"),
+        (AGENT, matter("tools: {actions: [refnd]}"), ":4: error: there is no action `refnd`"),
+        (AGENT, matter("switch:\n  - nobody"), ":5: warning: there is no agent `nobody`"),
+        (AGENT, matter("subagents: nobody"), ":4: warning: there is no agent `nobody`"),
+        (AGENT, matter("policy:\n  approval:\n    native: [Bsah]"), ":6: error: `approval` asks for nothing"),
+        (AGENT, matter("disallowed:\n  tools:\n    - Raed"), ":6: error: `disallowed` forbids nothing"),
+        (SETTINGS, "policy:\n  approval:\n    native: [Bsah]\n".to_owned(), ":3: error: `approval` asks for nothing"),
+        (".openharness/hooks/guard.yaml", hook.to_owned(), ":5: warning: there is no agent `asistant`"),
+    ] {
+        let found = lines(&with(path, &text));
+        assert!(found.iter().any(|one| one.starts_with(&format!("{path}{line}"))), "{path} {text:?}: {found:#?}");
     }
 }
 
