@@ -140,6 +140,12 @@ impl Workspace {
         !self.disabled.contains(&DefinitionName { kind, name: name.to_owned() })
     }
 
+    /// The problems that disable the definition.
+    pub fn flaws<'w>(&'w self, kind: DefinitionKind, name: &str) -> impl Iterator<Item = &'w Problem> {
+        let definition = DefinitionName::new(kind, name);
+        self.problems.iter().filter(move |problem| problem.disables.as_ref() == Some(&definition))
+    }
+
     /// The agents that can run.
     pub fn enabled_agents(&self) -> impl Iterator<Item = &AgentDefinition> {
         self.agents.values().filter(|agent| self.is_enabled(DefinitionKind::Agent, &agent.name))

@@ -125,11 +125,8 @@ fn left_out(declared: &Declared, agent: &str) -> Vec<String> {
 fn refused(workspace: &Workspace, declared: &Declared) -> BTreeMap<String, String> {
     let unread = workspace.disabled.iter().filter(|name| name.kind == DefinitionKind::Agent).map(|name| &name.name);
     let reason = |name: &String| {
-        let is_it = |problem: &&Problem| {
-            let disabled = problem.disables.as_ref();
-            disabled.is_some_and(|disabled| disabled.kind == DefinitionKind::Agent && disabled.name == *name)
-        };
-        let mut reasons: Vec<String> = workspace.problems.iter().filter(is_it).map(|it| it.message.clone()).collect();
+        let flaws = workspace.flaws(DefinitionKind::Agent, name);
+        let mut reasons: Vec<String> = flaws.map(|flaw| flaw.message.clone()).collect();
         if reasons.is_empty() && !runs(declared, name) {
             reasons = left_out(declared, name);
         }

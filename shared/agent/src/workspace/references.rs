@@ -192,28 +192,22 @@ fn aliases(workspace: &mut Workspace, platform: &Platform) {
 
 /// Whether a run can ask the model `reference`, and else why not.
 fn model(workspace: &Workspace, reference: &str, platform: &Platform) -> Result<(), String> {
-    let flaw = |name: &str| {
-        let is_of = |one: &DefinitionName| one.kind == DefinitionKind::Model && one.name == name;
-        workspace.problems.iter().find(|problem| problem.disables.as_ref().is_some_and(is_of))
-    };
-    let broken = |name: &str| flaw(name).is_some();
+    let flaw = |name: &str| workspace.flaws(DefinitionKind::Model, name).next();
     let guess = |name: &str, names: &mut dyn Iterator<Item = &str>| {
         nearest(name, names).map(|name| format!(": did you mean `{name}`?")).unwrap_or_default()
     };
     if let Some(name) = reference.strip_prefix("workspace/") {
-        return match workspace.models.contains_key(name) && !broken(name) {
-            true => Ok(()),
-            false => {
-                if let Some(flaw) = flaw(name) {
-                    return Err(format!("its model `{reference}` is disabled: mend that first ({})", flaw.message));
-                }
-                let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
-                Err(format!("there is no model `{reference}`{guess}"))
-            }
-        };
+        if let Some(flaw) = flaw(name) {
+            return Err(format!("its model `{reference}` is disabled: mend that first ({})", flaw.message));
+        }
+        if workspace.models.contains_key(name) {
+            return Ok(());
+        }
+        let guess = guess(name, &mut workspace.models.keys().map(String::as_str));
+        return Err(format!("there is no model `{reference}`{guess}"));
     }
     let name = reference.strip_prefix("platform/").unwrap_or(reference);
-    if broken(reference) {
+    if flaw(reference).is_some() {
         return Err(format!("its model `{reference}` is disabled: whoever runs the platform has to mend it"));
     }
     let own = &workspace.platform_models;
@@ -431,8 +425,7 @@ fn cannot_be_asked(workspace: &Workspace, agent: &str) -> Option<String> {
     if !workspace.agents.contains_key(agent) {
         return Some(missing("agent", agent, nearest(agent, workspace.agents.keys().map(String::as_str))));
     }
-    let is_it = |name: &DefinitionName| name.kind == DefinitionKind::Agent && name.name == agent;
-    let is_refused = workspace.problems.iter().any(|problem| problem.disables.as_ref().is_some_and(is_it));
+    let is_refused = workspace.flaws(DefinitionKind::Agent, agent).next().is_some();
     is_refused.then(|| format!("its agent `{agent}` is disabled: mend that first"))
 }
 
