@@ -3,6 +3,7 @@
 //! A hook may run more than once for the same step: a worker that dies between a hook and the commit of its step is
 //! followed by one that makes the step again.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use dormouse_ports::model::{Message, RuntimeConfig};
 use dormouse_ports::{EntryKind, JournalEntry, Map, WORKSPACE};
 use futures::future::{Either, select};
 use regex::Regex;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::digest;
@@ -203,19 +205,59 @@ fn is_model_step(event: HookEvent) -> bool {
     }
 }
 
-/// The reply as an object. A handler that blocks by its status may give its reason in words.
+/// The reply as an object. Who blocks by the status blocks whatever the reply is: what cannot be understood is the reason.
 fn read(answer: &HookAnswer) -> Result<Map, HookFailure> {
     let text = answer.text.trim();
     if text.is_empty() {
         return Ok(Map::new());
     }
+    match reply(text) {
+        Err(_) if answer.blocks => Ok(Map::from_iter([("reason".to_owned(), cut(text).into())])),
+        read => read,
+    }
+}
+
+fn reply(text: &str) -> Result<Map, HookFailure> {
     if text.len() > LONGEST {
         return Err(HookFailure(format!("its answer has {} bytes, and may have {LONGEST}", text.len())));
     }
-    match serde_json::from_str::<Value>(text) {
-        Ok(Value::Object(reply)) => understood(reply),
-        Ok(_) | Err(_) if answer.blocks => Ok(Map::from_iter([("reason".to_owned(), text.into())])),
-        Ok(_) | Err(_) => Err(HookFailure("its answer is no JSON object".to_owned())),
+    match serde_json::from_str::<Reply>(text) {
+        Ok(Reply { twice: Some(name), .. }) => Err(HookFailure(format!("its answer has `{}` twice", cut(&name)))),
+        Ok(Reply { fields, twice: None }) => understood(fields),
+        Err(_) => Err(HookFailure("its answer is no JSON object".to_owned())),
+    }
+}
+
+/// An object, of which no field may be overruled by a second one of its name.
+struct Reply {
+    fields: Map,
+    /// A name that it has more than once.
+    twice: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Reply {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReplyVisitor)
+    }
+}
+
+struct ReplyVisitor;
+
+impl<'de> Visitor<'de> for ReplyVisitor {
+    type Value = Reply;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Reply, A::Error> {
+        let mut reply = Reply { fields: Map::new(), twice: None };
+        while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+            if reply.fields.insert(name.clone(), value).is_some() {
+                reply.twice = Some(name);
+            }
+        }
+        Ok(reply)
     }
 }
 
@@ -491,4 +533,29 @@ pub(crate) fn model_facts(parts: &AgentParts, step: u64) -> Value {
 
 fn cut(text: &str) -> String {
     text.chars().take(LONGEST_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_says_two_things_says_neither() {
+        let answer = |text: &str, blocks| HookAnswer { text: text.to_owned(), blocks, model_call: None };
+        for (text, name) in [
+            (r#"{"decision": "block", "decision": "approve"}"#, "decision"),
+            (r#"{"decision": "block", "reason": "no", "decision": null}"#, "decision"),
+            (r#"{"continue": false, "continue": true}"#, "continue"),
+        ] {
+            let failure = read(&answer(text, false)).expect_err(text);
+            assert_eq!(failure.0, format!("its answer has `{name}` twice"));
+            assert_eq!(read(&answer(text, true)).expect("it blocks")["reason"], text);
+        }
+        assert_eq!(read(&answer("[1]", false)).expect_err("a list").0, "its answer is no JSON object");
+        for text in ["not now", r#"{"desicion": "block"}"#, &"no ".repeat(LONGEST)] {
+            assert!(read(&answer(text, true)).expect("it blocks").contains_key("reason"));
+            assert!(read(&answer(text, false)).is_err(), "{}", cut(text));
+        }
+        assert_eq!(read(&answer(r#"{"decision": "block"}"#, false)).expect("an object")["decision"], "block");
+    }
 }
