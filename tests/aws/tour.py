@@ -537,7 +537,7 @@ def patiently(call):
         last = call()
         return None if last.status in (429, 502, 503, 504) else last
 
-    return until(attempt, 60, lambda: f"an answer that stands; the last one: {last}")
+    return until(attempt, 180, lambda: f"an answer that stands; the last one: {last}")
 
 
 def signed_callers(stack):
