@@ -104,11 +104,9 @@ impl RecordingStore {
                 self.give_back(id, request).await?;
                 return Ok(ClaimOutcome::Held { until: request.now });
             }
-            let late = match converses(&record) {
-                true => self.given_late(&mut task, &mut change).await?,
-                false => Vec::new(),
-            };
-            let journal = begun(&mut task, change).map_err(corrupt)?;
+            let converses = converses(&record);
+            let late = if converses { self.given_late(&mut task, &mut change).await? } else { Vec::new() };
+            let journal = begun(&mut task, change, converses).map_err(corrupt)?;
             let commit = Commit { journal, ..self.of_claim(id, request, &format!("begun-{attempt}")) };
             match self.write(&commit).await {
                 Ok(()) => {
@@ -215,13 +213,16 @@ pub(crate) fn unsaid(message: &MessageInput) -> Map {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What is written where `task` begins. A message that it was submitted with joins the transcript.
-fn begun(task: &mut Stored<Task>, mut change: SessionChange) -> Result<Journal, ProtocolError> {
+/// What is written where `task` begins, whose agent `converses` or not. A message that it was submitted with joins the
+/// transcript.
+fn begun(task: &mut Stored<Task>, mut change: SessionChange, converses: bool) -> Result<Journal, ProtocolError> {
     let is_said_now = std::mem::take(&mut task.kept.own.is_unsaid);
     if is_said_now && let TaskInput::Payload(said) = &task.kept.resource.input {
         let said = MessageInput::deserialize(said).map_err(|error| internal(&error))?;
         let message = unplaced(said, Some(task.kept.resource.envelope.id.clone()), change.now());
-        task.kept.own.given.push(change.next());
+        if converses {
+            task.kept.own.given.push(change.next());
+        }
         let author = By { actor: task.kept.resource.created_by.clone(), key: None };
         let said = NewMessage { message, heard: true };
         let said = change.authored(author, |change| change.append_message(said, Draft::message_appended))?;

@@ -465,6 +465,27 @@ async fn the_transcript_has_the_order_in_which_queued_tasks_worked_and_nothing_o
 }
 
 #[tokio::test]
+async fn what_was_said_to_a_graph_without_a_conversation_is_for_nobody_else_queued_or_not() {
+    let model = ScriptedModel::new(|_| Ok(answers("I see")));
+    for is_queued in [false, true] {
+        let (world, session) = world(&[helper(&model)]).await;
+        if is_queued {
+            queued(&world, &session, &["first"]).await;
+        }
+        let state = json!({ "employee": "Eve", "amount_cents": 12000, "purpose": "a lamp" });
+        let parts = json!([{ "type": "json", "value": state, "visibility": "public" }]);
+        let body = json!({ "persona_id": "persona_expense-approval", "input": { "role": "user", "parts": parts } });
+        let expense = world.post(&format!("{session}/tasks"), body).await;
+        assert_eq!(expense["status"] == "SUBMITTED", is_queued, "{expense:#}");
+        world.work().await;
+        world.post(&format!("{}/cancel", path_of(&expense)), json!({})).await;
+        task(&world, &session, "and now").await;
+        let all = ["first", "and now"];
+        assert_eq!(user_words(&model.last()), all[usize::from(!is_queued)..], "{is_queued}");
+    }
+}
+
+#[tokio::test]
 async fn of_a_queued_message_only_what_is_public_is_shown() {
     let model = ScriptedModel::new(|_| Ok(answers("I see")));
     let (world, session) = world(&[helper(&model)]).await;
