@@ -390,7 +390,7 @@ impl SessionIndex {
         if (*given_all || *given_past) && !self.open.keys().any(has_begun) {
             return self.delivered_but(Some(0));
         }
-        // One that waited for its turn was withdrawn before its agent was to hear of it.
+        // One that waited for its turn was withdrawn before its agent was to hear of it; earlier versions noted its message.
         let own = usize::from(task.resource.status == TaskStatus::Submitted);
         let given = given.get(..given.len().saturating_sub(own)).unwrap_or_default();
         if self.undelivered_from.is_none() {

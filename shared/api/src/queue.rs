@@ -17,7 +17,7 @@ use dormouse_ports::{
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::{
-    Message, MessageInput, ReorderQueueRequest, Session, SessionQueue, Task, TaskInput, TaskStatus,
+    Message, MessageInput, PartVisibility, ReorderQueueRequest, Session, SessionQueue, Task, TaskInput, TaskStatus,
 };
 use dormouse_protocol::{ErrorCode, List, ProtocolError};
 use futures::future::try_join_all;
@@ -204,10 +204,8 @@ impl RecordingStore {
 
 /// The input of a queued task that says `message`: as clients will see it, and without an id.
 pub(crate) fn unsaid(message: &MessageInput) -> Map {
-    let mut parts = redact::parts(&message.parts);
-    if let Some(parts) = parts.as_array_mut() {
-        parts.retain(|part| part.get(redact::REDACTED).is_none());
-    }
+    let public = message.parts.iter().filter(|part| part.visibility() == PartVisibility::Public);
+    let parts = redact::parts(&public.cloned().collect::<Vec<_>>());
     let metadata = redact::object(message.metadata.clone());
     let fields = [("role", json!(message.role)), ("parts", parts), ("metadata", Value::Object(metadata))];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -7,7 +7,6 @@
 
 use dormouse_ports::{Map, Records, StreamEntry};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::event::redact::REDACTED;
 use dormouse_protocol::id::{EventId, MessageId};
 use dormouse_protocol::resource::{Message, Part, Role};
 use dormouse_protocol::{Envelope, Event, ProtocolError};
@@ -29,7 +28,7 @@ pub(crate) fn message_of(event: &Event) -> Option<Message> {
         return None;
     }
     let parts = event.payload.get("parts")?.as_array()?.iter();
-    let shown = parts.filter(|part| part.get(REDACTED).is_none());
+    let shown = parts.filter(|part| part.get("redacted").is_none());
     let mut envelope = Envelope::new(MessageId::from(event.resource.id.clone()), event.envelope.created_at);
     envelope.metadata.clone_from(&event.envelope.metadata);
     Some(Message {

@@ -146,9 +146,10 @@ impl<'f> Loader<'f> {
         }
     }
 
-    fn keep(&mut self, mut problems: FileProblems<'_>) {
-        self.workspace.places.extend(problems.take_places());
-        self.workspace.problems.extend(problems.into_found());
+    fn keep(&mut self, problems: FileProblems<'_>) {
+        let (found, places) = problems.into_parts();
+        self.workspace.problems.extend(found);
+        self.workspace.places.extend(places);
     }
 
     fn instructions(&mut self) {

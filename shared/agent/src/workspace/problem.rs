@@ -81,7 +81,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Where names stand, by file and name: the line on which a list first has it.
+/// Where names stand, by file and name: the line on which a field or a list first has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places(BTreeMap<(String, String), usize>);
 
@@ -157,11 +157,6 @@ impl<'f> FileProblems<'f> {
         self.places.0.entry((self.file.to_owned(), name.to_owned())).or_insert(line);
     }
 
-    /// Where the names stand that were noted.
-    pub(crate) fn take_places(&mut self) -> Places {
-        std::mem::take(&mut self.places)
-    }
-
     /// True if a definition is disabled by them.
     pub(crate) fn has_errors(&self) -> bool {
         self.found.iter().any(|problem| problem.severity == Severity::Error)
@@ -169,5 +164,10 @@ impl<'f> FileProblems<'f> {
 
     pub(crate) fn into_found(self) -> Vec<Problem> {
         self.found
+    }
+
+    /// What was found, and where the names stand that were noted.
+    pub(crate) fn into_parts(self) -> (Vec<Problem>, Places) {
+        (self.found, self.places)
     }
 }

@@ -14,9 +14,6 @@ use crate::resource::{Part, PartVisibility};
 /// Stands where a value was.
 pub const MARK: &str = "[redacted]";
 
-/// Field of what stands in the place of something that is not shown.
-pub const REDACTED: &str = "redacted";
-
 /// Stands in outputs of tools where a secret was that was looked up for them; announces none itself.
 const MASKED: &str = "[secret]";
 
@@ -196,7 +193,7 @@ pub fn value(value: Value) -> Value {
 pub fn object(fields: Map) -> Map {
     let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
     if PRIVATE_TYPES.contains(&kind) {
-        return Map::from_iter([("type".to_owned(), kind.into()), (REDACTED.to_owned(), true.into())]);
+        return Map::from_iter([("type".to_owned(), kind.into()), ("redacted".to_owned(), true.into())]);
     }
     let clean = |(name, value): (String, Value)| {
         let value = if is_private_name(&name) { MARK.into() } else { self::value(value) };
@@ -213,7 +210,7 @@ pub fn parts(parts: &[Part]) -> Value {
             PartVisibility::Public => serde_json::to_value(part).ok(),
             PartVisibility::Internal | PartVisibility::ReceiptOnly => None,
         };
-        let hidden = || json!({"type": part.type_word(), "visibility": part.visibility(), (REDACTED): true});
+        let hidden = || json!({"type": part.type_word(), "visibility": part.visibility(), "redacted": true});
         written.map_or_else(hidden, value)
     });
     shown.collect()
