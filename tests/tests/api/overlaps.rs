@@ -10,12 +10,13 @@ use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::{Agent, Outside};
 use dormouse_harness::Transmission;
 use dormouse_ports::model::{CompletionRequest, Message, ModelError, ModelErrorCategory, Response};
-use dormouse_ports::tool::{ActionDefinition, ActionEntry, ActionExposure, Effect, Pending, ToolOutput, ToolReply};
+use dormouse_ports::tool::{Effect, Pending, ToolOutput, ToolReply};
 use dormouse_ports::{Clock, Commit, Commits, SessionExpectation, SessionId, SessionWrite, Sessions};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::cast::{ScriptedModel, Toolbox, breathe, calls, parts, results, says as answers, tool};
+use crate::replayed_agents::offer_as_action;
 use crate::replays::{path_of, projected, replayed, world};
 use crate::world::{MakesAgent, World, ada, says, text};
 
@@ -271,21 +272,7 @@ async fn actions_that_are_pending_in_a_session_have_ids_of_their_own() {
     let make = move |outside: &Outside| {
         let pending = Toolbox::new(vec![tool("post", Effect::Manual)], |_| Ok(ToolReply::Pending(Pending::default())));
         let mut parts = parts("description: posts", used.clone(), pending, outside.clock.clone());
-        parts.tools[0].origin = ToolOrigin::Action;
-        parts.actions = vec![ActionDefinition {
-            name: "post".to_owned(),
-            file: "actions/post/ACTION.yaml".to_owned(),
-            description: "posts".to_owned(),
-            entry: ActionEntry {
-                command: "post".to_owned(),
-                environment: Vec::new(),
-                folder: ".".to_owned(),
-                timeout_seconds: None,
-            },
-            expose: ActionExposure::ALL,
-            input_schema: tool("post", Effect::Manual).input_schema,
-            safe: false,
-        }];
+        offer_as_action(&mut parts, tool("post", Effect::Manual));
         parts.colleagues.runs = Some(Arc::new(outside.children.clone()));
         graph(parts)
     };

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
-use dormouse_agent::workspace::AgentMode;
+use dormouse_agent::workspace::{AgentMode, ToolOrigin};
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
     ModelErrorCategory, ModelProvider, Response,
 };
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::tool::{
+    ActionDefinition, ActionEntry, ActionExposure, Effect, Pending, ToolCall, ToolError, ToolOutput, ToolReply,
+    ToolSource, ToolSpec,
+};
 use dormouse_receipts::canonical;
 use dormouse_testkit::ManualClock;
 use serde_json::{Value, json};
@@ -36,6 +39,25 @@ pub(crate) fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -
 
 pub(crate) fn colleague(name: &str) -> Colleague {
     Colleague { name: name.to_owned(), description: format!("{name}s"), background: true }
+}
+
+/// Makes the first tools of `parts` actions, of which clients may run `offered`.
+pub(crate) fn offer_as_action(parts: &mut AgentParts, offered: ToolSpec) {
+    parts.tools[0].origin = ToolOrigin::Action;
+    parts.actions = vec![ActionDefinition {
+        file: format!("actions/{}/ACTION.yaml", offered.name),
+        description: offered.description,
+        entry: ActionEntry {
+            command: offered.name.clone(),
+            environment: Vec::new(),
+            folder: ".".to_owned(),
+            timeout_seconds: None,
+        },
+        expose: ActionExposure::ALL,
+        input_schema: offered.input_schema,
+        safe: false,
+        name: offered.name,
+    }];
 }
 
 /// `helper` asks `scout` twice at once.
@@ -142,6 +164,57 @@ async fn a_run_that_waited_for_other_agents_is_replayed_without_them() {
         let session = format!("/v1/sessions/{}", text(&child["session_id"]));
         ends_the_same(&world, &session, &child, || called(&models)).await;
     }
+}
+
+#[tokio::test]
+async fn a_run_of_an_action_is_replayed_without_it() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let model = ScriptedModel::new(|request| Ok(answers(&format!("heard {}", results(request).len()))));
+    let asked = model.clone();
+    let acting = Agent::new(move |outside| {
+        let counted = counted.clone();
+        let tools = Toolbox::new(vec![tool("post", Effect::Safe)], move |call| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            match call.arguments["to"].as_str() {
+                Some("nobody") => Err(ToolError::permanent("there is no such person")),
+                Some("later") => Ok(ToolReply::Pending(Pending::default())),
+                to => Ok(ToolReply::Done(ToolOutput::text(format!("posted to {to:?}")))),
+            }
+        });
+        let mut parts = parts("description: posts", model.clone(), tools, outside.clock.clone());
+        offer_as_action(&mut parts, tool("post", Effect::Safe));
+        graph(parts)
+    });
+    let (world, session) = world(&[("helper", acting)]).await;
+    let outside = || (runs.load(Ordering::Relaxed), asked.calls());
+    run(&world, &session, "before").await;
+    let act = async |to: &str| {
+        let input = json!({ "action": { "name": "post", "input": { "to": to } } });
+        let body = json!({ "persona_id": "persona_helper", "input": input });
+        let task = world.post(&format!("{session}/tasks"), body).await;
+        world.work().await;
+        world.get(&path_of(&task)).await
+    };
+    for _ in 0..2 {
+        let done = act("ada").await;
+        ends_the_same(&world, &session, &done, || outside().0 + outside().1).await;
+    }
+    let failed = act("nobody").await;
+    assert_eq!(failed["failure"]["code"], "action_failed", "{failed:#}");
+    let before = outside();
+    let replay = replayed(&world, &path_of(&failed), json!({})).await;
+    assert_eq!((&replay["status"], &replay["failure"]), (&failed["status"], &failed["failure"]), "{replay:#}");
+    assert_eq!(outside(), before, "a replay runs nothing");
+    let done = act("ada").await;
+    let told = events(&world, &path_of(&done)).await;
+    let call = told.iter().find_map(|event| event["payload"]["tool_call_id"].as_str()).expect("the id of a call");
+    let refused = json!({ "kind": "tool_result", "value": { "content": [], "is_error": true } });
+    let instead = json!({ "mode": "with_overrides", "override": { format!("tool:{call}"): refused } });
+    let replay = replayed(&world, &path_of(&done), instead).await;
+    assert_eq!(replay["failure"]["code"], "action_failed", "what if it had failed? {replay:#}");
+    let words = run(&world, &session, "and now").await;
+    ends_the_same(&world, &session, &words, || outside().0 + outside().1).await;
 }
 
 #[tokio::test]

@@ -92,10 +92,14 @@ async fn begin(
     action: AskedAction,
 ) -> Result<Update<AgentRun>, NodeError> {
     // No other call of the session has its id.
-    let call = ToolCall::new(format!("action-{}", open::own_mark()?), &action.name, action.input.clone());
+    let id = match &action.call_id {
+        Some(id) => id.clone(),
+        None => format!("action-{}", open::own_mark()?),
+    };
+    let call = ToolCall::new(id, &action.name, action.input.clone());
     let asks = Message::user(format!("Run the action `{}`.", action.name));
     let answer = AssistantMessage { tool_calls: vec![call.clone()], ..AssistantMessage::default() };
-    run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), ..action });
+    run.action = Some(AskedAction { progress: Some(ActionProgress::Begun), call_id: None, ..action });
     let tools = Toolset::of_run(parts, &run).await;
     // No model is asked that could be told what hooks say.
     let (planned, say) = plan(parts, &tools, &run, (&[call], FinishReason::ToolCalls)).await?;

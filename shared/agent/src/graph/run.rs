@@ -107,6 +107,9 @@ pub struct AskedAction {
     /// True if a person runs it by hand, and not a client by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
+    /// Id of its call, where a replay says which it had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
     /// Progress of it; absent before it is begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ActionProgress>,

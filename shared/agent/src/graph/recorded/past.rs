@@ -17,7 +17,7 @@ use super::super::compact::{BEFORE, COMPACTED, KEPT, NOT_ASKED};
 use super::super::digest;
 use super::super::entries::{HOOK, LATER, REPORTED, RUN_ENDED, SERVER, SIDE_EFFECTS, TOOL_DECIDED, TOOLS_MISSING};
 use super::super::images::IMAGES;
-use super::super::run::{TerminalReason, read as read_message};
+use super::super::run::{AskedAction, TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
 use super::super::toolset::left_out_in;
 
@@ -28,8 +28,10 @@ const HOOK_RUN: &str = "vendor.dormouse.hook_run";
 #[derive(Debug)]
 pub(super) struct Past {
     pub(super) material: Arc<ReplayMaterial>,
-    /// Number of messages of the conversation before the first answer of the model.
+    /// Number of messages of the conversation before the first answer of the model, or before the action.
     before: usize,
+    /// The action that was asked for in the place of an answer, as it was asked.
+    action: Option<AskedAction>,
     /// Answers of the model, by step from 1.
     answers: Vec<PastModelAnswer>,
     /// Outcomes of calls of tools, by the id of the call, in order.
@@ -83,6 +85,10 @@ impl Past {
             }
             answers.push_front(PastModelAnswer { entry: entry.clone(), message: found.map(|(_, message)| message) });
         }
+        let action = action_of(&material.state, messages);
+        if let Some(at) = action.as_ref().and_then(|(_, at)| *at) {
+            before = at;
+        }
         let outcomes = Mutex::new(outcomes_of(&material, messages));
         let mut hooks: BTreeMap<String, VecDeque<PastEntry>> = BTreeMap::new();
         for entry in material.entries.iter().filter(|entry| entry.kind == HOOK_RUN) {
@@ -92,7 +98,9 @@ impl Past {
         let compacted = material.entries.iter().filter(|entry| is_summary(entry) || is_no_summary(entry));
         let summaries = Mutex::new(compacted.cloned().collect());
         let hooks = Mutex::new(hooks);
-        Self { before, answers: answers.into(), asked: AtomicUsize::new(0), summaries, outcomes, hooks, material }
+        let answers = answers.into();
+        let action = action.map(|(action, _)| action);
+        Self { before, answers, asked: AtomicUsize::new(0), action, summaries, outcomes, hooks, material }
     }
 
     /// The recorded entries of `kind`, an author's own.
@@ -103,6 +111,11 @@ impl Past {
     /// Messages of the conversation when the run has ended.
     pub(super) fn messages_at_end(&self) -> &[Value] {
         messages_of(&self.material.state)
+    }
+
+    /// The action that the run was asked for, with the id that its call had.
+    pub(super) fn action(&self) -> Option<&AskedAction> {
+        self.action.as_ref()
     }
 
     /// The summary with which the run found its conversation.
@@ -218,6 +231,20 @@ pub(super) fn is_no_summary(entry: &PastEntry) -> bool {
 /// The error with which a model gave no summary.
 pub(super) fn failed_with(entry: &PastEntry) -> Option<&str> {
     text(&entry.payload, "message")?.strip_prefix(NOT_ASKED)
+}
+
+/// The action that a run was asked for, and the number of `messages` before it where it was begun: the run has said
+/// nothing else.
+fn action_of(state: &Map, messages: &[Value]) -> Option<(AskedAction, Option<usize>)> {
+    let asked = AskedAction::deserialize(state.get("action")?).ok()?;
+    let begun = asked.progress.as_ref().and_then(|_| {
+        let said = messages.iter().enumerate().rev();
+        let (at, message) = said.filter_map(|(at, message)| Some((at, assistant(message)?))).next()?;
+        // Before it stands what asks for it.
+        Some((at.checked_sub(1)?, message.tool_calls.first()?.id.clone()))
+    });
+    let (at, call_id) = begun.unzip();
+    Some((AskedAction { progress: None, call_id, ..asked }, at))
 }
 
 /// True for a call of the model of the agent.
