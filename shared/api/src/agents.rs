@@ -411,11 +411,12 @@ pub trait WorkspaceAgents: GraphSource {
     async fn keep(&self, tenant: &str, workspace: &WorkspaceId, version: &str) -> Result<(), NotKept>;
 
     /// True if `workspace`, which is one of `tenant`, is a `chat` workspace, whose files nobody writes; not where its settings
-    /// have a mistake, which somebody has to mend. Its agents are not made for that.
+    /// have a mistake, which somebody has to mend. `None` where it has no settings, and nothing has run in it: its agents are
+    /// not made for the answer.
     ///
     /// # Errors
     /// A sentence where it cannot be known.
-    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String>;
+    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<Option<bool>, String>;
 
     /// Has `prepare` see each graph before it runs, from now on.
     fn prepare(&self, prepare: Box<dyn Fn(&CompiledGraph) + Send + Sync>);
@@ -451,6 +452,11 @@ pub struct OwnAgents {
 }
 
 impl OwnAgents {
+    /// True if the files declare anything, also what is refused.
+    pub(crate) fn declares(&self) -> bool {
+        !self.catalog.is_empty() || self.refused_whole.is_some()
+    }
+
     /// Why the agent called `name` cannot be addressed; `None` where there is none of that name that cannot.
     pub(crate) fn refusal_of(&self, name: &str) -> Option<&String> {
         self.refused.get(name).or(self.refused_whole.as_ref())

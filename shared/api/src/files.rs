@@ -242,11 +242,10 @@ impl Api {
     /// Checks that the files of `workspace` may be written.
     ///
     /// # Errors
-    /// `permission_denied` where its agents, or all that are served, only talk; that it is busy when that cannot be known.
+    /// `permission_denied` where its agents only talk; that it is busy when that cannot be known.
     async fn check_writable(&self, call: &Call, workspace: &WorkspaceId) -> Result<(), ProtocolError> {
-        let personas = &self.parts().personas;
-        let by_its_files = || personas.only_talk_in(&call.actor.tenant, workspace);
-        if !self.served_only_talk().await? && !by_its_files().await.map_err(|reason| agents_away(&reason))? {
+        let only_talk = self.parts().personas.only_talk_in(&call.actor.tenant, workspace).await;
+        if !only_talk.map_err(|reason| agents_away(&reason))? {
             return Ok(());
         }
         let message = "workspace_read_only: a `chat` workspace only talks, and its files are not written";

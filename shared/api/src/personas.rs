@@ -176,13 +176,26 @@ impl Personas {
         }
     }
 
-    /// True if `workspace` of `tenant` is a `chat` workspace by its files.
+    /// True if `workspace` of `tenant` is a `chat` workspace: by its files, and where they declare nothing, as the agents of
+    /// the source that work in it only talk.
     ///
     /// # Errors
     /// A sentence where it cannot be known.
     pub async fn only_talk_in(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String> {
-        match &self.own {
-            Some(own) => own.only_talks(tenant, workspace).await,
+        let said = match &self.own {
+            Some(own) => own.only_talks(tenant, workspace).await?,
+            None => None,
+        };
+        match said {
+            Some(said) => Ok(said),
+            None => Ok(self.served_only_talk().await? && !self.own_of(tenant, workspace).await?.declares()),
+        }
+    }
+
+    /// True if the agents of the source only talk.
+    pub(crate) async fn served_only_talk(&self) -> Result<bool, String> {
+        match &self.source {
+            Some(source) => source.only_talks().await,
             None => Ok(false),
         }
     }
@@ -510,20 +523,16 @@ impl Api {
     /// Checks that `spec` may work in a workspace with `own` agents: where these only talk, no agent that is declared for
     /// another place, with its tools.
     async fn check_place_of(&self, spec: &PersonaSpec, own: &OwnAgents) -> Result<(), ProtocolError> {
-        let is_linked = || self.parts().personas.linked().iter().any(|linked| linked.graph == spec.graph);
-        if !own.only_talks || own.personas.contains(spec) || is_linked() || self.served_only_talk().await? {
+        let personas = &self.parts().personas;
+        let is_linked = || personas.linked().iter().any(|linked| linked.graph == spec.graph);
+        if !own.only_talks || own.personas.contains(spec) || is_linked() {
+            return Ok(());
+        }
+        if personas.served_only_talk().await.map_err(|reason| agents_away(&reason))? {
             return Ok(());
         }
         let name = &spec.graph;
         Err(refused_definition(format!("in a `chat` workspace nothing acts, as the agent `{name}` of the server does")))
-    }
-
-    /// True if the agents of the source only talk.
-    pub(crate) async fn served_only_talk(&self) -> Result<bool, ProtocolError> {
-        match self.parts().personas.source() {
-            Some(source) => source.only_talks().await.map_err(|reason| agents_away(&reason)),
-            None => Ok(false),
-        }
     }
 
     async fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {

@@ -330,16 +330,16 @@ impl WorkspaceAgents for StoredAgents {
         }
     }
 
-    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<bool, String> {
+    async fn only_talks(&self, tenant: &str, workspace: &WorkspaceId) -> Result<Option<bool>, String> {
         let files = self.from.files.of(tenant, workspace);
         // A workspace of which something was kept stays of its kind.
         let kept = store_of(&files).current(NAME).await.map_err(|error| error.to_string())?;
         if let Some(kind) = kept.and_then(|kept| kept.kind) {
-            return Ok(kind == WorkspaceKind::Chat);
+            return Ok(Some(kind == WorkspaceKind::Chat));
         }
-        let Some(settings) = files.file(SETTINGS).await.map_err(|error| error.to_string())? else { return Ok(false) };
+        let Some(settings) = files.file(SETTINGS).await.map_err(|error| error.to_string())? else { return Ok(None) };
         let settings = Files::from([(SETTINGS.to_owned(), FileContent::Bytes(settings.text.into_bytes()))]);
-        Ok(load_guest(&settings, &platform(), &[]).is_said_to_talk())
+        Ok(Some(load_guest(&settings, &platform(), &[]).is_said_to_talk()))
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

@@ -354,6 +354,23 @@ async fn agents_of_files_reach_no_private_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn beside_a_chat_folder_that_is_served_a_project_of_its_own_is_written() {
+    let project = Project::of(&[(".openharness/settings.yaml", "kind: chat\n")]).await;
+    let dormouse = project.serve();
+    let guest = Guest::of(&dormouse);
+    let only_its_agents = [MINE];
+    let says_its_kind = [(DEFAULT.0, "kind: project\n"), RULES];
+    for (files, status) in [(&only_its_agents[..], 200), (&says_its_kind, 200), (&[RULES], 403), (&[], 403)] {
+        let workspace = guest.workspace(files).await;
+        let target = format!("/v1/workspaces/{workspace}/files?path=notes.txt");
+        let (written, answer) = guest.ask(Method::PUT, &target, &json!({ "content": "x" })).await;
+        assert_eq!(written, status, "{files:?}: {answer}");
+        let task = guest.submit(&guest.session(&workspace).await, None, &[]).await;
+        assert_eq!(task.0, 202, "{files:?}: {}", task.1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chat_workspace_over_the_protocol_has_no_tools_and_stays_one() {
     let project = Project::of(&[]).await;
     let dormouse = project.serve();
