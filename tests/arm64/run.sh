@@ -33,7 +33,7 @@ if [ -z "${ZIPS:-}" ]; then
 fi
 programs="$(mktemp -d)"
 trap 'rm -rf "$programs"' EXIT
-for function in inbound signal stream wakeup; do
+for function in inbound signal socket stream tools wakeup; do
     mkdir "$programs/$function"
     python3 -m zipfile -e "$ZIPS/$function.zip" "$programs/$function"
     chmod +x "$programs/$function/bootstrap"
@@ -42,4 +42,4 @@ for function in inbound signal stream wakeup; do
     chmod +x "$programs/dormouse-$function"
 done
 say "running the tests of the functions on arm64${emulator:+, which $emulator emulates}"
-DORMOUSE_FUNCTIONS="$programs" "${CARGO:-cargo}" test --workspace --test functions --test secrets
+DORMOUSE_FUNCTIONS="$programs" "${CARGO:-cargo}" test --workspace --test functions --test secrets --test tools_function

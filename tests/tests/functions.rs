@@ -82,6 +82,34 @@ async fn what_is_streamed_begins_with_a_status() {
     assert_eq!(error["errorType"], "unreadable_event");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_opens_with_a_key_alone_and_its_end_is_noted() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let api = RuntimeApi::start(Duration::from_secs(60)).await;
+    let mut command = api.function(&lambda::function_binary("dormouse-socket"), &open_door(&store).await);
+    command.env("DORMOUSE_SOCKET_URL", "wss://sockets.example.com/prod");
+    command.env("DORMOUSE_API_URL", "https://api.example.com");
+    let socket = Lambda::spawn(api, command);
+    let change = |change: &str| json!({ "requestContext": { "eventType": change, "connectionId": "c1" } });
+    let mut opened = change("CONNECT");
+    opened["queryStringParameters"] = json!({ "path": "/v1/tasks/task_1/stream" });
+    opened["headers"] = json!({ "Harn-Agents-Protocol-Version": PROTOCOL_VERSION });
+    let nobody = socket.invoke(opened.clone()).await.expect("an answer");
+    assert_eq!((&nobody["statusCode"], &body(&nobody)["error"]["code"]), (&json!(401), &json!("unauthenticated")));
+    opened["headers"]["Authorization"] = format!("Bearer {}", KeyToken::generate([7; CHANCE]).reveal()).into();
+    let stranger = socket.invoke(opened).await.expect("an answer");
+    assert_eq!(stranger["statusCode"], 401, "a key that nobody made: {stranger}");
+    let mut frame = change("MESSAGE");
+    frame["body"] = json!({ "type": "ping" }).to_string().into();
+    let closed = json!({ "statusCode": 200 });
+    assert_eq!(socket.invoke(frame).await.expect("an answer"), closed, "nobody opened it, and nobody is answered");
+    assert_eq!(socket.invoke(change("DISCONNECT")).await.expect("an answer"), closed);
+    let error = socket.invoke(http_event("GET", "/v1/tasks", "", &Value::Null)).await.expect_err("raised");
+    assert_eq!(error["errorType"], "unreadable_event");
+}
+
 /// Each turn says so many quotation marks, and the script repeats them: in the answer to the second turn they are longer than
 /// Lambda takes as a text, and the third has a state that no answer may hold.
 #[tokio::test(flavor = "multi_thread")]
