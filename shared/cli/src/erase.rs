@@ -190,11 +190,13 @@ async fn erased(
 ) -> Result<serde_json::Value, EraseError> {
     let eraser = opened.eraser();
     let mut sums = Erased::new();
-    let (mut canceled, mut mirrored, mut ids) = (0, 0, BTreeSet::new());
+    let (mut canceled, mut mirrored) = (0, 0);
     let mut nobodys = None;
-    let tenant = match erasure {
-        Erasure::Tenant(name) => Some(name.clone()),
-        Erasure::Session(_) | Erasure::Workspace(_) | Erasure::Conversation { .. } => None,
+    // Mirrors may still have what is not in the table any more.
+    let (tenant, mut ids) = match erasure {
+        Erasure::Tenant(name) => (Some(name.clone()), BTreeSet::new()),
+        Erasure::Session(_) | Erasure::Workspace(_) => (None, BTreeSet::from([name.to_owned()])),
+        Erasure::Conversation { .. } => (None, BTreeSet::new()),
     };
     let mut all = Belongings { tenant, ..Belongings::default() };
     for _ in 0..ROUNDS {
@@ -226,14 +228,14 @@ async fn erased(
         if !is_clean {
             continue;
         }
-        if sums.values().all(|count| *count == 0) {
+        // Whoever follows may have read the end of it meanwhile.
+        mirrored += forget(mirrors, &ids)?;
+        if mirrored == 0 && sums.values().all(|count| *count == 0) {
             return Err(nothing);
         }
         let mut told = json!(sums);
         told["canceled"] = canceled.into();
         if !mirrors.is_empty() {
-            // Whoever follows may have read the end of it meanwhile.
-            mirrored += forget(mirrors, &ids)?;
             told["mirrored"] = mirrored.into();
         }
         return Ok(with_nobodys(told, erasure, nobodys.unwrap_or(count)));

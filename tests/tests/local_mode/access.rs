@@ -228,11 +228,14 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
 
     let mirror = folder.path().join("mirror.db");
     let mirror = mirror.to_str().expect("a path");
+    let holds = |word: &str| {
+        let bytes = std::fs::read(mirror).expect("a mirror");
+        bytes.windows(word.len()).any(|bytes| bytes == word.as_bytes())
+    };
     let mirrored = |word: &str| {
         let followed = dormouse.command(&["mirror", "--once", "--into", mirror]).env("DORMOUSE_KEY", &gone).output();
         assert!(followed.as_ref().is_ok_and(|output| output.status.success()), "{followed:?}");
-        let bytes = std::fs::read(mirror).expect("a mirror");
-        bytes.windows(word.len()).any(|bytes| bytes == word.as_bytes())
+        holds(word)
     };
     assert!(mirrored("Zacharias") && mirrored(&session) && mirrored(&second), "it was followed");
 
@@ -253,15 +256,29 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{listed}");
     let events: Value = get(&dormouse, "/v1/events", &gone).await.json().await.expect("JSON");
     assert!(!events.to_string().contains(&session) && events.to_string().contains(&second), "{events}");
-    let again = dormouse.command(&["erase", "session", &session, "--yes"]).output().expect("it runs");
-    assert_eq!(again.status.code(), Some(4));
+    for mirrors in [&[][..], &["--mirror", mirror]] {
+        let again = dormouse.command(&["erase", "session", &session, "--yes"]).args(mirrors).output().expect("it runs");
+        assert_eq!(again.status.code(), Some(4));
+    }
+    let (third, _) = begin(&gone, "Zacharias").await;
+    let (fourth, fourths_task) = begin(&gone, "Zacharias").await;
+    assert!(mirrored(&third) && mirrored(&fourth));
+    for session in [&third, &fourth] {
+        told(&dormouse, &["erase", "session", session, "--yes"]);
+        assert!(mirrored(session), "that mirror was not named");
+    }
+    let late = told(&dormouse, &["erase", "session", &third, "--yes", "--mirror", mirror]);
+    assert!(late["mirrored"].as_u64() > Some(3) && late["canceled"] == 0 && !holds(&third), "{late}");
 
     for key in [&gone, &kept] {
         let (status, parked) = post(&dormouse, "/signals/nobody-yet", key, json!({"whose": "Zacharias"})).await;
         assert_eq!((status, &parked["status"]), (202, &json!("buffered")), "{parked}");
     }
-    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes"]);
+    let erased = told(&dormouse, &["erase", "tenant", "gone", "--yes", "--mirror", mirror]);
     assert_eq!(erased["canceled"], 1, "{erased}");
+    for word in [&second, &fourth, &fourths_task, "Zacharias"] {
+        assert!(!holds(word), "{word}: also of what was erased before");
+    }
     let (status, parked) = post(&dormouse, "/signals/nobody-yet", &kept, json!({"whose": "Ada"})).await;
     assert_eq!(status, 400, "the first of that tenant stands: {parked}");
     assert_eq!(get(&dormouse, "/v1/sessions", &gone).await.status(), 401, "its key is gone, too");

@@ -252,6 +252,7 @@ impl Mirror {
             for id in ids {
                 change.execute("INSERT INTO gone VALUES (?1)", [id])?;
             }
+            change.execute_batch(tables::WITH_THEM)?;
             let mut count = 0;
             for sql in tables::FORGET {
                 count += change.execute(sql, [])?;

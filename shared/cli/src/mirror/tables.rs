@@ -54,6 +54,13 @@ pub(super) const GAPS: &str = "CREATE TABLE IF NOT EXISTS gaps (found_at TEXT NO
 /// The ids of what is forgotten, while it is.
 pub(super) const GONE: &str = "CREATE TEMP TABLE gone (id TEXT PRIMARY KEY) WITHOUT ROWID";
 
+/// Adds what belongs to them, also where only the mirror still tells of it.
+pub(super) const WITH_THEM: &str = "
+    INSERT OR IGNORE INTO gone SELECT id FROM sessions WHERE workspace_id IN gone;
+    INSERT OR IGNORE INTO gone SELECT session_id FROM events WHERE workspace_id IN gone AND session_id IS NOT NULL;
+    INSERT OR IGNORE INTO gone SELECT id FROM runs WHERE session_id IN gone;
+";
+
 /// Removes everything about them. What was read last is then what is left of it, for the event may be gone too.
 pub(super) const FORGET: [&str; 8] = [
     "DELETE FROM events WHERE session_id IN gone OR task_id IN gone OR resource_id IN gone OR workspace_id IN gone",
