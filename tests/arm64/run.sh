@@ -41,5 +41,11 @@ for function in inbound signal socket stream tools wakeup; do
     printf '#!/bin/sh\nexec %s %s\n' "$emulator" "$programs/$function/bootstrap" > "$programs/dormouse-$function"
     chmod +x "$programs/dormouse-$function"
 done
+tests=(--test functions --test secrets)
+if [ -z "$emulator" ]; then
+    tests+=(--test tools_function)
+else
+    say "ignored: the tests of the function for tools; it starts itself anew, and this kernel starts no program for arm64"
+fi
 say "running the tests of the functions on arm64${emulator:+, which $emulator emulates}"
-DORMOUSE_FUNCTIONS="$programs" "${CARGO:-cargo}" test --workspace --test functions --test secrets --test tools_function
+DORMOUSE_FUNCTIONS="$programs" "${CARGO:-cargo}" test --workspace "${tests[@]}"

@@ -89,7 +89,7 @@ async fn a_socket_opens_with_a_key_alone_and_its_end_is_noted() {
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
     let api = RuntimeApi::start(Duration::from_secs(60)).await;
     let mut command = api.function(&lambda::function_binary("dormouse-socket"), &open_door(&store).await);
-    command.env("DORMOUSE_SOCKET_URL", "wss://sockets.example.com/prod");
+    command.env("DORMOUSE_SOCKET_URL", "ws://127.0.0.1:9/prod");
     command.env("DORMOUSE_API_URL", "https://api.example.com");
     let socket = Lambda::spawn(api, command);
     let change = |change: &str| json!({ "requestContext": { "eventType": change, "connectionId": "c1" } });
