@@ -15,8 +15,7 @@ use dormouse_ports::{Clock, Commit, Commits, SessionExpectation, SessionId, Sess
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::cast::{ScriptedModel, Toolbox, breathe, calls, parts, results, says as answers, tool};
-use crate::replayed_agents::offer_as_action;
+use crate::cast::{ScriptedModel, Toolbox, breathe, calls, offer_as_action, parts, results, says as answers, tool};
 use crate::replays::{path_of, projected, replayed, world};
 use crate::world::{MakesAgent, World, ada, says, text};
 

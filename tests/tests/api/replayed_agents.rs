@@ -6,22 +6,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_agent::graph::{AgentParts, Colleague, Colleagues, ToolPart, graph};
-use dormouse_agent::workspace::{AgentMode, ToolOrigin};
+use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
     ModelErrorCategory, ModelProvider, Response,
 };
-use dormouse_ports::tool::{
-    ActionDefinition, ActionEntry, ActionExposure, Effect, Pending, ToolCall, ToolError, ToolOutput, ToolReply,
-    ToolSource, ToolSpec,
-};
+use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_receipts::canonical;
 use dormouse_testkit::ManualClock;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::cast::{ScriptedModel, Toolbox, calls, parts, results, says as answers, tool};
+use crate::cast::{ScriptedModel, Toolbox, calls, offer_as_action, parts, results, says as answers, tool};
 use crate::replays::{chain_is_sound, events, path_of, projected, receipt, replayed, wake, world};
 use crate::world::{MakesAgent, World, says, text};
 
@@ -39,25 +36,6 @@ pub(crate) fn agent(name: &str, model: &Arc<ScriptedModel>, outside: &Outside) -
 
 pub(crate) fn colleague(name: &str) -> Colleague {
     Colleague { name: name.to_owned(), description: format!("{name}s"), background: true }
-}
-
-/// Makes the first tools of `parts` actions, of which clients may run `offered`.
-pub(crate) fn offer_as_action(parts: &mut AgentParts, offered: ToolSpec) {
-    parts.tools[0].origin = ToolOrigin::Action;
-    parts.actions = vec![ActionDefinition {
-        file: format!("actions/{}/ACTION.yaml", offered.name),
-        description: offered.description,
-        entry: ActionEntry {
-            command: offered.name.clone(),
-            environment: Vec::new(),
-            folder: ".".to_owned(),
-            timeout_seconds: None,
-        },
-        expose: ActionExposure::ALL,
-        input_schema: offered.input_schema,
-        safe: false,
-        name: offered.name,
-    }];
 }
 
 /// `helper` asks `scout` twice at once.
@@ -108,7 +86,11 @@ fn called(models: &[Arc<ScriptedModel>]) -> usize {
 
 /// The task of `helper` that is asked, after all work is done.
 async fn run(world: &World, session: &str, words: &str) -> Value {
-    let mut body = says(words);
+    worked_on(world, session, says(words)).await
+}
+
+/// The task of `helper` that `body` submits, after all work is done.
+async fn worked_on(world: &World, session: &str, mut body: Value) -> Value {
     body["persona_id"] = json!("persona_helper");
     let task = world.post(&format!("{session}/tasks"), body).await;
     world.work().await;
@@ -178,7 +160,6 @@ async fn a_run_of_an_action_is_replayed_without_it() {
             counted.fetch_add(1, Ordering::Relaxed);
             match call.arguments["to"].as_str() {
                 Some("nobody") => Err(ToolError::permanent("there is no such person")),
-                Some("later") => Ok(ToolReply::Pending(Pending::default())),
                 to => Ok(ToolReply::Done(ToolOutput::text(format!("posted to {to:?}")))),
             }
         });
@@ -187,18 +168,15 @@ async fn a_run_of_an_action_is_replayed_without_it() {
         graph(parts)
     });
     let (world, session) = world(&[("helper", acting)]).await;
-    let outside = || (runs.load(Ordering::Relaxed), asked.calls());
+    let outside = || runs.load(Ordering::Relaxed) + asked.calls();
     run(&world, &session, "before").await;
     let act = async |to: &str| {
         let input = json!({ "action": { "name": "post", "input": { "to": to } } });
-        let body = json!({ "persona_id": "persona_helper", "input": input });
-        let task = world.post(&format!("{session}/tasks"), body).await;
-        world.work().await;
-        world.get(&path_of(&task)).await
+        worked_on(&world, &session, json!({ "input": input })).await
     };
     for _ in 0..2 {
         let done = act("ada").await;
-        ends_the_same(&world, &session, &done, || outside().0 + outside().1).await;
+        ends_the_same(&world, &session, &done, outside).await;
     }
     let failed = act("nobody").await;
     assert_eq!(failed["failure"]["code"], "action_failed", "{failed:#}");
@@ -214,7 +192,7 @@ async fn a_run_of_an_action_is_replayed_without_it() {
     let replay = replayed(&world, &path_of(&done), instead).await;
     assert_eq!(replay["failure"]["code"], "action_failed", "what if it had failed? {replay:#}");
     let words = run(&world, &session, "and now").await;
-    ends_the_same(&world, &session, &words, || outside().0 + outside().1).await;
+    ends_the_same(&world, &session, &words, outside).await;
 }
 
 #[tokio::test]

@@ -38,6 +38,8 @@ const CONFIDED: &str = "confided";
 const AGENT_BEFORE: &str = "agent_before";
 /// Fields of a state with what is told of the calls of other runs.
 const OF_OTHERS: [&str; 2] = ["waiting", "unanswered"];
+/// Field of a state that asks for an action, and for nothing else.
+const ACTION: &str = "action";
 /// Field of a state that asks for a shorter conversation, and for nothing else.
 const COMPACT: &str = "compact";
 /// Field of a state with what the session remembered before.
@@ -56,7 +58,7 @@ pub(super) fn twin(parts: &AgentParts, material: &Arc<ReplayMaterial>) -> Result
     // Of a run that another one asked for.
     state.extend(material.state.get(PARENT).map(|parent| (PARENT.to_owned(), parent.clone())));
     state.extend(material.state.get(COMPACT).map(|asked| (COMPACT.to_owned(), asked.clone())));
-    state.extend(past.action().map(|action| ("action".to_owned(), json!(action))));
+    state.extend(past.action().map(|action| (ACTION.to_owned(), json!(action))));
     state.extend(material.state.get(CONFIDED).map(|confided| (CONFIDED.to_owned(), confided.clone())));
     state.extend(material.state.get(AGENT_BEFORE).map(|agent| (AGENT_BEFORE.to_owned(), agent.clone())));
     state.extend(OF_OTHERS.iter().filter_map(|name| Some(((*name).to_owned(), material.state.get(*name)?.clone()))));

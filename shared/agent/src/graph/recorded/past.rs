@@ -20,6 +20,7 @@ use super::super::images::IMAGES;
 use super::super::run::{AskedAction, TerminalReason, read as read_message};
 use super::super::tools::WORKER_ENDED;
 use super::super::toolset::left_out_in;
+use super::ACTION;
 
 /// The kind of entries about hooks.
 const HOOK_RUN: &str = "vendor.dormouse.hook_run";
@@ -236,7 +237,7 @@ pub(super) fn failed_with(entry: &PastEntry) -> Option<&str> {
 /// The action that a run was asked for, and the number of `messages` before it where it was begun: the run has said
 /// nothing else.
 fn action_of(state: &Map, messages: &[Value]) -> Option<(AskedAction, Option<usize>)> {
-    let asked = AskedAction::deserialize(state.get("action")?).ok()?;
+    let asked = AskedAction::deserialize(state.get(ACTION)?).ok()?;
     let begun = asked.progress.as_ref().and_then(|_| {
         let said = messages.iter().enumerate().rev();
         let (at, message) = said.filter_map(|(at, message)| Some((at, assistant(message)?))).next()?;

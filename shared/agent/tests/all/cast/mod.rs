@@ -16,7 +16,9 @@ use dormouse_ports::model::{
     AssistantMessage, CallOptions, CompletionRequest, FinishReason, Message, ModelError, ModelIdentity, ModelProvider,
     Response, RuntimeConfig, ToolCall as AskedCall, Usage,
 };
-use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolReply, ToolSource, ToolSpec};
+use dormouse_ports::tool::{
+    ActionDefinition, ActionEntry, ActionExposure, Effect, ToolCall, ToolError, ToolReply, ToolSource, ToolSpec,
+};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, StoreError};
 use dormouse_testkit::CountingIds;
 use serde_json::{Map, Value, json};
@@ -170,6 +172,25 @@ pub fn tool(name: &str, effect: Effect) -> ToolSpec {
     let schema = json!({ "type": "object", "properties": { "to": { "type": "string" } }, "required": ["to"] });
     let Value::Object(input_schema) = schema else { panic!("an object") };
     ToolSpec { input_schema, effect, description: format!("{name}s"), ..ToolSpec::new(name) }
+}
+
+/// Makes the first source of tools in `parts` one of actions; clients may run its tool `offered`.
+pub fn offer_as_action(parts: &mut AgentParts, offered: ToolSpec) {
+    parts.tools[0].origin = ToolOrigin::Action;
+    parts.actions = vec![ActionDefinition {
+        file: format!("actions/{}/ACTION.yaml", offered.name),
+        description: offered.description,
+        entry: ActionEntry {
+            command: offered.name.clone(),
+            environment: Vec::new(),
+            folder: ".".to_owned(),
+            timeout_seconds: None,
+        },
+        expose: ActionExposure::ALL,
+        input_schema: offered.input_schema,
+        safe: false,
+        name: offered.name,
+    }];
 }
 
 /// A workspace with one agent, whose front matter is `matter`.
