@@ -1,6 +1,6 @@
 //! A folder as the source of a workspace's definitions.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -35,17 +35,13 @@ impl WorkspaceFolder {
     }
 
     fn walk(&self, folder: &Path, depth: usize, walk: &mut FolderWalk<'_>) -> Result<(), WorkspaceError> {
-        let shown = || folder.display().to_string();
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(folder).map_err(|error| failed(&error, &shown()))? {
-            entries.push(entry.map_err(|error| failed(&error, &shown()))?.path());
-        }
-        entries.sort();
-        for path in entries {
+        let failed = |error| failed(&error, &folder.display().to_string());
+        let mut entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(failed)?;
+        entries.sort_by_key(DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
             let Some(relative) = self.relative(&path).filter(|relative| walk.leads_to(relative)) else { continue };
-            // A link may lead anywhere: what it leads to counts, if that is inside.
-            let inside = path.canonicalize().ok().filter(|inside| inside.starts_with(&self.root));
-            match inside.and_then(|inside| fs::metadata(inside).ok()) {
+            match self.inside(&entry, &path) {
                 // Whoever reads it learns that it is a folder.
                 Some(metadata) if metadata.is_dir() && walk.asks_for(&relative) && names_definition(&relative) => {
                     walk.add(WorkspaceFile { path: relative, size: 0, version: None })?;
@@ -66,6 +62,19 @@ impl WorkspaceFolder {
             }
         }
         Ok(())
+    }
+
+    /// What is at `path`, where `entry` leads. A link may lead anywhere: what it leads to counts, if that is inside. What is
+    /// no link is where its folder is, and asking for more than that costs most of a look at a large folder.
+    fn inside(&self, entry: &DirEntry, path: &Path) -> Option<Metadata> {
+        let found = entry.metadata().ok()?;
+        if !found.is_symlink() {
+            return Some(found);
+        }
+        path.canonicalize()
+            .ok()
+            .filter(|inside| inside.starts_with(&self.root))
+            .and_then(|inside| fs::metadata(inside).ok())
     }
 
     /// The path of `file` in the bundle, unless it is no text.
