@@ -86,7 +86,7 @@ impl FolderHistory {
         let mut current = self.store.current(NAME).await?;
         if known.is_none() && current.is_some() {
             // They may be those of an earlier start.
-            self.refresh.refresh(NAME).await;
+            let _ = self.refresh.refresh(NAME).await;
             current = self.store.current(NAME).await?;
         }
         let Some(current) = current.filter(|found| known != Some(&found.digest)) else { return Ok(None) };

@@ -65,10 +65,11 @@ impl WorkspaceDefinitions {
 
 #[async_trait]
 impl Refresh for WorkspaceDefinitions {
-    async fn refresh(&self, workspace: &str) {
+    async fn refresh(&self, workspace: &str) -> Result<(), String> {
         let mut known = self.known.lock().await;
-        if let Err(reason) = self.keep(workspace, &mut known).await {
+        self.keep(workspace, &mut known).await.map_err(|reason| {
             tracing::warn!(folder = %self.folder.display(), %reason, "the definitions that were read last stay in use");
-        }
+            reason.to_string()
+        })
     }
 }

@@ -27,6 +27,9 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Bundles that a process keeps; the one that was used longest ago goes first.
 const KEPT: usize = 8;
 
+/// The folder of definitions, by which a problem with all of them is named.
+const DEFINITIONS: &str = ".openharness";
+
 /// Parts of which published agents are made.
 #[derive(Clone, Debug)]
 pub struct PublishedFrom {
@@ -51,9 +54,12 @@ pub struct PublishedFrom {
 /// Publishes a workspace when its definitions change where it is served.
 #[async_trait]
 pub trait Refresh: fmt::Debug + Send + Sync {
-    /// Makes the definitions of `workspace` as they are now the current bundle. Where that cannot be done, the reason is
-    /// told to the operator and the bundle stays that was current.
-    async fn refresh(&self, workspace: &str);
+    /// Makes the definitions of `workspace` as they are now the current bundle.
+    ///
+    /// # Errors
+    /// The reason for which that cannot be done, and the bundle stays that was current. The operator has been told; the
+    /// catalog tells it to clients.
+    async fn refresh(&self, workspace: &str) -> Result<(), String>;
 }
 
 /// The agents of published bundles. Nothing is loaded before it is asked for; what was loaded stays in the process.
@@ -76,6 +82,8 @@ type PrepareGraph = Box<dyn Fn(&CompiledGraph) + Send + Sync>;
 struct Seen {
     digest: Option<String>,
     at: Timestamp,
+    /// Why definitions that were changed since are not in it.
+    stayed: Option<String>,
 }
 
 /// A bundle with its compiled graphs.
@@ -109,8 +117,9 @@ impl PublishedAgents {
     async fn current_of(&self, workspace: &str) -> Result<Option<String>, BundleStoreError> {
         let now = self.from.ports.clock.now();
         let seen = locked(&self.current).get(workspace).cloned();
+        let mut stayed = None;
         if let Some(refresh) = &self.from.refresh {
-            refresh.refresh(workspace).await;
+            stayed = refresh.refresh(workspace).await.err();
         } else if let Some(seen) = &seen
             && now.duration_since(seen.at).unsigned_abs() < FRESH
         {
@@ -135,7 +144,7 @@ impl PublishedAgents {
                 None => return Err(error),
             },
         };
-        let looked = Seen { digest: digest.clone(), at: now };
+        let looked = Seen { digest: digest.clone(), at: now, stayed };
         locked(&self.current).insert(workspace.to_owned(), looked);
         Ok(digest)
     }
@@ -239,6 +248,17 @@ impl LentModels for PublishedAgents {
     }
 }
 
+/// The line that tells why changed definitions are not in use.
+fn stayed_line(reason: String) -> CatalogLine {
+    CatalogLine {
+        kind: "problem",
+        name: DEFINITIONS.to_owned(),
+        description: "The definitions that were read last stay in use.".to_owned(),
+        enabled: false,
+        reasons: vec![reason],
+    }
+}
+
 impl fmt::Debug for PublishedAgents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PublishedAgents").field("workspaces", &self.from.workspaces).finish_non_exhaustive()
@@ -311,7 +331,10 @@ impl AgentSource for PublishedAgents {
 
     async fn catalog(&self, at_home: bool) -> Result<Vec<CatalogLine>, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(bundles.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned()).collect())
+        let declared = bundles.iter().flat_map(|bundle| bundle.offer.catalog(at_home).cloned());
+        let seen = locked(&self.current);
+        let stayed = self.from.workspaces.iter().filter_map(|name| seen.get(name)?.stayed.clone());
+        Ok(declared.chain(stayed.map(stayed_line)).collect())
     }
 
     /// That of the first of the workspaces.

@@ -214,6 +214,17 @@ async fn a_chat_workspace_has_no_tools_whatever_lies_on_its_disk() {
         project.results()
     );
     assert!(!project.exists("ran") && !project.exists("started"));
+    let problems = async || {
+        let catalog = wire.get("/v1/x-catalog").await;
+        let lines = catalog["data"].as_array().cloned().expect("lines").into_iter();
+        lines.filter(|line| line["kind"] == "problem" && line["name"] == ".openharness").collect::<Vec<_>>()
+    };
+    assert_eq!(problems().await, [Value::Null; 0]);
+    project.write(".openharness/settings.yaml", "kind: project\n");
+    let told = problems().await;
+    assert!(told.len() == 1 && told[0]["enabled"] == false && told[0].to_string().contains("chat"), "{told:?}");
+    project.write(".openharness/settings.yaml", settings.1);
+    assert_eq!(problems().await, [Value::Null; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
