@@ -3,14 +3,16 @@ use dormouse_protocol::resource::CreateWebhookRequest;
 use dormouse_protocol::{Level, Operation, ProtocolError};
 use jiff::Timestamp;
 
-use crate::{Api, Call, CallAnswer, ReceivedDelivery};
+use crate::{Abilities, Api, Call, CallAnswer, ReceivedDelivery};
 
-/// True if servers of this crate offer `operation`, where `issues` tells whether they issue receipts; what they do not
-/// offer is answered 501.
-pub fn is_offered(operation: Operation, issues: bool) -> bool {
+/// True if a server with `abilities` offers `operation`; what it does not offer is answered 501. Webhooks of the past are
+/// listed and deleted by each.
+pub fn is_offered(operation: Operation, abilities: Abilities) -> bool {
     match operation.spec().level {
-        Level::Core | Level::Extended | Level::Host | Level::Extension => true,
-        Level::Receipts | Level::Replay => issues,
+        Level::Receipts | Level::Replay => abilities.receipts,
+        Level::Core | Level::Extended | Level::Host | Level::Extension => {
+            operation != Operation::CreateSessionWebhook || abilities.webhooks
+        }
     }
 }
 

@@ -43,7 +43,7 @@ fn document(about: &ServerInfo, beside: &[Beside]) -> Value {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
     });
-    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation, about.abilities.receipts));
+    let missing = Operation::ALL.iter().filter(|operation| !is_offered(**operation, about.abilities));
     for spec in missing.map(|operation| operation.spec()) {
         let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
         described[NOT_OFFERED] = true.into();

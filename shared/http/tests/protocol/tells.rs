@@ -51,6 +51,7 @@ async fn the_document_is_that_of_the_protocol() {
         }
     }
     assert!(marked.contains(&"replayTask") && !marked.contains(&"listTasks"), "{marked:?}");
+    assert!(marked.contains(&"createSessionWebhook") && !marked.contains(&"listSessionWebhooks"), "{marked:?}");
     assert_eq!((&served["paths"], &served["components"]), (&made["paths"], &made["components"]));
 }
 
