@@ -334,6 +334,23 @@ impl Keys {
         Ok(found.map(|document| Self::write(id, document.version, None, None)))
     }
 
+    /// The journal that a store has to commit for the key `id` to be refused from then on, whatever the clock of who serves
+    /// it says, while what is known of it stays; `None` if there is no such key, or it is closed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn closing(&self, id: &str, now: Timestamp) -> Result<Option<Journal>, StoreError> {
+        let found = self.records.document(&DocumentKey::new(KIND, id), now).await?;
+        let Some((document, key)) = found.and_then(|document| read(&document).map(|key| (document, key))) else {
+            return Ok(None);
+        };
+        if key.grant.expires_at.is_some_and(|end| end <= key.created_at) {
+            return Ok(None);
+        }
+        let grant = Grant { expires_at: Some(key.created_at), ..key.grant };
+        Ok(Some(Self::write(id, document.version, Some(StoredKey { grant, ..key }.body()), None)))
+    }
+
     /// A page of keys, in the order of their ids, behind the key `after`; and the id to go on behind.
     ///
     /// # Errors

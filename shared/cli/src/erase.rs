@@ -7,11 +7,13 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use dormouse_agent::graph::sessions_asked_by;
-use dormouse_api::{Agents, Erasure, Forgotten};
+use dormouse_api::{Agents, Erasure, Forgotten, Keys};
 use dormouse_aws::{Belongings, EraseSearch, Erased, Eraser};
 use dormouse_harness::TurnError;
 use dormouse_local::EmbeddedError;
-use dormouse_ports::{Category, InvocationId, StoreError};
+use dormouse_local::keys::{KeyError, keep};
+use dormouse_ports::{Category, CommitError, Commits, InvocationId, StoreError};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::inspect::Printer;
@@ -24,6 +26,8 @@ const REASON: &str = "what it belongs to is erased";
 const OF_NO_TENANT: &str = "of_no_tenant";
 /// Number of rounds after which others are said to write to it all the time.
 const ROUNDS: usize = 5;
+/// Number of keys that are read at once.
+const KEYS_A_PAGE: usize = 100;
 
 /// Commands that erase.
 #[derive(Debug, Subcommand)]
@@ -85,6 +89,8 @@ pub(crate) enum EraseError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Embedded(#[from] EmbeddedError),
+    #[error("a key of the tenant cannot be closed, and nothing was erased: {0}; run it again")]
+    NotClosed(#[from] KeyError),
     #[error("{id} cannot be ended, and nothing was erased: {reason}; run it again")]
     NotEnded { id: InvocationId, reason: String },
     #[error("there is nothing of {0}")]
@@ -99,8 +105,8 @@ pub(crate) enum EraseError {
     #[error(transparent)]
     Mirror(#[from] MirrorError),
     #[error(
-        "others go on writing to it: close it, end those who write, and run it again; keys go with their tenant, so revoke \
-         none before: by them sessions of earlier versions are found"
+        "others go on writing to it: end those who write, and run it again. Keys of a tenant are closed already; revoke none \
+         before: by them sessions of earlier versions are found"
     )]
     Busy,
     #[error("{0}")]
@@ -115,6 +121,7 @@ impl EraseError {
             Self::Target(_)
             | Self::Store(_)
             | Self::Embedded(_)
+            | Self::NotClosed(_)
             | Self::NotEnded { .. }
             | Self::Mirror(_)
             | Self::Busy
@@ -199,6 +206,9 @@ async fn erased(
         Erasure::Conversation { .. } => (None, BTreeSet::new()),
     };
     let mut all = Belongings { tenant, ..Belongings::default() };
+    if let Erasure::Tenant(name) = erasure {
+        close_keys(opened, name).await?;
+    }
     for _ in 0..ROUNDS {
         let (nothing, count) = match found(&eraser, erasure, name).await {
             Ok(forgotten) => {
@@ -239,6 +249,36 @@ async fn erased(
             told["mirrored"] = mirrored.into();
         }
         return Ok(with_nobodys(told, erasure, nobodys.unwrap_or(count)));
+    }
+    Err(EraseError::Busy)
+}
+
+/// Closes the keys of `tenant`, so that nobody writes by them what was erased just now. They are not revoked: by them are
+/// found sessions of earlier versions, also when this has to be run again.
+async fn close_keys(opened: &OpenedStore, tenant: &str) -> Result<(), EraseError> {
+    let keys = Keys::new(opened.records());
+    let mut after = None;
+    loop {
+        let page = keys.list(after, KEYS_A_PAGE, Timestamp::now()).await?;
+        for key in page.items.iter().filter(|key| key.grant.tenant == tenant) {
+            close_key(opened.store(), &keys, &key.id).await?;
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Closes the key `id`. Others may replace or revoke it meanwhile.
+async fn close_key(store: &dyn Commits, keys: &Keys, id: &str) -> Result<(), EraseError> {
+    for _ in 0..ROUNDS {
+        let now = Timestamp::now();
+        let Some(closing) = keys.closing(id, now).await? else { return Ok(()) };
+        match keep(store, closing, now).await {
+            Err(KeyError::Commit(CommitError::Journal(_))) => {}
+            other => return Ok(other?),
+        }
     }
     Err(EraseError::Busy)
 }

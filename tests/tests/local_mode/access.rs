@@ -290,6 +290,39 @@ async fn a_session_and_a_tenant_are_erased_with_all_that_is_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_erased_although_it_goes_on_writing() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let of = |tenant| text(&key(&dormouse, &["--tenant", tenant, "--actor", "ada", "--all-scopes"]), "key").to_owned();
+    let (gone, kept) = (of("gone"), of("kept"));
+    let (_, of_kept) = post(&dormouse, "/v1/workspaces", &kept, json!({"name": "w", "root": "/"})).await;
+    let writing = async {
+        let mut written = 0;
+        loop {
+            match post(&dormouse, "/v1/workspaces", &gone, json!({"name": "w", "root": "/"})).await.0 {
+                201 => written += 1,
+                401 => return written,
+                other => panic!("{other}"),
+            }
+        }
+    };
+    let erasing = async {
+        while get(&dormouse, "/v1/workspaces", &gone).await.json::<Value>().await.expect("JSON")["data"][4].is_null() {}
+        let mut erase = dormouse.command(&["erase", "tenant", "gone", "--yes", "--json"]);
+        tokio::task::spawn_blocking(move || erase.output()).await.expect("a thread").expect("it runs")
+    };
+    let (written, erased) = tokio::join!(writing, erasing);
+    let told: Value = serde_json::from_slice(&erased.stdout).unwrap_or_else(|_| panic!("{erased:?}"));
+    assert!(written >= 5 && told["documents"].as_u64() > Some(written), "{written} were written: {told}");
+    assert_eq!(
+        dormouse.command(&["erase", "tenant", "gone", "--dry-run"]).output().expect("it runs").status.code(),
+        Some(4)
+    );
+    let path = format!("/v1/workspaces/{}", text(&of_kept, "id"));
+    assert_eq!(get(&dormouse, &path, &kept).await.status(), 200, "of others nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_tenant_began_beside_the_protocol_is_erased_with_it() {
     let folder = folder();
     let dormouse = Dormouse::start_in(folder.path(), &["--authorization", "keys"], &[]);
