@@ -21,6 +21,7 @@ use dormouse_ports::model::DeltaKind;
 use dormouse_ports::tool::ToolSources;
 use dormouse_ports::{Clock, Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
+use dormouse_tools::mcp::Asker;
 use dormouse_tools::{DeclaredTools, LocalBackend, Values};
 use tokio::sync::Mutex;
 
@@ -96,19 +97,33 @@ impl FolderHistory {
     }
 }
 
+/// A person who sits at the terminal of this process.
+#[derive(Clone)]
+pub(crate) struct AtTerminal {
+    /// Is shown the text of answers while it comes.
+    pub(crate) deltas: Arc<dyn DeltaSink>,
+    /// Is asked what servers of tools ask in the midst of calls.
+    pub(crate) asker: Arc<dyn Asker>,
+}
+
 /// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
-/// standard error stream. Text of answers goes to `deltas` while it comes, or else to the streams of whoever serves them.
+/// standard error stream. Where nobody sits at the `terminal`, the text of answers goes to the streams of whoever serves them.
 pub(crate) async fn declared(
     folder: &Path,
     data: &Path,
-    deltas: Option<Arc<dyn DeltaSink>>,
+    terminal: Option<AtTerminal>,
 ) -> Result<DeclaredAgents, DeclaredFailure> {
     let workspace = opened(folder).await?;
     let mut err = io::stderr();
     tell_problems(&workspace, &mut err)?;
     let live = LiveText::default();
-    let deltas = deltas.unwrap_or_else(|| Arc::new(ShownLive(live.clone())));
-    let ports = ports(Arc::new(tools(folder, data)?), Some(deltas));
+    let mut tools = tools(folder, data)?;
+    let mut deltas: Arc<dyn DeltaSink> = Arc::new(ShownLive(live.clone()));
+    if let Some(terminal) = terminal {
+        tools = tools.with_asker(terminal.asker);
+        deltas = terminal.deltas;
+    }
+    let ports = ports(Arc::new(tools), Some(deltas));
     let found = agents(&workspace, &ports).await;
     for sentence in &found.left_out {
         writeln!(err, "{}", crate::terminal::plain(sentence))?;

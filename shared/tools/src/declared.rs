@@ -11,7 +11,7 @@ use dormouse_ports::tool::{Effect, HttpToolDefinition, ToolDefinition, ToolSourc
 use dormouse_ports::{Fetch, Method, Template};
 use serde_json::Value;
 
-use crate::mcp::{McpConfig, McpServers, McpTransport, NoticeListener, OAuth};
+use crate::mcp::{Asker, McpConfig, McpServers, McpTransport, NoticeListener, OAuth};
 use crate::{HttpTool, HttpTools, Values};
 
 /// Makes servers behind addresses, HTTP requests and, where there is a folder for them, processes.
@@ -71,6 +71,12 @@ impl DeclaredTools {
             let place = Arc::new(crate::StoredBackend::new(files));
             Arc::new(tools.with_place(place, public.clone(), clock.clone()))
         }
+    }
+
+    /// The same; what servers of older versions ask in the midst of calls is put to `asker`.
+    #[must_use]
+    pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
+        Self { servers: self.servers.with_asker(asker), ..self }
     }
 
     /// Also processes, which work in `folder`: only on the author's own machine.

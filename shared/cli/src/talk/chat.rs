@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_agent::graph::DeltaSink;
 use dormouse_http::Authorization;
 use dormouse_local::{DevOptions, ServedAt, serve};
 use dormouse_protocol::resource::{
@@ -20,9 +21,10 @@ use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
+use super::questions::{QuestionInCall, Questions, TerminalAsker};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
-use crate::declared::{data_of, declared};
+use crate::declared::{AtTerminal, data_of, declared};
 use crate::terminal::plain;
 
 /// Talk with an agent of a folder: its text as it comes, its calls of tools in a line each, its questions in place.
@@ -45,10 +47,11 @@ pub(crate) struct Chat {
 /// Executes `asked`.
 pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let screen = Arc::new(Screen::default());
-    let sink: Arc<dyn DeltaSink> = screen.clone();
+    let (asker, questions) = TerminalAsker::new();
+    let terminal = AtTerminal { deltas: screen.clone(), asker: Arc::new(asker) };
     let data = data_of(&asked.folder);
     let found =
-        declared(&asked.folder, &data, Some(sink)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
+        declared(&asked.folder, &data, Some(terminal)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
     let agent = asked.agent.clone().unwrap_or(found.default);
     if !found.names.contains(&agent) {
         return Err(TalkError::NoAgent { name: agent, names: found.names.join("`, `") });
@@ -68,7 +71,7 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let agents = found.agents;
     let serving = tokio::spawn(async move { serve(&agents, options, ready, ends).await });
     let outcome = match at.await {
-        Ok(at) => converse(asked, &agent, &data, &at, &screen).await,
+        Ok(at) => converse(asked, &agent, (&data, &at), &screen, questions).await,
         // It did not start: why is told by what served.
         Err(_) => Ok(TalkOutcome::Fine),
     };
@@ -84,9 +87,9 @@ pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
 async fn converse(
     asked: &Chat,
     agent: &str,
-    data: &Path,
-    at: &ServedAt,
+    (data, at): (&Path, &ServedAt),
     screen: &Arc<Screen>,
+    questions: Questions,
 ) -> Result<TalkOutcome, TalkError> {
     let server = ServerArgs { url: Some(at.address.clone()), key: Some(at.api_key.clone()), data: data.to_owned() };
     let client = Client::open(&server)?;
@@ -101,11 +104,11 @@ async fn converse(
             session
         }
     };
-    let mut lines = InputLines::start();
+    let mut person = Person { lines: InputLines::start(), questions };
     screen.line(&format!("{BOLD}{agent}{PLAIN}  {DIM}{COMMANDS}{PLAIN}"));
     let failed = RefCell::default();
     let mut talk = ChatSession { client, session, agent: agent.to_owned(), screen: screen.clone(), failed };
-    let mut sent = talk.resume(&mut lines).await?;
+    let mut sent = talk.resume(&mut person).await?;
     let mut outcome = TalkOutcome::Fine;
     while let Sent::Ended(ended) = sent {
         // A script has to know; a person has seen it.
@@ -114,7 +117,7 @@ async fn converse(
         }
         sent = Sent::Ended(TalkOutcome::Fine);
         screen.prompt("> ");
-        let Typed::Line(line) = lines.next().await? else { break };
+        let Typed::Line(line) = person.lines.next().await? else { break };
         match line.trim() {
             "" => {}
             "/help" => screen.line(COMMANDS),
@@ -126,13 +129,13 @@ async fn converse(
             "/exit" | "/quit" => break,
             "/compact" => {
                 let compact = Map::from_iter([("compact".to_owned(), true.into())]);
-                sent = talk.send(SubmitInput::Payload(compact), &mut lines).await?;
+                sent = talk.send(SubmitInput::Payload(compact), &mut person).await?;
             }
             word if is_command(&line) => {
                 screen.line(&format!("there is no {}; with a blank before it, it is said to {agent}", plain(word)));
                 screen.line(COMMANDS);
             }
-            text => sent = talk.send(SubmitInput::Message(MessageInput::user(text)), &mut lines).await?,
+            text => sent = talk.send(SubmitInput::Message(MessageInput::user(text)), &mut person).await?,
         }
     }
     screen.line("");
@@ -168,6 +171,12 @@ const KEPT: &str = "vendor.dormouse.context_kept";
 /// Field value of both, where somebody asked for it.
 const ASKED: &str = "asked";
 
+/// The person at the terminal: what they type, and what tools ask them in the midst of calls.
+struct Person {
+    lines: InputLines,
+    questions: Questions,
+}
+
 /// One conversation.
 struct ChatSession {
     client: Client,
@@ -183,6 +192,8 @@ enum FollowedTask {
     Ended(TalkOutcome),
     /// It asks something.
     Asks(Map),
+    /// The person stops it.
+    Stopped,
 }
 
 /// How a message was seen through.
@@ -213,7 +224,7 @@ enum Said {
 
 impl ChatSession {
     /// Sends `input`, shows what comes of it, and answers what is asked meanwhile.
-    async fn send(&mut self, input: SubmitInput, lines: &mut InputLines) -> Result<Sent, TalkError> {
+    async fn send(&mut self, input: SubmitInput, person: &mut Person) -> Result<Sent, TalkError> {
         let body = json!(SubmitTaskRequest {
             session_id: None,
             workspace_id: None,
@@ -224,11 +235,11 @@ impl ChatSession {
             metadata: Map::new(),
         });
         let task: Task = self.client.write(&format!("/v1/sessions/{}/tasks", self.session), &body).await?;
-        self.attend(task.envelope.id.as_str(), (None, None), lines).await
+        self.attend(task.envelope.id.as_str(), (None, None), person).await
     }
 
     /// Asks again what the conversation was left with, and sees it through.
-    async fn resume(&mut self, lines: &mut InputLines) -> Result<Sent, TalkError> {
+    async fn resume(&mut self, person: &mut Person) -> Result<Sent, TalkError> {
         let tasks: Value = self.client.read(&format!("/v1/tasks?session_id={}", self.session)).await?;
         let mut outcome = TalkOutcome::Fine;
         for task in tasks["data"].as_array().into_iter().flatten() {
@@ -241,7 +252,7 @@ impl ChatSession {
             if asked.as_ref().is_none_or(asks_nobody) {
                 continue;
             }
-            match self.attend(id, (after, asked), lines).await? {
+            match self.attend(id, (after, asked), person).await? {
                 Sent::Left => return Ok(Sent::Left),
                 Sent::Ended(TalkOutcome::Fine) => {}
                 Sent::Ended(failed) => outcome = failed,
@@ -271,29 +282,86 @@ impl ChatSession {
         &self,
         task: &str,
         (mut after, mut asked): (Option<String>, Option<Map>),
-        lines: &mut InputLines,
+        person: &mut Person,
     ) -> Result<Sent, TalkError> {
         self.screen.follow(task, after.is_some());
         loop {
-            let followed = match asked.take() {
-                Some(request) => FollowedTask::Asks(request),
-                None => tokio::select! {
-                    followed = self.follow(task, &mut after) => followed?,
-                    interrupted = tokio::signal::ctrl_c() => {
-                        interrupted?;
-                        return self.stop(task).await;
-                    }
+            let request = match asked.take() {
+                Some(request) => request,
+                None => match self.watch(task, &mut after, person).await? {
+                    FollowedTask::Asks(request) => request,
+                    FollowedTask::Ended(outcome) => return Ok(Sent::Ended(outcome)),
+                    FollowedTask::Stopped => return self.stop(task).await,
                 },
             };
-            let request = match followed {
-                FollowedTask::Asks(request) => request,
-                FollowedTask::Ended(outcome) => return Ok(Sent::Ended(outcome)),
-            };
-            match self.answer(task, &request, lines).await? {
+            match self.answer(task, &request, person).await? {
                 Answered::Done => {}
                 Answered::Left => return Ok(Sent::Left),
                 Answered::Stopped => return self.stop(task).await,
             }
+        }
+    }
+
+    /// Follows `task` until it ends or asks; what its tools ask in the midst of calls is answered on the way.
+    async fn watch(
+        &self,
+        task: &str,
+        after: &mut Option<String>,
+        person: &mut Person,
+    ) -> Result<FollowedTask, TalkError> {
+        let mut followed = pin!(self.follow(task, after));
+        loop {
+            tokio::select! {
+                followed = &mut followed => return followed,
+                interrupted = tokio::signal::ctrl_c() => {
+                    interrupted?;
+                    return Ok(FollowedTask::Stopped);
+                }
+                // What comes of the task is shown behind the answer.
+                Some(question) = person.questions.next() => {
+                    if self.answer_at_once(question, &mut person.lines).await?.is_break() {
+                        return Ok(FollowedTask::Stopped);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks what a tool asks in the midst of a call, which waits for the answer; it breaks where the person stops the task.
+    async fn answer_at_once(
+        &self,
+        mut question: QuestionInCall,
+        lines: &mut InputLines,
+    ) -> Result<ControlFlow<()>, TalkError> {
+        self.screen.question(&format!("{} asks: {}", question.server, question.asked.message));
+        self.screen.line(&format!("  {}", crate::terminal::json(&json!(question.asked.schema), false)));
+        loop {
+            self.screen.prompt("  a JSON object, or nothing to decline > ");
+            let typed = tokio::select! {
+                typed = lines.next() => typed?,
+                () = question.answer.closed() => {
+                    self.screen.line("  the call waits for it no longer");
+                    return Ok(ControlFlow::Continue(()));
+                }
+            };
+            let content = match typed {
+                Typed::Line(line) if line.trim().is_empty() => None,
+                Typed::Line(line) => match serde_json::from_str::<Map>(&line) {
+                    Ok(content) => Some(content),
+                    Err(_) => {
+                        self.screen.line("  that is no answer to it");
+                        continue;
+                    }
+                },
+                // The tool is told no; what comes of the call is shown.
+                Typed::End => None,
+                Typed::Interrupted => return Ok(ControlFlow::Break(())),
+            };
+            self.screen.answered();
+            if question.answer.send(content).is_err() {
+                self.screen.line("  the call waits for it no longer");
+            }
+            return Ok(ControlFlow::Continue(()));
         }
     }
 
@@ -399,7 +467,7 @@ impl ChatSession {
     }
 
     /// Asks the person at the terminal, and sends what they say.
-    async fn answer(&self, task: &str, request: &Map, lines: &mut InputLines) -> Result<Answered, TalkError> {
+    async fn answer(&self, task: &str, request: &Map, person: &mut Person) -> Result<Answered, TalkError> {
         if request.get("kind").and_then(Value::as_str) == Some("rest") {
             // Time answers this, and no person.
             let reason = request.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
@@ -423,7 +491,7 @@ impl ChatSession {
             if missing.is_empty() { vec![None] } else { missing.into_iter().map(Some).collect() };
         for part in parts {
             loop {
-                let fields = match self.ask(request, part.as_deref(), lines).await? {
+                let fields = match self.ask(request, part.as_deref(), person).await? {
                     Said::Fields(fields) => fields,
                     Said::Left => return Ok(Answered::Left),
                     Said::Stopped => return Ok(Answered::Stopped),
@@ -484,7 +552,7 @@ impl ChatSession {
         Ok(now["status"] == "asleep" && request.get("pause") == Some(&now["generation"]))
     }
 
-    async fn ask(&self, request: &Map, part: Option<&str>, lines: &mut InputLines) -> Result<Said, TalkError> {
+    async fn ask(&self, request: &Map, part: Option<&str>, person: &mut Person) -> Result<Said, TalkError> {
         let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
         let question = request.get("description").and_then(Value::as_str).unwrap_or("It waits for an answer.");
         self.screen.question(question);
@@ -500,7 +568,7 @@ impl ChatSession {
                 "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
                 _ => "  a JSON object, or nothing to decline > ",
             });
-            let line = match lines.next().await? {
+            let line = match person.lines.next().await? {
                 Typed::Line(line) => line,
                 Typed::End => return Ok(Said::Left),
                 Typed::Interrupted => return Ok(Said::Stopped),

@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex};
 
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, http::header};
 use dormouse_local::ScriptedTurn;
 use dormouse_protocol::resource::TaskStatus;
+use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::DONE;
 use super::bad_input::{UNASKED, results};
 use super::world::{Assistant, Wire};
+use super::{DONE, Terminal};
 
 /// A server of tools that speaks the protocol by hand, so that it can break it.
 struct Servant {
@@ -32,6 +34,9 @@ struct Seen {
     has_changed: AtomicBool,
     /// Does not answer the greeting.
     is_mute: AtomicBool,
+    /// What was answered to its questions in the midst of calls.
+    answers: Mutex<Vec<Value>>,
+    answered: tokio::sync::Notify,
 }
 
 impl Servant {
@@ -58,6 +63,11 @@ impl Drop for Servant {
 async fn serve(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Response {
     let method = message["method"].as_str().unwrap_or_default();
     let tool = message["params"]["name"].as_str().unwrap_or_default();
+    if message["id"] == QUESTION {
+        seen.answers.lock().expect("a lock").push(message["result"].clone());
+        seen.answered.notify_one();
+        return StatusCode::ACCEPTED.into_response();
+    }
     let what = if method == "tools/call" { format!("call {tool}") } else { method.to_owned() };
     seen.asked.lock().expect("a lock").push(what);
     let answer = match (method, tool) {
@@ -65,6 +75,7 @@ async fn serve(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Res
         ("initialize", _) => json!({ "result": { "protocolVersion": "2025-06-18",
             "capabilities": { "tools": { "listChanged": true } }, "serverInfo": { "name": "servant", "version": "1" } } }),
         ("tools/list", _) => json!({ "result": { "tools": tools(seen.has_changed.load(Ordering::SeqCst)) } }),
+        ("tools/call", "paint") => return asked(seen, message["id"].clone()),
         ("tools/call", "change") => return changed(&seen, &message["id"]),
         ("tools/call", "slow" | "slow_lookup") => std::future::pending().await,
         // It promised a number.
@@ -94,6 +105,25 @@ fn changed(seen: &Seen, id: &Value) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], events).into_response()
 }
 
+/// Id of a question in the midst of a call.
+const QUESTION: &str = "which-colour";
+
+/// It asks in the midst of the call, and says what it was told.
+fn asked(seen: Arc<Seen>, id: Value) -> Response {
+    let params = json!({ "message": "Which colour?", "requestedSchema": { "type": "object",
+        "properties": { "colour": { "type": "string" } }, "required": ["colour"] } });
+    let question = json!({ "jsonrpc": "2.0", "id": QUESTION, "method": "elicitation/create", "params": params });
+    let question = stream::once(async move { Event::default().json_data(question) });
+    let answer = stream::once(async move {
+        seen.answered.notified().await;
+        let told = seen.answers.lock().expect("a lock").last().map(Value::to_string).unwrap_or_default();
+        Event::default().json_data(
+            json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": told }] } }),
+        )
+    });
+    Sse::new(question.chain(answer)).into_response()
+}
+
 fn tools(has_changed: bool) -> Value {
     let object = json!({ "type": "object" });
     let look = json!({ "readOnlyHint": true });
@@ -102,6 +132,7 @@ fn tools(has_changed: bool) -> Value {
         safe("change"),
         safe("slow_lookup"),
         json!({ "name": "slow", "inputSchema": object }),
+        json!({ "name": "paint", "inputSchema": object }),
         json!({ "name": "count", "inputSchema": object, "annotations": look, "outputSchema":
             { "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] } }),
         safe("strict"),
@@ -220,4 +251,35 @@ async fn a_server_that_does_not_say_hello_holds_up_one_step_alone() {
     assert!(results(&assistant).iter().all(|told| told.contains("no tool `slow_lookup`")));
     assert_eq!(servant.asked("initialize"), 1, "the next steps go on without it");
     assert_eq!(assistant.model.requests().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sits_at_the_terminal_is_asked_what_a_server_asks_in_the_midst_of_a_call() {
+    let assistant = Assistant::hired().await;
+    let servant = Servant::hired().await;
+    assistant.is_served_by(&servant);
+    let tools = format!("servant:\n  url: {}\n  timeout: 60000\n", servant.url);
+    assistant.write(".openharness/tools/settings.yaml", &tools);
+    assistant.calls(&["paint", "paint"]);
+    tokio::task::block_in_place(|| {
+        let mut terminal = Terminal::open(&assistant, &[]);
+        terminal.shows(&["> "]);
+        terminal.say("paint it");
+        let shown = terminal.shows(&["to decline > "]);
+        assert!(shown.contains("servant asks: Which colour?") && shown.contains("\"colour\""), "{shown}");
+        terminal.say("blue");
+        terminal.shows(&["that is no answer to it", "to decline > "]);
+        terminal.say("{\"colour\": \"blue\"}");
+        terminal.shows(&["paint completed", "servant asks: Which colour?", "to decline > "]);
+        terminal.say("");
+        terminal.shows(&["I see", "> "]);
+        terminal.leave();
+    });
+    let answers = servant.state.answers.lock().expect("a lock").clone();
+    assert_eq!(
+        answers,
+        [json!({ "action": "accept", "content": { "colour": "blue" } }), json!({ "action": "decline" })]
+    );
+    assert!(results(&assistant)[0].contains("blue"), "{:?}", results(&assistant));
+    assert_eq!(servant.asked("call paint"), 2, "no call is repeated");
 }
