@@ -25,7 +25,7 @@ mod response;
 mod retry;
 mod tool;
 
-pub use background::{BackgroundJob, BackgroundProvider, BackgroundStatus};
+pub use background::{BackgroundJob, BackgroundProvider, BackgroundStatus, StartedJob};
 pub use block::{Block, ImageDetail, ImageSource};
 pub use call::{CallEvent, CallObserver, DeltaKind, RetryReason};
 pub use config::RuntimeConfig;

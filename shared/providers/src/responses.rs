@@ -9,7 +9,7 @@ pub(crate) mod stream;
 use async_trait::async_trait;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError, ModelIdentity,
-    ModelProvider, Response,
+    ModelProvider, Response, StartedJob,
 };
 
 use crate::Provider;
@@ -48,8 +48,10 @@ impl ModelProvider for ResponsesProvider {
 
 #[async_trait]
 impl BackgroundProvider for ResponsesProvider {
-    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
-        masked(&self.provider, background::start(&self.provider, request, key).await).await
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
+        let StartedJob { job, status } =
+            masked(&self.provider, background::start(&self.provider, request, key).await).await?;
+        Ok(StartedJob { job, status: masked_status(&self.provider, Ok(status)).await? })
     }
 
     async fn poll(&self, job: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {

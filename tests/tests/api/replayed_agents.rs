@@ -10,7 +10,7 @@ use dormouse_agent::workspace::AgentMode;
 use dormouse_api::{Agent, Outside};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, CallOptions, CompletionRequest, ModelError,
-    ModelErrorCategory, ModelProvider, Response,
+    ModelErrorCategory, ModelProvider, Response, StartedJob,
 };
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_receipts::canonical;
@@ -453,8 +453,8 @@ struct Slow(Arc<ScriptedModel>, AtomicUsize);
 
 #[async_trait]
 impl BackgroundProvider for Slow {
-    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
-        Ok(BackgroundJob { id: "job".to_owned() })
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        Ok(StartedJob::running("job"))
     }
 
     async fn poll(&self, _: &BackgroundJob, request: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dormouse_engine::NodeError;
 use dormouse_ports::model::{
-    BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, Response,
+    BackgroundJob, BackgroundProvider, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, Response,
+    StartedJob,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -78,21 +79,46 @@ async fn begin(
     let request_digest = of_value(request);
     let sent = images::taken(parts, run, request);
     let own = if matches!(sent, Cow::Owned(_)) { &in_words } else { &key };
-    let mut started = unless_canceled(&*parts.clock, provider.start(&sent, own)).await?;
-    if let Err(error) = &started
+    let since = parts.clock.now();
+    let mut handed = hand_over(parts, provider, &sent, own).await?;
+    if let Err((error, _)) = &handed
         && images::are_refused(parts, &sent, error)
     {
         run.images_refused.clone_from(&parts.model.reference);
-        let told = images::in_words(request);
-        started = unless_canceled(&*parts.clock, provider.start(&told, &in_words)).await?;
+        handed = hand_over(parts, provider, &images::in_words(request), &in_words).await?;
     }
-    Ok(match started {
-        Ok(job) => {
-            let since = parts.clock.now();
-            Asked::Thinking(Thinking { job, request_digest, since, polls: 0, failures: 0, attempts, jobs })
+    let (answer, jobs) = match handed {
+        Ok((job, None)) => {
+            return Ok(Asked::Thinking(Thinking { job, request_digest, since, polls: 0, failures: 0, attempts, jobs }));
         }
-        Err(error) => Asked::Answered { answer: Err(error), request_digest, duration_ms: 0, jobs },
+        Ok((_, Some(response))) => (Ok(response), jobs),
+        Err((error, ended)) => (Err(error), jobs + ended),
+    };
+    let duration_ms = if answer.is_ok() { millis(elapsed(since, parts.clock.now())) } else { 0 };
+    Ok(Asked::Answered { answer, request_digest, duration_ms, jobs })
+}
+
+/// A job, with the answer where it came at once; or the error, and the number of jobs that ended with it: none where the
+/// provider took none.
+type HandedOver = Result<(BackgroundJob, Option<Box<Response>>), (ModelError, u32)>;
+
+async fn hand_over(
+    parts: &AgentParts,
+    provider: &dyn BackgroundProvider,
+    request: &CompletionRequest,
+    key: &str,
+) -> Result<HandedOver, NodeError> {
+    Ok(match unless_canceled(&*parts.clock, provider.start(request, key)).await? {
+        Ok(StartedJob { job, status: BackgroundStatus::Running }) => Ok((job, None)),
+        Ok(StartedJob { job, status: BackgroundStatus::Completed(response) }) => Ok((job, Some(response))),
+        Ok(StartedJob { status: BackgroundStatus::Failed(error), .. }) => Err((*error, 1)),
+        Ok(StartedJob { status: BackgroundStatus::Canceled, .. }) => Err((canceled(), 1)),
+        Err(error) => Err((error, 0)),
     })
+}
+
+fn canceled() -> ModelError {
+    ModelError::new(ModelErrorCategory::Unavailable, "somebody canceled the model call at the provider")
 }
 
 async fn look(
@@ -102,7 +128,7 @@ async fn look(
     request: &CompletionRequest,
 ) -> Result<Asked, NodeError> {
     let told = unless_canceled(&*parts.clock, provider.poll(&thinking.job, request)).await?;
-    let waited = since(thinking, parts.clock.now());
+    let waited = elapsed(thinking.since, parts.clock.now());
     let still = |failures| Asked::Thinking(Thinking { polls: thinking.polls + 1, failures, ..thinking.clone() });
     let (answer, jobs) = match told {
         Ok(BackgroundStatus::Running) if waited < LONGEST => return Ok(still(0)),
@@ -119,10 +145,7 @@ async fn look(
             return begin(parts, provider, (run, (thinking.attempts, thinking.jobs + 1)), request).await;
         }
         Ok(BackgroundStatus::Failed(error)) => (Err(*error), thinking.jobs + 1),
-        Ok(BackgroundStatus::Canceled) => {
-            let message = "somebody canceled the model call at the provider";
-            (Err(ModelError::new(ModelErrorCategory::Unavailable, message)), thinking.jobs + 1)
-        }
+        Ok(BackgroundStatus::Canceled) => (Err(canceled()), thinking.jobs + 1),
         Err(error) if error.status == Some(404) => {
             let message = format!("the provider does not know the model call `{}` any more", thinking.job.id);
             (Err(ModelError { message, ..error }), thinking.jobs + 1)
@@ -146,8 +169,8 @@ pub(crate) fn pause(thinking: &Thinking) -> u32 {
     PAUSES.get(at).copied().unwrap_or(300)
 }
 
-fn since(thinking: &Thinking, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(thinking.since)).unwrap_or_default()
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
 /// Ends the job of `thinking`, since no run waits for it any more.

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormouse_engine::current;
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CallOptions, CompletionRequest, Content, ImageSource,
-    Message, ModelError, ModelErrorCategory, ModelIdentity, ModelProvider, Response,
+    Message, ModelError, ModelErrorCategory, ModelIdentity, ModelProvider, Response, StartedJob,
 };
 use dormouse_ports::tool::ToolOutput;
 use dormouse_ports::{
@@ -370,7 +370,7 @@ impl ModelProvider for Shown<dyn ModelProvider> {
 
 #[async_trait]
 impl BackgroundProvider for Shown<dyn BackgroundProvider> {
-    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
         let read = self.read(request).await?;
         self.asked.start(&read, key).await
     }

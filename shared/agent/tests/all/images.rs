@@ -14,7 +14,7 @@ use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CallOptions, CompletionRequest, Message, ModelError,
-    ModelErrorCategory, ModelIdentity, ModelProvider, Response,
+    ModelErrorCategory, ModelIdentity, ModelProvider, Response, StartedJob,
 };
 use dormouse_ports::tool::{Effect, ToolContent, ToolOutput, ToolReply};
 use dormouse_ports::{IMAGE_BYTES, Image, ImageOwner, Images, ImagesError};
@@ -229,12 +229,12 @@ struct PickyJobs {
 
 #[async_trait]
 impl BackgroundProvider for PickyJobs {
-    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError> {
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
         self.keys.lock().expect("not poisoned").push(key.to_owned());
         let shows = !shown(request).is_empty();
         match shows && self.when == Refuses::AtOnce {
             true => Err(refusal()),
-            false => Ok(BackgroundJob { id: if shows { "bad".to_owned() } else { "good".to_owned() } }),
+            false => Ok(StartedJob::running(if shows { "bad" } else { "good" })),
         }
     }
 

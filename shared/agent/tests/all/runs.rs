@@ -11,7 +11,7 @@ use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CompletionRequest, FinishReason, Message, ModelError,
-    ModelErrorCategory, Response,
+    ModelErrorCategory, Response, StartedJob,
 };
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
@@ -803,8 +803,8 @@ struct Slow {
 
 #[async_trait]
 impl BackgroundProvider for Slow {
-    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
-        Ok(BackgroundJob { id: format!("job-{}", self.begun.fetch_add(1, Ordering::Relaxed) + 1) })
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        Ok(StartedJob::running(format!("job-{}", self.begun.fetch_add(1, Ordering::Relaxed) + 1)))
     }
 
     async fn poll(&self, job: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
@@ -852,8 +852,8 @@ struct Confused {
 
 #[async_trait]
 impl BackgroundProvider for Confused {
-    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<BackgroundJob, ModelError> {
-        Ok(BackgroundJob { id: "job-1".to_owned() })
+    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
+        Ok(StartedJob::running("job-1"))
     }
 
     async fn poll(&self, _: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
@@ -874,6 +874,60 @@ impl BackgroundProvider for Confused {
         self.canceled.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// A provider of jobs that have ended when they are handed over, so; it keeps none of them.
+struct AtOnce {
+    ends: Mutex<Vec<BackgroundStatus>>,
+    keys: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl BackgroundProvider for AtOnce {
+    async fn start(&self, _: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
+        self.keys.lock().expect("not poisoned").push(key.rsplit('/').next().unwrap_or_default().to_owned());
+        let status = self.ends.lock().expect("not poisoned").remove(0);
+        Ok(StartedJob { status, ..StartedJob::running("job") })
+    }
+
+    async fn poll(&self, _: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
+        panic!("nothing is kept")
+    }
+
+    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
+        panic!("nothing is kept")
+    }
+}
+
+#[test]
+fn an_answer_that_is_there_when_the_work_is_handed_over_is_taken_and_a_job_that_has_failed_is_begun_again() {
+    let oops = ModelError::new(ModelErrorCategory::Unavailable, "oops");
+    let provider = Arc::new(AtOnce {
+        ends: Mutex::new(vec![
+            BackgroundStatus::Failed(Box::new(oops)),
+            BackgroundStatus::Canceled,
+            BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))),
+            BackgroundStatus::Completed(Box::new(says("thought through"))),
+        ]),
+        keys: Mutex::default(),
+    });
+    let (asked, tools) = (provider.clone(), mailer());
+    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
+    let mut bed = bed_with(MATTER, &model, &tools, move |parts| {
+        parts.model.background = Some(asked.clone());
+    });
+    let run = bed.start("helper", message("think"));
+    bed.pass(Duration::from_secs(3_600));
+    let state = bed.status(&run).completed();
+    assert_eq!(
+        (contents(&state, "assistant").last().map(String::as_str), tools.made().len()),
+        (Some("thought through"), 1)
+    );
+    assert_eq!(
+        *provider.keys.lock().unwrap(),
+        ["model-1", "model-2", "model-3", "model-1"],
+        "each job has a key of its own"
+    );
 }
 
 #[test]

@@ -31,6 +31,22 @@ pub enum BackgroundStatus {
     Canceled,
 }
 
+/// A completion that was handed over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StartedJob {
+    /// What the provider calls it.
+    pub job: BackgroundJob,
+    /// How it stands: some providers have the answer at once, and do not keep it.
+    pub status: BackgroundStatus,
+}
+
+impl StartedJob {
+    /// The job `id`, which is under way.
+    pub fn running(id: impl Into<String>) -> Self {
+        Self { job: BackgroundJob { id: id.into() }, status: BackgroundStatus::Running }
+    }
+}
+
 /// Port to a model that can work in the background.
 #[async_trait]
 pub trait BackgroundProvider: Send + Sync {
@@ -39,7 +55,7 @@ pub trait BackgroundProvider: Send + Sync {
     ///
     /// # Errors
     /// [`ModelError`] when the provider did not take it. After a lost connection it is unknown if it did.
-    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<BackgroundJob, ModelError>;
+    async fn start(&self, request: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError>;
 
     /// Asks how `job`, which `request` began, stands. It may be asked as often as one likes.
     ///

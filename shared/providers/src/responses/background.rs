@@ -1,5 +1,7 @@
 use dormouse_ports::Method;
-use dormouse_ports::model::{BackgroundJob, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory};
+use dormouse_ports::model::{
+    BackgroundJob, BackgroundStatus, CompletionRequest, ModelError, ModelErrorCategory, StartedJob,
+};
 use serde_json::Value;
 
 use super::{request, response};
@@ -17,7 +19,7 @@ pub(super) async fn start(
     provider: &Provider,
     request: &CompletionRequest,
     key: &str,
-) -> Result<BackgroundJob, ModelError> {
+) -> Result<StartedJob, ModelError> {
     check_request(request, provider.capabilities(), &provider.schemas)?;
     if request.stream {
         return Err(invalid("nobody listens to what is made in the background; leave `stream` out".to_owned()));
@@ -28,7 +30,12 @@ pub(super) async fn start(
     let outbound = outbound.json(body.to_string().into_bytes());
     let answer = ask(provider, outbound, has_images(request)).await?;
     match answer.get("id").and_then(Value::as_str) {
-        Some(id) => Ok(BackgroundJob { id: id.to_owned() }),
+        Some(id) => {
+            let job = BackgroundJob { id: id.to_owned() };
+            // One that says nothing of how it stands tells when it is asked.
+            let status = status(provider, request, answer).unwrap_or(BackgroundStatus::Running);
+            Ok(StartedJob { job, status })
+        }
         None => Err(of_malformed(Malformed::new("the response has no `id`"), Some(answer))),
     }
 }
@@ -41,12 +48,21 @@ pub(super) async fn poll(
 ) -> Result<BackgroundStatus, ModelError> {
     let path = format!("/responses/{}", segment(&job.id));
     let raw = ask(provider, provider.request(Method::Get, &path).await?, false).await?;
+    let unknown = |raw| of_malformed(Malformed::new("the response has no known `status`"), Some(raw));
+    status(provider, request, raw).map_err(unknown)
+}
+
+/// How the job stands whose response is `raw`.
+///
+/// # Errors
+/// `raw` where its `status` is not known.
+fn status(provider: &Provider, request: &CompletionRequest, raw: Value) -> Result<BackgroundStatus, Value> {
     match raw.get("status").and_then(Value::as_str) {
         Some("queued" | "in_progress") => Ok(BackgroundStatus::Running),
         Some("cancelled") => Ok(BackgroundStatus::Canceled),
         Some("completed" | "incomplete") => Ok(ended(provider, request, raw)),
         Some("failed") => Ok(BackgroundStatus::Failed(Box::new(failure(raw)))),
-        _ => Err(of_malformed(Malformed::new("the response has no known `status`"), Some(raw))),
+        Some(_) | None => Err(raw),
     }
 }
 

@@ -1,8 +1,8 @@
 use dormouse_ports::model::{
     BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CompletionRequest, Content, FinishReason, Message,
-    ModelErrorCategory as Category,
+    ModelErrorCategory as Category, StartedJob,
 };
-use dormouse_providers::{openai, responses};
+use dormouse_providers::{ApiKey, openai, responses};
 use dormouse_testkit::ScriptedAnswer;
 use serde_json::{Value, json};
 
@@ -164,8 +164,9 @@ async fn a_stream_is_heard_and_ends_with_the_whole() {
 async fn a_job_is_begun_asked_for_and_ended() {
     let stage = Stage::json(response("queued", json!([])));
     let provider = responses(stage.setup());
-    let job = provider.start(&structured(), "run-1/1/model-1").await.expect("a job");
-    assert_eq!(job, BackgroundJob { id: "resp_1".into() });
+    let started = provider.start(&structured(), "run-1/1/model-1").await.expect("a job");
+    assert_eq!(started, StartedJob::running("resp_1"));
+    let job = started.job;
     let sent = stage.sent();
     assert_eq!((&sent["background"], &sent["store"]), (&json!(true), &json!(true)));
 
@@ -193,6 +194,30 @@ async fn a_job_is_begun_asked_for_and_ended() {
     let paths: Vec<_> = stage.fetch.requests().iter().map(|request| request.url.clone()).collect();
     assert!(paths[1].ends_with("/v1/responses/resp_1"), "{paths:?}");
     assert!(paths.last().is_some_and(|path| path.ends_with("/responses/resp_1/cancel")), "{paths:?}");
+}
+
+#[tokio::test]
+async fn a_job_that_has_ended_when_it_is_handed_over_is_not_asked_for() {
+    let mut failed = response("failed", json!([]));
+    failed["error"] = json!({ "code": "server_error", "message": "with hush-key-1" });
+    for (body, expected) in [
+        (response("completed", json!([says("{\"value\":42}")])), "answered"),
+        (failed, "failed"),
+        (response("cancelled", json!([])), "canceled"),
+        (json!({ "id": "resp_1" }), "running"),
+    ] {
+        let stage = Stage::json(body);
+        let provider = responses(stage.setup().key(ApiKey::known("hush-key-1".into())));
+        let started = provider.start(&structured(), "run-1/1/model-1").await.expect("a job");
+        let status = match started.status {
+            BackgroundStatus::Completed(answer) if answer.parsed == Some(json!({ "value": 42 })) => "answered",
+            BackgroundStatus::Failed(error) if error.message.contains("with (secret)") => "failed",
+            BackgroundStatus::Canceled => "canceled",
+            BackgroundStatus::Running => "running",
+            other @ (BackgroundStatus::Completed(_) | BackgroundStatus::Failed(_)) => panic!("{other:?}"),
+        };
+        assert_eq!((status, started.job.id.as_str()), (expected, "resp_1"));
+    }
 }
 
 #[tokio::test]
