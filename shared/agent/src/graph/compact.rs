@@ -334,6 +334,9 @@ async fn compact(
     let most = parts.model.config.max_tokens.unwrap_or(usual).max(LEAST_TOKENS);
     let short = RuntimeConfig { max_tokens: Some(most), ..RuntimeConfig::default() };
     request.config = parts.model.config.overridden_by(&short);
+    // A model may say more than it was asked for, as long as the conversation becomes shorter by it.
+    let after = |summary: &str| cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN;
+    let is_longer = |summary: &str| summary.len() as u64 / BYTES_OF_TOKEN > most && after(summary) >= before;
     let time = CallTime::of(parts, &run.usage, parts.model.timeout);
     let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
     let began = parts.clock.monotonic();
@@ -341,12 +344,18 @@ async fn compact(
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     let answer = answer.map(|response| Response { usage: response.billed(), ..response });
     let response = match answer.map(|response| (response.message.content.as_text(), response)) {
-        Ok((summary, response)) if !summary.trim().is_empty() && !is_cut(&response) => (summary, response),
-        Ok((_, response)) => {
+        Ok((summary, response)) if !summary.trim().is_empty() && !is_cut(&response) && !is_longer(&summary) => {
+            (summary, response)
+        }
+        Ok((summary, response)) => {
             let cost = super::model::cost(parts.model.prices, &response);
             let (model, usage) = (parts.model.provider.identity(), response.usage);
             let call = SummaryCall { model, usage, cost, duration_ms, refused: None };
-            let reason = if is_cut(&response) { "the model's summary was cut" } else { "the model gave no summary" };
+            let reason = match is_cut(&response) {
+                true => "the model's summary was cut",
+                false if is_longer(&summary) => "the model's summary is longer than what it stands for",
+                false => "the model gave no summary",
+            };
             kept_for(trigger, reason, Some(call))?;
             let usage = used.and(usage, cost, duration_ms);
             return Ok(Some(Compacted::No { usage, context: Vec::new() }));
@@ -382,7 +391,7 @@ async fn compact(
             .with("trigger", trigger)
             .with("messages_taken", taken)
             .with("tokens_before", before)
-            .with("tokens_after", cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN)
+            .with("tokens_after", after(&summary))
             .with("request_digest", of_value(&request))
             .with(RESPONSE, of_value(&summary))
             .with("usage", json!(response.usage))

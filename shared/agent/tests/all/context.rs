@@ -109,6 +109,7 @@ fn a_summary_that_was_not_had_is_asked_for_again_when_the_conversation_has_grown
     for (summary, reason) in [
         (Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")), "the model could not be asked"),
         (Ok(" "), "the model gave no summary"),
+        (Ok("x ".repeat(40_000).leak()), "the model's summary is longer than what it stands for"),
     ] {
         let (mut bed, model) = bed(10_000, 44, summary);
         let run = bed.start("helper", message("look"));
