@@ -26,8 +26,10 @@ use crate::turn::accepted::accept_in;
 use crate::turn::cancel::cancel;
 use crate::worker::Worker;
 
-/// Bytes of an answer that a parent is told; the child's session has the whole.
-const LONGEST_ANSWER: usize = 32 * 1024;
+/// Bytes of the answer of a child, at most: what is said behind it has a place in what a model is shown of one result (32 KiB).
+const LONGEST_ANSWER: usize = 28 * 1024;
+/// The same of the reason for which it fell short of one.
+const LONGEST_REASON: usize = 2 * 1024;
 
 /// Children that a worker runs, as long as it is there.
 pub(crate) struct WorkerChildren(pub(crate) Weak<Worker>);
@@ -220,7 +222,7 @@ impl Commits for TellingCommits {
 /// The payload of the end of `paused` in `state`: the last words of its conversation, and the session in which it can
 /// be asked again, as the output of a tool.
 fn completed(paused: &PausedInvocation, state: &Map) -> Map {
-    let mut texts = vec![cut(&last_words(state))];
+    let mut texts = vec![cut(&last_words(state), LONGEST_ANSWER)];
     let shortfall = shortfall(state);
     texts.extend(shortfall.iter().map(|why| format!("[it ended before it was done: {why}]")));
     texts.extend(paused.session_id.iter().map(|session| format!("[task_id: {session}]")));
@@ -232,17 +234,17 @@ fn shortfall(state: &Map) -> Option<String> {
     let reason = state.get("reason").and_then(Value::as_str).filter(|reason| !["", "completed"].contains(reason));
     let told = state.get(SHORTFALL).and_then(|shortfall| Shortfall::deserialize(shortfall).ok());
     match (told, reason) {
-        (Some(Shortfall { code, message }), _) => Some(format!("{code}: {}", cut(&message))),
+        (Some(Shortfall { code, message }), _) => Some(format!("{code}: {}", cut(&message, LONGEST_REASON))),
         (None, reason) => reason.map(str::to_owned),
     }
 }
 
 fn failed(failure: &FailureRecord) -> Map {
-    output(&[format!("the agent failed ({}): {}", failure.category, cut(&failure.message))], true)
+    output(&[format!("the agent failed ({}): {}", failure.category, cut(&failure.message, LONGEST_REASON))], true)
 }
 
 fn canceled(reason: Option<&str>) -> Map {
-    output(&[format!("the agent was canceled: {}", reason.unwrap_or("no reason was given"))], true)
+    output(&[format!("the agent was canceled: {}", cut(reason.unwrap_or("no reason was given"), LONGEST_REASON))], true)
 }
 
 fn output(texts: &[String], is_error: bool) -> Map {
@@ -261,9 +263,11 @@ fn last_words(state: &Map) -> String {
     }
 }
 
-fn cut(text: &str) -> String {
-    if text.len() <= LONGEST_ANSWER {
+/// `text`, of which `most` bytes are told; the whole is in the child's own conversation.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
         return text.to_owned();
     }
-    format!("{}\n[cut: {} bytes in all]", &text[..text.floor_char_boundary(LONGEST_ANSWER)], text.len())
+    let told = &text[..text.floor_char_boundary(most)];
+    format!("{told}\n[cut: {} of {} bytes are told; ask for less at a time]", told.len(), text.len())
 }

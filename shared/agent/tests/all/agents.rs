@@ -91,6 +91,20 @@ fn an_agent_asks_another_one_and_sleeps_until_it_answers() {
 }
 
 #[test]
+fn a_long_answer_of_an_agent_is_cut_and_leads_to_the_whole() {
+    let (lead, scout) = (asks(1, false), ScriptedModel::new(|_| Ok(says(&"ü".repeat(60_000)))));
+    let mut bed = bed(&lead, &scout, |_| {});
+    let run = bed.start("lead", message("go"));
+    let answer = last(&bed, &run);
+    assert!(
+        answer.contains("ü\n[cut: 28672 of 120000 bytes are told; ask for less at a time]\n[task_id: "),
+        "{}",
+        answer.len()
+    );
+    assert_eq!(answer.matches("[cut: ").count(), 1, "and not once more behind that");
+}
+
+#[test]
 fn agents_that_are_asked_together_work_side_by_side() {
     let (lead, scout) = (asks(3, false), answers());
     let mut bed = bed(&lead, &scout, |_| {});
