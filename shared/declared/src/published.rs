@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_agent::bundle::{Bundle, BundleStore, BundleStoreError, sound_workspace_name};
-use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, load};
+use dormouse_agent::workspace::{ModelDefinition, Platform, Workspace, WorkspaceKind, load};
 use dormouse_api::{AgentSource, CatalogLine, Outside, PersonaSpec, ToolInfo};
 use dormouse_engine::{CompiledGraph, EngineError};
 use dormouse_harness::{GraphSource, VersionedGraph};
@@ -81,6 +81,8 @@ type PrepareGraph = Box<dyn Fn(&CompiledGraph) + Send + Sync>;
 #[derive(Clone, Debug)]
 struct Seen {
     digest: Option<String>,
+    /// The kind that the workspace keeps, whatever is wrong in its settings by now.
+    kind: Option<WorkspaceKind>,
     at: Timestamp,
     /// Why definitions that were changed since are not in it.
     stayed: Option<String>,
@@ -125,8 +127,8 @@ impl PublishedAgents {
         {
             return Ok(seen.digest.clone());
         }
-        let digest = match self.from.store.current(workspace).await {
-            Ok(found) => found.map(|current| current.digest),
+        let (digest, kind) = match self.from.store.current(workspace).await {
+            Ok(found) => found.map(|current| (current.digest, current.kind)).unzip(),
             // A role that may not list a bucket is not told that there is no such object.
             Err(BundleStoreError::Objects(ObjectError::Denied(reason))) if seen.is_none() => {
                 tracing::warn!(
@@ -134,17 +136,17 @@ impl PublishedAgents {
                     reason,
                     "nothing is published of the workspace, or the role may not read it; publish it or allow that"
                 );
-                None
+                (None, None)
             }
             Err(error) => match seen {
                 Some(seen) => {
                     tracing::warn!(workspace, %error, "the current bundle cannot be looked up; the last one counts");
-                    seen.digest
+                    (seen.digest, Some(seen.kind))
                 }
                 None => return Err(error),
             },
         };
-        let looked = Seen { digest: digest.clone(), at: now, stayed };
+        let looked = Seen { digest: digest.clone(), kind: kind.flatten(), at: now, stayed };
         locked(&self.current).insert(workspace.to_owned(), looked);
         Ok(digest)
     }
@@ -350,7 +352,12 @@ impl AgentSource for PublishedAgents {
 
     async fn only_talks(&self) -> Result<bool, String> {
         let bundles = self.bundles().await.map_err(|error| error.to_string())?;
-        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.offer.is_said_to_talk))
+        let seen = locked(&self.current);
+        let kind = |version: &str| seen.get(version.split_once('@')?.0)?.kind;
+        let talks = |bundle: &Arc<LoadedBundle>| {
+            bundle.offer.is_said_to_talk || kind(&bundle.version) == Some(WorkspaceKind::Chat)
+        };
+        Ok(!bundles.is_empty() && bundles.iter().all(talks))
     }
 
     fn prepare(&self, prepare: PrepareGraph) {

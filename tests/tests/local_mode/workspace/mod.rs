@@ -243,6 +243,15 @@ async fn in_a_chat_workspace_no_file_is_written_and_no_memory_told() {
     assert_eq!((status, &refusal["error"]["details"]["reason"]), (403, &json!("workspace_read_only")), "{refusal}");
     let (status, refusal) = wire.send((Method::DELETE, &format!("{files}?path=a.txt")), "d", &json!({})).await;
     assert_eq!(status, 403, "{refusal}");
+    for (number, slip) in
+        ["kind: Project\n", "kind: [project]\n", "kind: project\n", "kind:\n", ": {"].iter().enumerate()
+    {
+        project.write(".openharness/settings.yaml", slip);
+        let key = format!("slip-{number}");
+        let (status, refusal) =
+            wire.send((Method::PUT, &files), &key, &json!({ "path": "a.txt", "content": "x" })).await;
+        assert_eq!(status, 403, "it stays one, whatever its settings say: {slip}: {refusal}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
