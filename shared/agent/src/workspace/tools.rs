@@ -5,7 +5,7 @@ use super::action::check_required;
 use super::fields::Fields;
 use super::problem::{DefinitionKind, DefinitionName, FileProblems};
 use super::yaml::YamlNode;
-use crate::names::nearest;
+use crate::names::{is_reserved, nearest, wire_name};
 
 /// The entry `name` of `.openharness/tools/settings.yaml`.
 pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<ToolDefinition> {
@@ -15,6 +15,12 @@ pub(crate) fn definition(name: &str, node: &YamlNode, problems: &mut FileProblem
     let timeout_ms = fields.whole("timeout", (1, 24 * 3600 * 1000), problems);
     let expose = fields.get("expose").map(|node| exposure(node, problems)).unwrap_or_default();
     let source = source_of(name, &mut fields, problems);
+    // Its one tool has its name; those of a server are not known before it is asked.
+    let is_own_name = matches!(source, Some(ToolSourceDefinition::Http(_))) && is_reserved(&wire_name(name));
+    if is_own_name && expose.tool_prefix.as_ref().is_none_or(String::is_empty) {
+        let message = format!("`{name}` is the name of a tool of Dormouse: rename it, or give it a `tool_prefix`");
+        problems.error(node.line, message);
+    }
     fields.finish(problems);
     Some(ToolDefinition { name: name.to_owned(), enabled, source: source?, expose, timeout_ms })
 }
