@@ -21,7 +21,7 @@ use dormouse_ports::model::DeltaKind;
 use dormouse_ports::tool::ToolSources;
 use dormouse_ports::{Clock, Fetch, WorkspaceError};
 use dormouse_system::{EnvironmentSecrets, RandomIds, SystemClock};
-use dormouse_tools::mcp::Asker;
+use dormouse_tools::mcp::{Asker, NoticeListener};
 use dormouse_tools::{DeclaredTools, LocalBackend, Values};
 use tokio::sync::Mutex;
 
@@ -104,6 +104,8 @@ pub(crate) struct AtTerminal {
     pub(crate) deltas: Arc<dyn DeltaSink>,
     /// Is asked what servers of tools ask in the midst of calls.
     pub(crate) asker: Arc<dyn Asker>,
+    /// Is shown what these servers tell beside their answers.
+    pub(crate) notices: NoticeListener,
 }
 
 /// The agents of `folder`, with their earlier definitions in `data`; what is wrong with the others is told on the
@@ -120,7 +122,7 @@ pub(crate) async fn declared(
     let mut tools = tools(folder, data)?;
     let mut deltas: Arc<dyn DeltaSink> = Arc::new(ShownLive(live.clone()));
     if let Some(terminal) = terminal {
-        tools = tools.with_asker(terminal.asker);
+        tools = tools.attended(terminal.asker, terminal.notices);
         deltas = terminal.deltas;
     }
     let ports = ports(Arc::new(tools), Some(deltas));

@@ -73,10 +73,12 @@ impl DeclaredTools {
         }
     }
 
-    /// The same; what servers of older versions ask in the midst of calls is put to `asker`.
+    /// The same for a person who is there: what servers of older versions ask in the midst of calls is put to `asker`, and
+    /// their notices go to `listener`.
     #[must_use]
-    pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
-        Self { servers: self.servers.with_asker(asker), ..self }
+    pub fn attended(self, asker: Arc<dyn Asker>, listener: NoticeListener) -> Self {
+        let servers = McpServers::new(self.fetch.clone(), self.values.clone(), listener).with_asker(asker);
+        Self { servers, ..self }
     }
 
     /// Also processes, which work in `folder`: only on the author's own machine.

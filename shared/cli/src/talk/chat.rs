@@ -15,6 +15,7 @@ use dormouse_protocol::resource::{
     AppendTaskMessageRequest, MessageInput, Part, Role, SubmitInput, SubmitTaskRequest, Task, TaskMessageKind,
 };
 use dormouse_protocol::{Event, EventKind, Map};
+use dormouse_tools::mcp::{McpNotice, NoticeListener};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -48,7 +49,13 @@ pub(crate) struct Chat {
 pub(crate) async fn chat(asked: &Chat) -> Result<TalkOutcome, TalkError> {
     let screen = Arc::new(Screen::default());
     let (asker, questions) = TerminalAsker::new();
-    let terminal = AtTerminal { deltas: screen.clone(), asker: Arc::new(asker) };
+    let shown = screen.clone();
+    let notices = NoticeListener::new(move |server, notice| {
+        if let Some(told) = progress_of(&notice) {
+            shown.progress(&format!("{DIM}· {}: {told}{PLAIN}", plain(server)));
+        }
+    });
+    let terminal = AtTerminal { deltas: screen.clone(), asker: Arc::new(asker), notices };
     let data = data_of(&asked.folder);
     let found =
         declared(&asked.folder, &data, Some(terminal)).await.map_err(|error| TalkError::Declared(Box::new(error)))?;
@@ -604,6 +611,16 @@ fn short(reason: &str) -> String {
     plain(&said)
 }
 
+/// What `notice` tells of how far a call is.
+fn progress_of(notice: &McpNotice) -> Option<String> {
+    let McpNotice::Progress { progress, total, message, .. } = notice else { return None };
+    let far = match total {
+        Some(total) => format!("{progress} of {total}"),
+        None => progress.to_string(),
+    };
+    Some(message.iter().fold(far, |far, message| format!("{far}, {}", short(message))))
+}
+
 /// True if a job, an event, a time or other agents answer `request`.
 fn asks_nobody(request: &Map) -> bool {
     request.get("asks_person").is_some_and(|asks| asks == false)
@@ -703,6 +720,17 @@ mod tests {
         for text in ["/etc/hosts is wrong", " /nwe", "/", "/ 2", "/2", "a /help"] {
             assert!(!is_command(text), "{text}");
         }
+    }
+
+    #[test]
+    fn how_far_a_call_is_fits_into_a_line() {
+        let told = |progress, total, message: Option<&str>| {
+            let (call, message) = ("c1".to_owned(), message.map(str::to_owned));
+            progress_of(&McpNotice::Progress { call, progress, total, message })
+        };
+        assert_eq!(told(3.0, Some(10.0), Some("mixing\nit")).as_deref(), Some("3 of 10, mixing\\nit"));
+        assert_eq!(told(0.5, None, None).as_deref(), Some("0.5"));
+        assert_eq!(progress_of(&McpNotice::ListChanged), None);
     }
 
     #[test]

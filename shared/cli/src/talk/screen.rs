@@ -71,7 +71,14 @@ struct ScreenState {
     stopped: bool,
     /// The last whole message.
     said: String,
+    /// True while a person is asked to type.
+    prompts: bool,
+    /// When it was shown last how far a call is.
+    progressed: Option<Instant>,
 }
+
+/// Time after which it is shown again how far calls are.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest time for which text waits for what was done before it.
 const LONGEST_EARLY: Duration = Duration::from_secs(2);
@@ -126,12 +133,13 @@ impl ScreenState {
             self.held.push(text);
             return Ok(());
         }
+        self.prompts = false;
         self.end_line(out)?;
         writeln!(out, "{text}")
     }
 
     fn began(&mut self, answer: &AnswerUnderWay, out: &mut impl Write) -> io::Result<()> {
-        self.stopped = false;
+        (self.stopped, self.prompts) = (false, false);
         let is_again = self.answer.replace(answer.clone()).is_some_and(|before| before == *answer);
         let shown = std::mem::take(&mut self.live);
         if is_again && !shown.is_empty() && self.in_line {
@@ -206,17 +214,27 @@ impl Screen {
 
     /// A line of its own. Where words of an answer are under way, it follows them.
     pub(super) fn line(&self, text: &str) {
-        let text = if io::stdout().is_terminal() {
-            text.to_owned()
-        } else {
-            [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
-        };
+        let text = styled(text);
         self.write(|shown, out| shown.line(text, out));
+    }
+
+    /// How far a call is: once a second, and neither in the midst of words nor of a question.
+    pub(super) fn progress(&self, text: &str) {
+        let text = styled(text);
+        self.write(|shown, out| {
+            let is_early = shown.progressed.is_some_and(|at| at.elapsed() < PROGRESS_EVERY);
+            if is_early || shown.in_line || shown.prompts || shown.stopped {
+                return Ok(());
+            }
+            shown.progressed = Some(Instant::now());
+            writeln!(out, "{text}")
+        });
     }
 
     pub(super) fn prompt(&self, text: &str) {
         self.write(|shown, out| {
             shown.end_line(out)?;
+            shown.prompts = true;
             write!(out, "{text}")
         });
     }
@@ -227,6 +245,7 @@ impl Screen {
             // Which steps lie before is not known: nothing waits for them.
             let step = if later { u64::MAX } else { 0 };
             shown.told = ToldSteps { task: task.to_owned(), step, open: 0 };
+            shown.prompts = false;
             shown.earlier.clear();
             Ok(())
         });
@@ -255,7 +274,9 @@ impl Screen {
 
     /// The question was answered: the next one is shown, whatever it says.
     pub(super) fn answered(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).said.clear();
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.said.clear();
+        shown.prompts = false;
     }
 
     /// The answer under way is stopped.
@@ -287,6 +308,14 @@ impl DeltaSink for Screen {
             self.write(|shown, out| shown.delta(text, out));
         }
     }
+}
+
+/// `text` as it is for a terminal; without its styles elsewhere.
+fn styled(text: &str) -> String {
+    if io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    [DIM, BOLD, PLAIN].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
 }
 
 /// `text` with its lines, and nothing that a terminal obeys.

@@ -75,7 +75,7 @@ async fn serve(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Res
         ("initialize", _) => json!({ "result": { "protocolVersion": "2025-06-18",
             "capabilities": { "tools": { "listChanged": true } }, "serverInfo": { "name": "servant", "version": "1" } } }),
         ("tools/list", _) => json!({ "result": { "tools": tools(seen.has_changed.load(Ordering::SeqCst)) } }),
-        ("tools/call", "paint") => return asked(seen, message["id"].clone()),
+        ("tools/call", "paint") => return asked(seen, &message),
         ("tools/call", "change") => return changed(&seen, &message["id"]),
         ("tools/call", "slow" | "slow_lookup") => std::future::pending().await,
         // It promised a number.
@@ -108,8 +108,12 @@ fn changed(seen: &Seen, id: &Value) -> Response {
 /// Id of a question in the midst of a call.
 const QUESTION: &str = "which-colour";
 
-/// It asks in the midst of the call, and says what it was told.
-fn asked(seen: Arc<Seen>, id: Value) -> Response {
+/// It tells how far it is, asks in the midst of the call, and says what it was told.
+fn asked(seen: Arc<Seen>, call: &Value) -> Response {
+    let id = call["id"].clone();
+    let far = json!({ "progressToken": call["params"]["_meta"]["progressToken"], "progress": 1, "total": 2, "message": "mixing" });
+    let far = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": far });
+    let far = stream::once(async move { Event::default().json_data(far) });
     let params = json!({ "message": "Which colour?", "requestedSchema": { "type": "object",
         "properties": { "colour": { "type": "string" } }, "required": ["colour"] } });
     let question = json!({ "jsonrpc": "2.0", "id": QUESTION, "method": "elicitation/create", "params": params });
@@ -121,7 +125,7 @@ fn asked(seen: Arc<Seen>, id: Value) -> Response {
             json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": told }] } }),
         )
     });
-    Sse::new(question.chain(answer)).into_response()
+    Sse::new(far.chain(question).chain(answer)).into_response()
 }
 
 fn tools(has_changed: bool) -> Value {
@@ -266,6 +270,7 @@ async fn who_sits_at_the_terminal_is_asked_what_a_server_asks_in_the_midst_of_a_
         terminal.shows(&["> "]);
         terminal.say("paint it");
         let shown = terminal.shows(&["to decline > "]);
+        assert!(shown.contains("· servant: 1 of 2, mixing\n"), "{shown}");
         assert!(shown.contains("servant asks: Which colour?") && shown.contains("\"colour\""), "{shown}");
         terminal.say("blue");
         terminal.shows(&["that is no answer to it", "to decline > "]);
