@@ -19,6 +19,7 @@ mod api;
 mod artifacts;
 mod audit;
 mod branches;
+mod broken_off;
 mod call;
 mod change;
 mod connectors;

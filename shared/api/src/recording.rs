@@ -22,6 +22,7 @@ use dormouse_protocol::resource::{Message, Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 
+use crate::broken_off::break_off;
 use crate::change::{By, SessionChange};
 use crate::conversation::{heard_entry, joining};
 use crate::delegated::delegated;
@@ -264,7 +265,9 @@ impl RecordingStore {
             }
             Some(InvocationWrite::Cancel { paused, cancellation }) => {
                 let ending = TaskEnd::Canceled { reason: cancellation.reason.as_deref() };
-                let told = end(&mut change, &mut task, ending, &tally.take().unwrap_or_default());
+                let mut tally = tally.take().unwrap_or_default();
+                break_off(&mut change, &mut task, paused.outermost_state(), &mut tally);
+                let told = end(&mut change, &mut task, ending, &tally);
                 change.note_state(paused.outermost_state());
                 told
             }

@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::try_join_all;
 
 use crate::api::{Api, Change, by, found};
+use crate::broken_off::break_off;
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential, shows_images};
 use crate::documents::{HEARD_AT_ONCE, Kept, Stored, TaskIndex, TaskStanding, TranscriptSegment};
@@ -274,10 +275,11 @@ impl Api {
             let task = self.reads.see::<Task>(call, &id_of_task).await?;
             return Box::pin(self.call_off(call, task, reason)).await;
         };
-        let tally = self.tally_of(&task).await?;
+        let mut tally = self.tally_of(&task).await?;
         let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let draft = Draft::cancel_requested(&task.kept.resource, reason.as_deref());
         change.emit_for_task(&mut task, draft);
+        break_off(&mut change, &mut task, paused.outermost_state(), &mut tally);
         end(&mut change, &mut task, TaskEnd::Canceled { reason: reason.as_deref() }, &tally)?;
         change.note_state(paused.outermost_state());
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();

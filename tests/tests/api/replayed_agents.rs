@@ -448,6 +448,60 @@ async fn a_call_in_whose_midst_a_worker_died_is_told_signed_and_replayed_with_wh
     }
 }
 
+#[tokio::test]
+async fn calls_in_whose_midst_a_task_is_canceled_are_told_and_signed_and_no_replay_makes_them() {
+    for (asks, expected) in [(true, json!(false)), (false, Value::Null)] {
+        let model = ScriptedModel::new(|_| {
+            Ok(calls(&[("c1", "look", json!({ "to": "x" })), ("c2", "send", json!({ "to": "ada" }))]))
+        });
+        let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], |call| {
+            Ok(ToolReply::Done(ToolOutput::text(format!("{} done", call.name))))
+        });
+        let endless = Arc::new(Endless(tools.clone(), Notify::new()));
+        let outside = (model.clone(), tools.clone());
+        let source = endless.clone();
+        let agents = [(
+            "helper",
+            Agent::new(move |outside| {
+                let matter = format!("policy: {{approval: {{external: [{}]}}}}", if asks { "send" } else { "" });
+                graph(parts(&matter, model.clone(), source.clone(), outside.clock.clone()))
+            }),
+        )];
+        let (world, session) = world(&agents).await;
+        let mut body = says("write");
+        body["persona_id"] = json!("persona_helper");
+        let task = world.post(&format!("{session}/tasks"), body).await;
+        tokio::select! {
+            _ = world.work() => assert!(asks, "a call does not end"),
+            () = endless.1.notified() => assert!(!asks, "a call that a person has to approve is made"),
+        }
+        world.post(&format!("{}/cancel", path_of(&task)), json!({})).await;
+        world.work().await;
+        let task = world.get(&path_of(&task)).await;
+        assert_eq!(task["status"], "CANCELED", "{task:#}");
+        let told = events(&world, &path_of(&task)).await;
+        let ends = |id: &str| {
+            let is_end = |event: &&Value| {
+                event["payload"]["tool_call_id"] == id
+                    && ["tool.completed", "tool.failed"].contains(&text(&event["event"]))
+            };
+            told.iter().filter(is_end).collect::<Vec<_>>()
+        };
+        assert_eq!(ends("c1").len(), 1, "{told:#?}");
+        let [end] = ends("c2")[..] else { panic!("one end: {told:#?}") };
+        assert_eq!((&end["event"], &end["payload"]["canceled"]), (&json!("tool.failed"), &json!(true)), "{end:#}");
+        assert_eq!(end["payload"]["made"], expected, "{end:#}");
+        let signed = receipt(&world, &task).await;
+        let listed = signed["side_effects"]["tool_calls"].as_array().unwrap();
+        assert!(listed.iter().any(|call| call["call_id"] == "c2"), "{listed:#?}");
+        let before = outside.0.calls() + outside.1.made().len();
+        let replay = replayed(&world, &path_of(&task), json!({})).await;
+        assert_eq!(replay["status"], "CANCELED", "{replay:#}");
+        assert_eq!(outside.0.calls() + outside.1.made().len(), before, "a replay calls nobody");
+        chain_is_sound(&world, &session).await;
+    }
+}
+
 /// A model that works in the background, and has an answer when it is looked at for the second time.
 struct Slow(Arc<ScriptedModel>, AtomicUsize);
 

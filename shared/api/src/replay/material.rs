@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Replays;
+use crate::broken_off::CANCELED;
 use crate::change::{ANSWER, MATERIAL, STATE};
 use crate::conversation::{first_state, tells_of_hearing};
 use crate::documents::Stored;
@@ -115,6 +116,10 @@ impl Source {
         let is_recorded = EntryKind::NAMED.iter().any(|named| named.as_str() == kind) || kind.starts_with("vendor.");
         if is_recorded {
             let payload = object(event.shift_remove("payload"));
+            // No run recorded it.
+            if payload.get(CANCELED) == Some(&Value::Bool(true)) {
+                return;
+            }
             let past = PastEntry { event_id, kind, payload, material };
             // What a run heard before all else, it began with.
             if !(self.material.entries.is_empty() && tells_of_hearing(&past)) {

@@ -96,7 +96,10 @@ pub(super) fn failed(error: &io::Error, path: &str) -> ExecutionError {
         ExecutionError::NotFound { path }
     } else if kind == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
         // The library says so of a path that leads out, with no number of the system.
-        ExecutionError::Confined { path, reason: "it leads out of the workspace".to_owned() }
+        ExecutionError::Confined {
+            path,
+            reason: "it leads out of the workspace, or over a link that names an absolute path".to_owned(),
+        }
     } else if error.raw_os_error() == Some(ELOOP) {
         ExecutionError::Confined { path, reason: "its links go in a circle".to_owned() }
     } else if kind == io::ErrorKind::IsADirectory {

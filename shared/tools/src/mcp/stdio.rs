@@ -125,6 +125,8 @@ impl Process {
                 tracing::debug!(%error, "the process of an MCP server could not be asked to end");
             }
             if let Ok(ended) = timeout(TO_END, child.wait()).await {
+                // The shell has ended; what it started may heed neither the end of its input nor a signal.
+                let _ = child.start_kill();
                 self.0 = None;
                 return ended.map(|_| ());
             }
@@ -138,15 +140,12 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
+        if let Err(error) = child.start_kill() {
+            tracing::debug!(%error, "the process of an MCP server could not be ended");
+        }
         // A process that is killed is waited for.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = Box::into_pin(child.kill()).await {
-                    tracing::debug!(%error, "the process of an MCP server could not be ended");
-                }
-            });
-        } else if let Err(error) = child.start_kill() {
-            tracing::debug!(%error, "the process of an MCP server could not be ended");
+            runtime.spawn(async move { drop(child.wait().await) });
         }
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("trouble::a_process_that_writes_something_else", chatty),
         trial("trouble::a_process_that_does_not_write_messages_in_lines", unframed),
         trial("trouble::a_process_that_ends_or_hangs_in_a_call", ends_in_a_call),
+        trial("trouble::what_a_process_has_started_ends_with_it", leaves_nothing_behind),
         trial("trouble::an_answer_without_content", no_content),
     ]
 }
@@ -394,6 +395,32 @@ async fn ends_in_a_call() {
     assert_eq!((error.kind, error.uncertain), (ToolErrorKind::TimedOut, true), "{error}");
     assert!(error.message.ends_with("It wrote last: it takes a while"), "{error}");
     server.close().await;
+}
+
+/// What a server has started ends with it, though it heeds neither the end of its input nor a signal.
+async fn leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("started");
+    let McpConfig { transport: McpTransport::Stdio { command, .. }, .. } = in_shell("exit 1") else {
+        panic!("a process")
+    };
+    let heedless = format!("(trap '' TERM; exec sleep 300) <&- & echo $! > {}; {command}", file.display());
+    let is_there = || {
+        let process = std::fs::read_to_string(&file).expect("it was started");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    };
+    for closes in [true, false] {
+        let (server, _) = server(McpConfig::stdio("peer", heedless.clone()));
+        assert_eq!(server.list().await.expect("a list").len(), 1);
+        assert!(is_there());
+        if closes {
+            server.close().await;
+        } else {
+            drop(server);
+        }
+        crate::world::until("it ends", || async { !is_there() }).await;
+    }
 }
 
 async fn no_content() {
