@@ -63,6 +63,8 @@ pub struct ReplayMaterial {
     pub began: Timestamp,
     /// Entries that its nodes recorded, in order.
     pub entries: Vec<PastEntry>,
+    /// What was recorded of calls in whose midst it was canceled, by whoever canceled it.
+    pub broken_off: Vec<PastEntry>,
     /// The answers to its pauses, in order.
     pub answers: Vec<PastAnswer>,
     /// Its last state that is known.
@@ -82,6 +84,7 @@ impl ReplayMaterial {
         Self {
             began,
             entries: Vec::new(),
+            broken_off: Vec::new(),
             answers: Vec::new(),
             state,
             end,

@@ -116,11 +116,12 @@ impl Source {
         let is_recorded = EntryKind::NAMED.iter().any(|named| named.as_str() == kind) || kind.starts_with("vendor.");
         if is_recorded {
             let payload = object(event.shift_remove("payload"));
-            // No run recorded it.
-            if payload.get(CANCELED) == Some(&Value::Bool(true)) {
+            let is_broken_off = payload.get(CANCELED) == Some(&Value::Bool(true));
+            let past = PastEntry { event_id, kind, payload, material };
+            if is_broken_off {
+                self.material.broken_off.push(past);
                 return;
             }
-            let past = PastEntry { event_id, kind, payload, material };
             // What a run heard before all else, it began with.
             if !(self.material.entries.is_empty() && tells_of_hearing(&past)) {
                 self.material.entries.push(past);

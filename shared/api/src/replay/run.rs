@@ -26,6 +26,8 @@ use crate::conversation::converses;
 use crate::documents::Stored;
 use crate::refusal::internal;
 
+/// Field of entries about calls with the id of the call.
+const CALL: &str = "tool_call_id";
 /// Owner of the claims of a replay.
 const OWNER: &str = "replay";
 /// Duration of a claim; nothing counts it.
@@ -114,7 +116,7 @@ impl Replays {
         let stage = Stage { engine, graph: twin, run, material: material.clone() };
         let id = InvocationId::from(of.envelope.id.as_str());
         let end = stage.play(id, state).await;
-        let written = stage.run.written();
+        let written = without_broken_off(stage.run.written(), &material);
         let converses = converses(&graph);
         let end = judged(&material, &written, end, converses);
         Ok(Ran { graph: graph.name().to_owned(), converses, history, material, written, end, events })
@@ -163,6 +165,25 @@ enum Played {
     Failed(FailureRecord),
     /// It waits for an answer that was not recorded.
     Stuck,
+}
+
+/// What a replay `written` has, without what it made of calls in whose midst the recorded run was canceled: each failed, for
+/// there is no result to give it. They are of the last step.
+fn without_broken_off(mut written: Vec<RunCommit>, material: &ReplayMaterial) -> Vec<RunCommit> {
+    let made = material.broken_off.iter().filter(|past| !past.payload.contains_key("made"));
+    for past in made {
+        let is_it = |entry: &JournalEntry| {
+            entry.kind == EntryKind::ToolFailed && entry.payload.get(CALL) == past.payload.get(CALL)
+        };
+        let last = written.iter_mut().rev().find_map(|commit| {
+            let at = commit.entries.iter().rposition(is_it)?;
+            Some((commit, at))
+        });
+        if let Some((commit, at)) = last {
+            commit.entries.remove(at);
+        }
+    }
+    written
 }
 
 /// What the end of a run means beside what was recorded.

@@ -90,8 +90,13 @@ impl Replays {
                 end(change, task, TaskEnd::Failed(failure), tally)?;
             }
             RanEnd::Canceled => {
+                let mut tally = tally.clone();
+                for past in &ran.material.broken_off {
+                    tally.add(&past.kind, &past.payload);
+                    emit(change, task, past.kind.as_str().into(), Value::Object(past.payload.clone()));
+                }
                 emit(change, task, EventKind::ReplayCompleted, told);
-                end(change, task, TaskEnd::Canceled { reason: None }, tally)?;
+                end(change, task, TaskEnd::Canceled { reason: None }, &tally)?;
             }
             RanEnd::Unavailable(missing) => {
                 let first = json!({ "kind": missing.kind, "id": missing.id });
