@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::header::{CONNECTION, RETRY_AFTER};
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -94,7 +95,10 @@ pub async fn serve_machine(
     options: MachineOptions,
 ) -> Result<(), MachineError> {
     let listener = TcpListener::bind(options.listen).await;
-    let listener = listener.map_err(|error| MachineError::Listen(options.listen, error))?;
+    let listener = listener.map_err(|error| MachineError::Listen(options.listen, error))?.into_std()?;
+    // Those who come while the process ends are answered at the same place.
+    let late = TcpListener::from_std(listener.try_clone()?)?;
+    let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let shutdown = Shutdown::new();
@@ -128,6 +132,7 @@ pub async fn serve_machine(
     asked_to_end().await?;
     tracing::info!("ending after the running turns; a second signal ends at once");
     tokio::spawn(end_at_once());
+    tokio::spawn(turn_away(late));
     let by = Instant::now() + options.grace + TIME_TO_TELL;
     match timeout(options.grace, shutdown.end()).await {
         Ok(()) => serving.await.map_err(io::Error::other)??,
@@ -212,6 +217,16 @@ async fn forward(State(front): State<Front>, request: Request<Body>) -> Response
     front.answer(request.map(listen::in_time)).await
 }
 
+/// Answers those who come while the process ends: it is well, and not ready for them.
+async fn turn_away(listener: TcpListener) -> io::Result<()> {
+    let routes = Router::new().route("/healthz", get(healthy)).fallback(ending);
+    axum::serve(listener, routes).await
+}
+
+async fn ending() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1"), (CONNECTION, "close")], "ending\n").into_response()
+}
+
 #[derive(Clone)]
 struct Readiness(RunningGuard);
 
@@ -222,19 +237,39 @@ async fn healthy() -> Response {
 async fn ready(State(health): State<Readiness>) -> Response {
     match health.0.is_stopping() {
         false => (StatusCode::OK, "ready\n").into_response(),
-        true => (StatusCode::SERVICE_UNAVAILABLE, "ending\n").into_response(),
+        true => ending().await,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::dispatcher::tests::{Flaky, dispatcher};
 
     fn signal(id: &str) -> Value {
         json!({ "detail-type": SIGNAL, "detail": { "signal_id": id } })
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_the_process_ends_is_turned_away_at_the_same_place() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port").into_std().expect("a listener");
+        let late = TcpListener::from_std(listener.try_clone().expect("another")).expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let serving = tokio::spawn(turn_away(late));
+        for (path, status) in [("healthz", 200), ("readyz", 503), ("v1/tasks", 503)] {
+            let mut caller = tokio::net::TcpStream::connect(address).await.expect("it is listened to");
+            let request = format!("GET /{path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+            caller.write_all(request.as_bytes()).await.expect("it is read");
+            let mut answer = String::new();
+            caller.read_to_string(&mut answer).await.expect("an answer");
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+            assert_eq!(answer.contains("retry-after: 1"), status == 503, "{answer}");
+        }
+        serving.abort();
     }
 
     #[tokio::test]
