@@ -51,6 +51,8 @@ impl WorkspaceDefinitions {
         }
         let workspace = load(&files, &platform());
         if workspace.enabled_agents().next().is_none() {
+            // That it has become another kind is why.
+            self.store.fits(name, &bundle).await?;
             return Err(DefinitionsNotKept::NoAgent);
         }
         if self.store.publish(name, &bundle, current.as_ref()).await? == Publication::Published && current.is_some() {

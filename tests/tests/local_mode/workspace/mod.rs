@@ -228,6 +228,21 @@ async fn a_chat_workspace_has_no_tools_whatever_lies_on_its_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_project_that_is_to_become_a_chat_workspace_stays_one_and_says_so() {
+    let settings = ".openharness/settings.yaml";
+    let project = Project::of(&[(settings, "kind: project\n"), WORKER]).await;
+    let dormouse = project.serve();
+    let wire = Wire::of(&dormouse);
+    wire.task(&project.say(&dormouse, &[]), &DONE).await;
+    project.write(settings, "kind: chat\n");
+    let catalog = wire.get("/v1/x-catalog").await;
+    let lines = catalog["data"].as_array().expect("lines");
+    let told = lines.iter().find(|line| line["kind"] == "problem" && line["name"] == ".openharness");
+    let reason = told.map(|line| line["reasons"].to_string()).unwrap_or_default();
+    assert!(reason.contains("is a `project` workspace and stays one"), "{catalog}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn in_a_chat_workspace_no_file_is_written_and_no_memory_told() {
     let settings = (".openharness/settings.yaml", "kind: chat\nengine: {workspace_memory: {enabled: true}}\n");
     let project = Project::of(&[settings, (".openharness/memory/MEMORY.md", "The cat is grey.\n")]).await;
