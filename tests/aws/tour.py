@@ -59,8 +59,8 @@ def begin(stack, graph, turn):
         if answer.status != 502:
             break
     same((answer.status, answer.json.get("status")), (202, "suspended"), f"{graph}: {answer}")
-    stack.emulator.kill_functions()
-    until(lambda: not stack.emulator.functions(), 10, "no function runs")
+    # Again, where a sweep falls due meanwhile: its process would stay.
+    until(lambda: not stack.emulator.kill_functions(), 10, "no function runs")
     return answer.json
 
 
