@@ -1,8 +1,7 @@
 //! Calls of tools in whose midst a task is canceled: the run that made them records nothing any more.
 
 use dormouse_ports::{EntryKind, JournalEntry, Map};
-use dormouse_protocol::EventKind;
-use dormouse_protocol::event::Draft;
+use dormouse_protocol::ProtocolError;
 use dormouse_protocol::resource::Task;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use crate::change::SessionChange;
 use crate::documents::Stored;
 use crate::receipts::TaskTally;
+use crate::recording::publish;
 
 /// The field of a run's state with the calls of its step.
 const CALLS: &str = "calls";
@@ -67,15 +67,16 @@ impl PlannedCall {
 }
 
 /// Tells how the calls ended that the run of `task` has not recorded in `state`, and has the receipt tell of them.
-pub(crate) fn break_off(change: &mut SessionChange, task: &mut Stored<Task>, state: &Map, tally: &mut TaskTally) {
+///
+/// # Errors
+/// `internal_error` when it cannot be written.
+pub(crate) fn break_off(
+    change: &mut SessionChange,
+    task: &mut Stored<Task>,
+    state: &Map,
+    tally: &mut TaskTally,
+) -> Result<(), ProtocolError> {
     let entries: Vec<JournalEntry> = PlannedCall::open_of(state).map(|call| call.entry()).collect();
     tally.add_entries(&entries);
-    if change.receipts().is_some() {
-        task.kept.own.receipts.recorded += entries.len() as u64;
-    }
-    for entry in entries {
-        let kind = EventKind::from(entry.kind.as_str());
-        let draft = Draft::task_recorded(kind, &task.kept.resource, entry.payload);
-        change.emit_for_task(task, draft);
-    }
+    publish(change, task, &entries)
 }

@@ -37,6 +37,7 @@ use crate::{AppendNotifier, Receipts, transcript};
 
 pub(crate) use commit::task_called;
 use commit::{ended_by_quota, ends, goes_on, task_of, untold};
+pub(crate) use told::publish;
 use told::{TaskPause, messages_since, record, suspended, waiting};
 
 /// Number of attempts at a commit that fails because another writer wrote to the session of its task.
@@ -266,8 +267,8 @@ impl RecordingStore {
             Some(InvocationWrite::Cancel { paused, cancellation }) => {
                 let ending = TaskEnd::Canceled { reason: cancellation.reason.as_deref() };
                 let mut tally = tally.take().unwrap_or_default();
-                break_off(&mut change, &mut task, paused.outermost_state(), &mut tally);
-                let told = end(&mut change, &mut task, ending, &tally);
+                let told = break_off(&mut change, &mut task, paused.outermost_state(), &mut tally)
+                    .and_then(|()| end(&mut change, &mut task, ending, &tally));
                 change.note_state(paused.outermost_state());
                 told
             }

@@ -279,7 +279,7 @@ impl Api {
         let mut change = SessionChange::open(session, by(call), call.now).issuing(self.parts().receipts.clone());
         let draft = Draft::cancel_requested(&task.kept.resource, reason.as_deref());
         change.emit_for_task(&mut task, draft);
-        break_off(&mut change, &mut task, paused.outermost_state(), &mut tally);
+        break_off(&mut change, &mut task, paused.outermost_state(), &mut tally)?;
         end(&mut change, &mut task, TaskEnd::Canceled { reason: reason.as_deref() }, &tally)?;
         change.note_state(paused.outermost_state());
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();

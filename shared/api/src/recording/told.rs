@@ -29,6 +29,18 @@ pub(super) fn record(
         return Ok(());
     }
     change.advance(task, TaskStatus::Working, None, Map::new());
+    publish(change, task, entries)
+}
+
+/// Publishes `entries` of `task`, whatever it does meanwhile.
+///
+/// # Errors
+/// `internal_error` when what they leave cannot be written.
+pub(crate) fn publish(
+    change: &mut SessionChange,
+    task: &mut Stored<Task>,
+    entries: &[JournalEntry],
+) -> Result<(), ProtocolError> {
     if change.receipts().is_some() {
         task.kept.own.receipts.recorded += entries.len() as u64;
     }
