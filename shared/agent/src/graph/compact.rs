@@ -337,35 +337,32 @@ async fn compact(
     // A model may say more than it was asked for, as long as the conversation becomes shorter by it.
     let after = |summary: &str| cut.kept(run, image) + summary.len() as u64 / BYTES_OF_TOKEN;
     let is_longer = |summary: &str| summary.len() as u64 / BYTES_OF_TOKEN > most && after(summary) >= before;
+    let flaw = |summary: &str, response: &Response| match is_cut(response) {
+        true => Some("the model's summary was cut"),
+        false if summary.trim().is_empty() => Some("the model gave no summary"),
+        false => is_longer(summary).then_some("the model's summary is longer than what it stands for"),
+    };
     let time = CallTime::of(parts, &run.usage, parts.model.timeout);
     let options = CallOptions { timeout: Some(time.limit), ..CallOptions::default() };
     let began = parts.clock.monotonic();
     let answer = unless_canceled(&*parts.clock, parts.model.provider.complete(&request, &options)).await?;
     let duration_ms = millis(parts.clock.monotonic().saturating_sub(began));
     let answer = answer.map(|response| Response { usage: response.billed(), ..response });
-    let response = match answer.map(|response| (response.message.content.as_text(), response)) {
-        Ok((summary, response)) if !summary.trim().is_empty() && !is_cut(&response) && !is_longer(&summary) => {
-            (summary, response)
-        }
-        Ok((summary, response)) => {
-            let cost = super::model::cost(parts.model.prices, &response);
-            let (model, usage) = (parts.model.provider.identity(), response.usage);
-            let call = SummaryCall { model, usage, cost, duration_ms, refused: None };
-            let reason = match is_cut(&response) {
-                true => "the model's summary was cut",
-                false if is_longer(&summary) => "the model's summary is longer than what it stands for",
-                false => "the model gave no summary",
-            };
-            kept_for(trigger, reason, Some(call))?;
-            let usage = used.and(usage, cost, duration_ms);
-            return Ok(Some(Compacted::No { usage, context: Vec::new() }));
-        }
+    let response = match answer {
+        Ok(response) => response,
         Err(error) => {
             let usage = used.and(Usage::default(), 0.0, duration_ms);
             return kept(trigger, &format!("{NOT_ASKED}{error}"), usage);
         }
     };
-    let (said, response) = response;
+    let said = response.message.content.as_text();
+    if let Some(flaw) = flaw(&said, &response) {
+        let cost = super::model::cost(parts.model.prices, &response);
+        let (model, usage) = (parts.model.provider.identity(), response.usage);
+        kept_for(trigger, flaw, Some(SummaryCall { model, usage, cost, duration_ms, refused: None }))?;
+        let usage = used.and(usage, cost, duration_ms);
+        return Ok(Some(Compacted::No { usage, context: Vec::new() }));
+    }
     let facts = json!({ "trigger_type": trigger, "summary": said, "messages_taken": taken });
     let verdict = fire(parts, HookEvent::AfterContextCompact, &[], facts).await?;
     let cost = super::model::cost(parts.model.prices, &response);
