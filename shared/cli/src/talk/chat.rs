@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::ask::ServerArgs;
 use super::client::Client;
-use super::questions::{QuestionInCall, Questions, TerminalAsker};
+use super::questions::{ASKS_FIELDS, NO_ANSWER, Questions, TerminalAsker};
 use super::screen::{BOLD, DIM, InputLines, PLAIN, Screen, ToldStep, Typed};
 use super::{TalkError, TalkOutcome, follow, open_session, persona};
 use crate::declared::{AtTerminal, data_of, declared};
@@ -326,49 +325,11 @@ impl ChatSession {
                 }
                 // What comes of the task is shown behind the answer.
                 Some(question) = person.questions.next() => {
-                    if self.answer_at_once(question, &mut person.lines).await?.is_break() {
+                    if question.answered(&self.screen, &mut person.lines).await?.is_break() {
                         return Ok(FollowedTask::Stopped);
                     }
                 }
             }
-        }
-    }
-
-    /// Asks what a tool asks in the midst of a call, which waits for the answer; it breaks where the person stops the task.
-    async fn answer_at_once(
-        &self,
-        mut question: QuestionInCall,
-        lines: &mut InputLines,
-    ) -> Result<ControlFlow<()>, TalkError> {
-        self.screen.question(&format!("{} asks: {}", question.server, question.asked.message));
-        self.screen.line(&format!("  {}", crate::terminal::json(&json!(question.asked.schema), false)));
-        loop {
-            self.screen.prompt("  a JSON object, or nothing to decline > ");
-            let typed = tokio::select! {
-                typed = lines.next() => typed?,
-                () = question.answer.closed() => {
-                    self.screen.line("  the call waits for it no longer");
-                    return Ok(ControlFlow::Continue(()));
-                }
-            };
-            let content = match typed {
-                Typed::Line(line) if line.trim().is_empty() => None,
-                Typed::Line(line) => match serde_json::from_str::<Map>(&line) {
-                    Ok(content) => Some(content),
-                    Err(_) => {
-                        self.screen.line("  that is no answer to it");
-                        continue;
-                    }
-                },
-                // The tool is told no; what comes of the call is shown.
-                Typed::End => None,
-                Typed::Interrupted => return Ok(ControlFlow::Break(())),
-            };
-            self.screen.answered();
-            if question.answer.send(content).is_err() {
-                self.screen.line("  the call waits for it no longer");
-            }
-            return Ok(ControlFlow::Continue(()));
         }
     }
 
@@ -573,7 +534,7 @@ impl ChatSession {
             self.screen.prompt(match kind {
                 "approval" => "  [y]es, [n]o, [s]top the run, or {\"arguments\": …} > ",
                 "uncertain_effect" => "  [h]appened, [r]epeat it, [s]kip it > ",
-                _ => "  a JSON object, or nothing to decline > ",
+                _ => ASKS_FIELDS,
             });
             let line = match person.lines.next().await? {
                 Typed::Line(line) => line,
@@ -582,7 +543,7 @@ impl ChatSession {
             };
             match fields_of(kind, line.trim()) {
                 Some(fields) => return Ok(Said::Fields(fields)),
-                None => self.screen.line("  that is no answer to it"),
+                None => self.screen.line(NO_ANSWER),
             }
         }
     }

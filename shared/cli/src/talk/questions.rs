@@ -1,10 +1,22 @@
 //! Questions that servers of tools ask in the midst of calls, on their way to the terminal.
 
+use std::io;
+use std::ops::ControlFlow;
+
 use async_trait::async_trait;
 use dormouse_ports::Map;
 use dormouse_ports::tool::InputRequest;
 use dormouse_tools::mcp::Asker;
+use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
+
+use super::screen::{InputLines, Screen, Typed};
+
+/// Asks for the fields of an answer.
+pub(super) const ASKS_FIELDS: &str = "  a JSON object, or nothing to decline > ";
+/// Said to what cannot be read as one.
+pub(super) const NO_ANSWER: &str = "  that is no answer to it";
+const TOO_LATE: &str = "  the call waits for it no longer";
 
 /// Puts questions to whoever sits at the terminal.
 pub(super) struct TerminalAsker(mpsc::Sender<QuestionInCall>);
@@ -15,10 +27,10 @@ pub(super) struct Questions(mpsc::Receiver<QuestionInCall>);
 /// A question, and the way of its answer. The call waits no longer when that is closed.
 pub(super) struct QuestionInCall {
     /// The server that asks.
-    pub(super) server: String,
-    pub(super) asked: InputRequest,
+    server: String,
+    asked: InputRequest,
     /// Fields of the answer; `None` is a no.
-    pub(super) answer: oneshot::Sender<Option<Map>>,
+    answer: oneshot::Sender<Option<Map>>,
 }
 
 impl TerminalAsker {
@@ -26,6 +38,42 @@ impl TerminalAsker {
     pub(super) fn new() -> (Self, Questions) {
         let (send, receive) = mpsc::channel(1);
         (Self(send), Questions(receive))
+    }
+}
+
+impl QuestionInCall {
+    /// Puts it to the person at the terminal, for whom the call waits; it breaks where the person stops the task.
+    pub(super) async fn answered(mut self, screen: &Screen, lines: &mut InputLines) -> io::Result<ControlFlow<()>> {
+        screen.question(&format!("{} asks: {}", self.server, self.asked.message));
+        screen.line(&format!("  {}", crate::terminal::json(&json!(self.asked.schema), false)));
+        loop {
+            screen.prompt(ASKS_FIELDS);
+            let typed = tokio::select! {
+                typed = lines.next() => typed?,
+                () = self.answer.closed() => {
+                    screen.line(TOO_LATE);
+                    return Ok(ControlFlow::Continue(()));
+                }
+            };
+            let content = match typed {
+                Typed::Line(line) if line.trim().is_empty() => None,
+                Typed::Line(line) => match serde_json::from_str::<Map>(&line) {
+                    Ok(content) => Some(content),
+                    Err(_) => {
+                        screen.line(NO_ANSWER);
+                        continue;
+                    }
+                },
+                // The tool is told no; what comes of the call is shown.
+                Typed::End => None,
+                Typed::Interrupted => return Ok(ControlFlow::Break(())),
+            };
+            screen.answered();
+            if self.answer.send(content).is_err() {
+                screen.line(TOO_LATE);
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
     }
 }
 
