@@ -397,6 +397,31 @@ impl ToolSource for Endless {
     }
 }
 
+impl Endless {
+    /// Its tools are `look` and `send`.
+    fn hired() -> Arc<Self> {
+        let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], |call| {
+            Ok(ToolReply::Done(ToolOutput::text(format!("{} done", call.name))))
+        });
+        Arc::new(Self(tools, Notify::new()))
+    }
+}
+
+/// A task of `helper` with `model` and `tools`, of which nothing has been worked on.
+async fn begun_with(
+    model: &Arc<ScriptedModel>,
+    tools: &Arc<Endless>,
+    matter: &'static str,
+) -> (Arc<World>, String, Value) {
+    let (model, source) = (model.clone(), tools.clone());
+    let helper = Agent::new(move |outside| graph(parts(matter, model.clone(), source.clone(), outside.clock.clone())));
+    let (world, session) = world(&[("helper", helper)]).await;
+    let mut body = says("write");
+    body["persona_id"] = json!("persona_helper");
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    (world, session, task)
+}
+
 #[tokio::test]
 async fn a_call_in_whose_midst_a_worker_died_is_told_signed_and_replayed_with_what_a_person_said() {
     for (decision, ended) in [("happened", "tool.completed"), ("repeat", "tool.completed"), ("skip", "tool.failed")] {
@@ -410,26 +435,11 @@ async fn a_call_in_whose_midst_a_worker_died_is_told_signed_and_replayed_with_wh
                 seen => answers(&format!("done with {seen}")),
             })
         });
-        let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], |call| {
-            Ok(ToolReply::Done(ToolOutput::text(format!("{} done", call.name))))
-        });
-        let endless = Arc::new(Endless(tools.clone(), Notify::new()));
-        let outside = (model.clone(), tools.clone());
-        let source = endless.clone();
-        let agents = [(
-            "helper",
-            Agent::new(move |outside| {
-                let matter = "policy: {approval: {external: []}}";
-                graph(parts(matter, model.clone(), source.clone(), outside.clock.clone()))
-            }),
-        )];
-        let (world, session) = world(&agents).await;
-        let mut body = says("write");
-        body["persona_id"] = json!("persona_helper");
-        let task = world.post(&format!("{session}/tasks"), body).await;
+        let tools = Endless::hired();
+        let (world, session, task) = begun_with(&model, &tools, "policy: {approval: {external: []}}").await;
         tokio::select! {
             _ = world.work() => panic!("a call does not end"),
-            () = endless.1.notified() => {}
+            () = tools.1.notified() => {}
         }
         world.clock.advance(Duration::from_secs(3600));
         world.harness.take_up(&text(&task["id"]).into(), None).await;
@@ -444,7 +454,7 @@ async fn a_call_in_whose_midst_a_worker_died_is_told_signed_and_replayed_with_wh
         let signed = receipt(&world, &task).await;
         let listed = signed["side_effects"]["tool_calls"].as_array().unwrap();
         assert!(listed.iter().any(|call| call["call_id"] == "c2"), "{decision}: {listed:#?}");
-        ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
+        ends_the_same(&world, &session, &task, || model.calls() + tools.0.made().len()).await;
     }
 }
 
@@ -454,26 +464,12 @@ async fn calls_in_whose_midst_a_task_is_canceled_are_told_and_signed_and_no_repl
         let model = ScriptedModel::new(|_| {
             Ok(calls(&[("c1", "look", json!({ "to": "x" })), ("c2", "send", json!({ "to": "ada" }))]))
         });
-        let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], |call| {
-            Ok(ToolReply::Done(ToolOutput::text(format!("{} done", call.name))))
-        });
-        let endless = Arc::new(Endless(tools.clone(), Notify::new()));
-        let outside = (model.clone(), tools.clone());
-        let source = endless.clone();
-        let agents = [(
-            "helper",
-            Agent::new(move |outside| {
-                let matter = format!("policy: {{approval: {{external: [{}]}}}}", if asks { "send" } else { "" });
-                graph(parts(&matter, model.clone(), source.clone(), outside.clock.clone()))
-            }),
-        )];
-        let (world, session) = world(&agents).await;
-        let mut body = says("write");
-        body["persona_id"] = json!("persona_helper");
-        let task = world.post(&format!("{session}/tasks"), body).await;
+        let tools = Endless::hired();
+        let matter = if asks { "policy: {approval: {external: [send]}}" } else { "policy: {approval: {external: []}}" };
+        let (world, session, task) = begun_with(&model, &tools, matter).await;
         tokio::select! {
             _ = world.work() => assert!(asks, "a call does not end"),
-            () = endless.1.notified() => assert!(!asks, "a call that a person has to approve is made"),
+            () = tools.1.notified() => assert!(!asks, "a call that a person has to approve is made"),
         }
         world.post(&format!("{}/cancel", path_of(&task)), json!({})).await;
         world.work().await;
@@ -494,10 +490,10 @@ async fn calls_in_whose_midst_a_task_is_canceled_are_told_and_signed_and_no_repl
         let signed = receipt(&world, &task).await;
         let listed = signed["side_effects"]["tool_calls"].as_array().unwrap();
         assert!(listed.iter().any(|call| call["call_id"] == "c2"), "{listed:#?}");
-        let before = outside.0.calls() + outside.1.made().len();
+        let before = model.calls() + tools.0.made().len();
         let replay = replayed(&world, &path_of(&task), json!({})).await;
         assert_eq!(replay["status"], "CANCELED", "{replay:#}");
-        assert_eq!(outside.0.calls() + outside.1.made().len(), before, "a replay calls nobody");
+        assert_eq!(model.calls() + tools.0.made().len(), before, "a replay calls nobody");
         chain_is_sound(&world, &session).await;
     }
 }

@@ -1,30 +1,27 @@
 //! Runs of an agent in a world in memory: tools, approvals, questions, sleep, limits.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{ScriptedModel, Toolbox, calls, contents, message, parts, results, says, tool};
-use async_trait::async_trait;
 use dormouse::testing::{Invocation, TestBed};
 use dormouse::{Agents, Map, Value, json};
 use dormouse_agent::graph::{self, AgentParts, ToolPart};
 use dormouse_ports::model::{
-    BackgroundJob, BackgroundProvider, BackgroundStatus, Block, CompletionRequest, FinishReason, Message, ModelError,
-    ModelErrorCategory, Response, StartedJob,
+    Block, CompletionRequest, FinishReason, Message, ModelError, ModelErrorCategory, Response,
 };
 use dormouse_ports::tool::{
     Effect, InputRequest, Pending, ToolAnnotations, ToolError, ToolOutput, ToolReply, ToolSpec,
 };
 
-const MATTER: &str = "description: helps";
+pub(crate) const MATTER: &str = "description: helps";
 const APPROVED: &str = "policy: {approval: {external: [send]}}";
 
 fn bed(matter: &'static str, model: &Arc<ScriptedModel>, tools: &Arc<Toolbox>) -> TestBed {
     bed_with(matter, model, tools, |_| {})
 }
 
-fn bed_with(
+pub(crate) fn bed_with(
     matter: &'static str,
     model: &Arc<ScriptedModel>,
     tools: &Arc<Toolbox>,
@@ -39,7 +36,7 @@ fn bed_with(
     }))
 }
 
-fn mailer() -> Arc<Toolbox> {
+pub(crate) fn mailer() -> Arc<Toolbox> {
     Toolbox::new(vec![tool("send", Effect::Manual), tool("look", Effect::Safe)], |call| {
         Ok(ToolReply::Done(ToolOutput::text(format!("{} to {}", call.name, call.arguments["to"]))))
     })
@@ -790,172 +787,6 @@ fn a_thought_alone_is_no_answer() {
         let run = bed.start("helper", message("look it up"));
         bed.pass(Duration::from_secs(60));
         assert_eq!((model.calls(), &bed.status(&run).completed()["reason"]), (asked, &json!(reason)), "{finish:?}");
-    }
-}
-
-/// A model that works in the background: the first job is done when it is looked at for the fifth time, later ones never.
-#[derive(Default)]
-struct Slow {
-    begun: AtomicUsize,
-    looks: AtomicUsize,
-    canceled: Mutex<Vec<String>>,
-}
-
-#[async_trait]
-impl BackgroundProvider for Slow {
-    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
-        Ok(StartedJob::running(format!("job-{}", self.begun.fetch_add(1, Ordering::Relaxed) + 1)))
-    }
-
-    async fn poll(&self, job: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(match job.id == "job-1" && looks == 5 {
-            true => BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))),
-            false => BackgroundStatus::Running,
-        })
-    }
-
-    async fn cancel(&self, job: &BackgroundJob) -> Result<(), ModelError> {
-        self.canceled.lock().expect("not poisoned").push(job.id.clone());
-        Ok(())
-    }
-}
-
-#[test]
-fn a_run_whose_model_thinks_in_the_background_ends_when_its_own_time_is_over() {
-    let (slow, tools) = (Arc::new(Slow::default()), mailer());
-    let provider = slow.clone();
-    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
-    let mut bed = bed_with("policy: {run_timeout_seconds: 100}", &model, &tools, move |parts| {
-        parts.model.background = Some(provider.clone());
-    });
-    let run = bed.start("helper", message("look"));
-    // It is looked at after 2, 3, 5, 10 and 20 seconds.
-    bed.pass(Duration::from_secs(40));
-    assert_eq!((tools.made().len(), slow.begun.load(Ordering::Relaxed)), (1, 2), "the first one has answered");
-    bed.pass(Duration::from_secs(59));
-    assert!(bed.status(&run).is_asleep() && slow.canceled.lock().unwrap().is_empty());
-    bed.pass(Duration::from_secs(1));
-    let state = bed.status(&run).completed();
-    assert_eq!((&state["reason"], &state["dormouse_shortfall"]["code"]), (&json!("time"), &json!("time")));
-    assert_eq!((&state["usage"]["active_ms"], &state["thinking"]), (&json!(100_000), &json!(null)));
-    assert_eq!(*slow.canceled.lock().unwrap(), ["job-2"], "its provider need not go on");
-}
-
-/// A model in the background whose provider has other things to say for a while, and then the answer.
-struct Confused {
-    failures: usize,
-    status: Option<u16>,
-    looks: AtomicUsize,
-    canceled: AtomicUsize,
-}
-
-#[async_trait]
-impl BackgroundProvider for Confused {
-    async fn start(&self, _: &CompletionRequest, _: &str) -> Result<StartedJob, ModelError> {
-        Ok(StartedJob::running("job-1"))
-    }
-
-    async fn poll(&self, _: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
-        if self.looks.fetch_add(1, Ordering::Relaxed) >= self.failures {
-            return Ok(BackgroundStatus::Completed(Box::new(says("thought through"))));
-        }
-        let category = match self.status {
-            Some(401) => ModelErrorCategory::Authentication,
-            Some(404) => ModelErrorCategory::InvalidRequest,
-            _ => ModelErrorCategory::InvalidResponse,
-        };
-        let mut error = ModelError::new(category, "a page of somebody else's");
-        error.status = self.status;
-        Err(error)
-    }
-
-    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
-        self.canceled.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// A provider of jobs that have ended when they are handed over, so; it keeps none of them.
-struct AtOnce {
-    ends: Mutex<Vec<BackgroundStatus>>,
-    keys: Mutex<Vec<String>>,
-}
-
-#[async_trait]
-impl BackgroundProvider for AtOnce {
-    async fn start(&self, _: &CompletionRequest, key: &str) -> Result<StartedJob, ModelError> {
-        self.keys.lock().expect("not poisoned").push(key.rsplit('/').next().unwrap_or_default().to_owned());
-        let status = self.ends.lock().expect("not poisoned").remove(0);
-        Ok(StartedJob { status, ..StartedJob::running("job") })
-    }
-
-    async fn poll(&self, _: &BackgroundJob, _: &CompletionRequest) -> Result<BackgroundStatus, ModelError> {
-        panic!("nothing is kept")
-    }
-
-    async fn cancel(&self, _: &BackgroundJob) -> Result<(), ModelError> {
-        panic!("nothing is kept")
-    }
-}
-
-#[test]
-fn an_answer_that_is_there_when_the_work_is_handed_over_is_taken_and_a_job_that_has_failed_is_begun_again() {
-    let oops = ModelError::new(ModelErrorCategory::Unavailable, "oops");
-    let provider = Arc::new(AtOnce {
-        ends: Mutex::new(vec![
-            BackgroundStatus::Failed(Box::new(oops)),
-            BackgroundStatus::Canceled,
-            BackgroundStatus::Completed(Box::new(calls(&[("c1", "look", json!({ "to": "x" }))]))),
-            BackgroundStatus::Completed(Box::new(says("thought through"))),
-        ]),
-        keys: Mutex::default(),
-    });
-    let (asked, tools) = (provider.clone(), mailer());
-    let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
-    let mut bed = bed_with(MATTER, &model, &tools, move |parts| {
-        parts.model.background = Some(asked.clone());
-    });
-    let run = bed.start("helper", message("think"));
-    bed.pass(Duration::from_secs(3_600));
-    let state = bed.status(&run).completed();
-    assert_eq!(
-        (contents(&state, "assistant").last().map(String::as_str), tools.made().len()),
-        (Some("thought through"), 1)
-    );
-    assert_eq!(
-        *provider.keys.lock().unwrap(),
-        ["model-1", "model-2", "model-3", "model-1"],
-        "each job has a key of its own"
-    );
-}
-
-#[test]
-fn a_provider_that_does_not_tell_how_a_job_stands_is_asked_again_and_told_when_nobody_waits_any_more() {
-    for (status, failures, words, looks, canceled) in [
-        (None, 3, None, 4, 0),
-        (Some(401), 12, None, 13, 0),
-        (None, 1000, Some("a page of somebody else's"), 13, 1),
-        (Some(404), 1000, Some("does not know the model call `job-1` any more"), 1, 0),
-    ] {
-        let confused =
-            Arc::new(Confused { failures, status, looks: AtomicUsize::new(0), canceled: AtomicUsize::new(0) });
-        let provider = confused.clone();
-        let model = ScriptedModel::new(|_| panic!("it is asked in the background"));
-        let mut bed = bed_with(MATTER, &model, &mailer(), move |parts| {
-            parts.model.background = Some(provider.clone());
-        });
-        let run = bed.start("helper", message("think"));
-        bed.pass(Duration::from_secs(3_600));
-        match words {
-            None => assert_eq!(contents(&bed.status(&run).completed(), "assistant"), ["thought through"]),
-            Some(words) => {
-                let told = format!("{:?}", bed.status(&run));
-                assert!(told.contains(words), "{told}");
-            }
-        }
-        let seen = (confused.looks.load(Ordering::Relaxed), confused.canceled.load(Ordering::Relaxed));
-        assert_eq!(seen, (looks, canceled), "{status:?} {failures}");
     }
 }
 
