@@ -149,7 +149,16 @@ impl Reads {
 }
 
 impl Api {
-    /// The webhook that `request` asks for, and the keys that sign what it sends.
+    /// The keys that sign what is sent.
+    ///
+    /// # Errors
+    /// 501 where none is sent.
+    fn webhook_keys(&self) -> Result<&WebhookKeys, ProtocolError> {
+        let keys = self.parts().webhooks.as_ref();
+        keys.ok_or_else(|| ProtocolError::not_implemented(Operation::CreateSessionWebhook))
+    }
+
+    /// The webhook that `request` asks for.
     ///
     /// # Errors
     /// None is sent here, or something is wrong with it.
@@ -157,15 +166,15 @@ impl Api {
         &self,
         request: CreateWebhookRequest,
         now: Timestamp,
-    ) -> Result<(WebhookSubscription, &WebhookKeys), ProtocolError> {
-        let missing = || ProtocolError::not_implemented(Operation::CreateSessionWebhook);
-        let keys = self.parts().webhooks.as_ref().ok_or_else(missing)?;
-        keys.check_url(&request.url)?;
-        Ok((subscription(request, now)?, keys))
+    ) -> Result<WebhookSubscription, ProtocolError> {
+        self.webhook_keys()?.check_url(&request.url)?;
+        subscription(request, now)
     }
 
     pub(crate) async fn create_webhook(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let (webhook, keys) = self.checked_webhook(call.body.clone().decode()?, call.now)?;
+        // Where none is sent, that is the answer, whatever else is wrong.
+        let keys = self.webhook_keys()?;
+        let webhook = self.checked_webhook(call.body.clone().decode()?, call.now)?;
         let session = self.reads.named::<Session>(call, "session_id").await?;
         let session_id = session.kept.resource.envelope.id.clone();
         if let Some(task) = &webhook.task_id
