@@ -46,6 +46,8 @@ struct FinishedCall {
     /// What it did outside.
     effects: NotedEffects,
     duration_ms: u64,
+    /// True if it was ended because the time of its run was over.
+    is_last: bool,
 }
 
 /// Runs the calls that may run now.
@@ -86,6 +88,8 @@ pub(crate) async fn act(
     let began = parts.clock.monotonic();
     let mut ran = unless_canceled(&*parts.clock, join_all(work)).await?;
     run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
+    // What such a call had left to tell what came of it is no time for one more answer of the model.
+    let is_last = ran.iter().any(|one| one.is_last);
     // Each is told in its place, as if it had been made here.
     ran.extend(doubted);
     ran.sort_by_key(|one| one.at);
@@ -114,7 +118,7 @@ pub(crate) async fn act(
             ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
-        None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
+        None if is_last || is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
             out_of_time(parts, &mut run).await?
         }
         None if idle => settle(parts, markers, &mut run, BegunMark::Now),
@@ -160,6 +164,7 @@ fn doubt(markers: &Markers, run: &mut AgentRun) -> Vec<FinishedCall> {
                 notes: None,
                 effects,
                 duration_ms: 0,
+                is_last: false,
             });
         }
     }
@@ -194,9 +199,11 @@ impl Making<'_> {
     async fn make(self, at: usize, call: &PlannedCall) -> FinishedCall {
         let began = self.parts.clock.monotonic();
         let mut notes = None;
+        let mut is_last = false;
         let effects = SideEffects::default();
         let Outcome { status, whole, pictures } = match self.try_make(call, &effects).await {
-            Ok(mut reply) => {
+            Ok((mut reply, was_last)) => {
+                is_last = was_last;
                 if let ToolReply::Done(output) = &mut reply {
                     let noted = std::mem::take(&mut output.notes);
                     let source = self.tools.named(&call.tool).map(|tool| tool.part.name.clone());
@@ -207,10 +214,11 @@ impl Making<'_> {
             Err(error) => failed(call, &error).into(),
         };
         let duration_ms = millis(self.parts.clock.monotonic().saturating_sub(began));
-        FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms }
+        FinishedCall { at, status, whole, pictures, notes, effects: effects.noted(), duration_ms, is_last }
     }
 
-    async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Result<ToolReply, ToolError> {
+    /// The reply, and whether it was ended because the time of its run was over.
+    async fn try_make(self, call: &PlannedCall, effects: &SideEffects) -> Result<(ToolReply, bool), ToolError> {
         let (approved, input) = match &call.status {
             CallStatus::Ready { approved_digest, input } | CallStatus::Begun { approved_digest, input, .. } => {
                 (approved_digest.as_deref(), input.as_ref())
@@ -237,7 +245,10 @@ impl Making<'_> {
             Either::Left((reply, _)) => {
                 let took = clock.monotonic().saturating_sub(began);
                 let is_cut = time.bound != Bound::Own && took + TIME_TO_TELL >= time.limit;
-                reply.map(|reply| if is_cut { explained(reply, time.without(telling)) } else { reply })
+                let its_own = time.without(telling);
+                let reply = reply.map(|reply| if is_cut { explained(reply, its_own) } else { reply })?;
+                let has_failed = matches!(&reply, ToolReply::Done(output) if output.is_error);
+                Ok((reply, has_failed && time.bound == Bound::Run && took >= its_own.limit))
             }
             Either::Right(_) => {
                 let message = format!("the tool did not answer within {}", time.words());

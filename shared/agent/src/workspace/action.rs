@@ -19,6 +19,7 @@ pub(super) fn definition(
     problems: &mut FileProblems<'_>,
 ) -> Option<ActionDefinition> {
     let mut fields = Fields::of(node, "the action", problems);
+    problems.named_on(fields.get("name").map(|name| name.line));
     let name = fields.text("name", problems);
     let shown = name.clone().unwrap_or_else(|| folder.rsplit('/').next().unwrap_or(folder).to_owned());
     problems.about(DefinitionName::new(DefinitionKind::Action, &shown));
@@ -30,7 +31,7 @@ pub(super) fn definition(
     }
     if let Some(name) = name.as_deref().filter(|name| !is_sound(name)) {
         let message = format!("an action cannot be called `{name}`: use up to 64 letters, digits, `.`, `_` and `-`");
-        problems.error(node.line, message);
+        problems.name_error(message);
     }
     let entry = fields.get("entry").and_then(|node| entry(node, folder, problems));
     let expose = fields.get("expose").map_or(ActionExposure::ALL, |node| exposure(node, problems));

@@ -112,6 +112,7 @@ pub enum OnHookError {
 impl HookDefinition {
     pub(crate) fn read(file: &str, stem: &str, node: &YamlNode, problems: &mut FileProblems<'_>) -> Option<Self> {
         let mut fields = Fields::of(node, "the hook", problems);
+        problems.named_on(fields.get("name").map(|name| name.line));
         let name = fields.text("name", problems).unwrap_or_else(|| stem.to_owned());
         problems.about(DefinitionName::new(DefinitionKind::Hook, &name));
         let events = named(&mut fields, "events", HookEvent::ALL, HookEvent::as_str, problems);

@@ -266,8 +266,9 @@ impl<'f> Loader<'f> {
                     problems.error(Some(entry.line), message);
                     continue;
                 }
+                problems.named_on(Some(entry.line));
                 let first = models.get(&entry.key).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Model, "model"), &entry.key, Some(entry.line), first) {
+                if problems.is_first((DefinitionKind::Model, "model"), &entry.key, first) {
                     let name = format!("{space}{}", entry.key);
                     let model = ModelDefinition::read(&name, path, &entry.value, &mut problems);
                     models.extend(model.map(|model| (entry.key.clone(), model)));
@@ -302,9 +303,9 @@ impl<'f> Loader<'f> {
                     let message =
                         format!("the action has the name of a tool of Dormouse, `{}`: rename it", action.name);
                     problems.about(DefinitionName::new(DefinitionKind::Action, &action.name));
-                    problems.error(None, message);
+                    problems.name_error(message);
                 }
-                if problems.is_first((DefinitionKind::Action, "action"), &action.name, None, first) {
+                if problems.is_first((DefinitionKind::Action, "action"), &action.name, first) {
                     self.workspace.actions.insert(action.name.clone(), action);
                 }
             }
@@ -338,7 +339,7 @@ impl<'f> Loader<'f> {
                         None,
                         format!("the skill `{}` is left out: that of {first} comes before it", skill.name),
                     ),
-                    None if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, None, first) => {
+                    None if problems.is_first((DefinitionKind::Skill, "skill"), &skill.name, first) => {
                         skill.resources = Arc::new(self.beside(path, place, &mut problems));
                         self.workspace.skills.insert(skill.name.clone(), skill);
                     }
@@ -359,7 +360,7 @@ impl<'f> Loader<'f> {
             let hook = hook.and_then(|node| HookDefinition::read(path, stem, &node, &mut problems));
             if let Some(hook) = hook {
                 let first = self.workspace.hooks.get(&hook.name).map(|first| first.file.as_str());
-                if problems.is_first((DefinitionKind::Hook, "hook"), &hook.name, None, first) {
+                if problems.is_first((DefinitionKind::Hook, "hook"), &hook.name, first) {
                     self.workspace.hooks.insert(hook.name.clone(), hook);
                 }
             }

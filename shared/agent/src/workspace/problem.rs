@@ -102,13 +102,15 @@ impl Places {
 pub(crate) struct FileProblems<'f> {
     file: &'f str,
     definition: Option<DefinitionName>,
+    /// Line on which the definition is named.
+    named_on: Option<usize>,
     found: Vec<Problem>,
     places: Places,
 }
 
 impl<'f> FileProblems<'f> {
     pub(crate) fn new(file: &'f str) -> Self {
-        Self { file, definition: None, found: Vec::new(), places: Places::default() }
+        Self { file, definition: None, named_on: None, found: Vec::new(), places: Places::default() }
     }
 
     /// What is found from now on is about `definition`.
@@ -116,18 +118,22 @@ impl<'f> FileProblems<'f> {
         self.definition = Some(definition);
     }
 
+    /// The definition is named on `line`.
+    pub(crate) fn named_on(&mut self, line: Option<usize>) {
+        self.named_on = line;
+    }
+
+    /// An error of the name of the definition.
+    pub(crate) fn name_error(&mut self, message: impl Into<String>) {
+        self.error(self.named_on, message);
+    }
+
     /// True if there is no `first` file that declares `name` already. Where there is, that one counts, and this file's is
     /// an error.
-    pub(crate) fn is_first(
-        &mut self,
-        (kind, word): (DefinitionKind, &str),
-        name: &str,
-        line: Option<usize>,
-        first: Option<&str>,
-    ) -> bool {
+    pub(crate) fn is_first(&mut self, (kind, word): (DefinitionKind, &str), name: &str, first: Option<&str>) -> bool {
         let Some(first) = first else { return true };
         self.about(DefinitionName::new(kind, self.file));
-        self.error(line, format!("{word} `{name}` is declared in {first} already, which counts: rename one"));
+        self.name_error(format!("{word} `{name}` is declared in {first} already, which counts: rename one"));
         false
     }
 

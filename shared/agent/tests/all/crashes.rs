@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cast::{Breathing, ScriptedModel, Toolbox, calls, completed, contents, message, parts, results, says, tool};
-use dormouse_agent::graph;
+use dormouse_agent::graph::{self, AgentParts};
+use dormouse_agent::workspace::ToolOrigin;
 use dormouse_api::RecordingStore;
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{
@@ -75,13 +76,25 @@ impl World {
         config: HarnessConfig,
         cast: impl FnOnce(Arc<ManualClock>, Arc<AtomicUsize>) -> (Arc<ScriptedModel>, Arc<Toolbox>),
     ) -> Self {
+        Self::changed(matter, config, |_| {}, cast)
+    }
+
+    /// The same with parts that `change` has changed.
+    fn changed(
+        matter: &str,
+        config: HarnessConfig,
+        change: impl FnOnce(&mut AgentParts),
+        cast: impl FnOnce(Arc<ManualClock>, Arc<AtomicUsize>) -> (Arc<ScriptedModel>, Arc<Toolbox>),
+    ) -> Self {
         let store = Arc::new(MemoryStore::default());
         let clock = Arc::new(ManualClock::default());
         let bus = Arc::new(MemoryBus::default());
         let recorded = Arc::new(AtomicUsize::new(0));
         let commits = Arc::new(AtomicUsize::new(0));
         let (model, tools) = cast(clock.clone(), recorded.clone());
-        let graph = graph::graph(parts(matter, model.clone(), tools.clone(), clock.clone())).expect("a graph");
+        let mut parts = parts(matter, model.clone(), tools.clone(), clock.clone());
+        change(&mut parts);
+        let graph = graph::graph(parts).expect("a graph");
         let counted = commits.clone();
         let seen = move |commit: &Commit, outcome: &Result<(), CommitError>| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -356,6 +369,32 @@ async fn a_call_that_must_not_run_twice_has_more_than_half_of_a_turn() {
     let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
     assert_eq!(contents(&turn.state, "tool"), ["send to \"ada\""], "nobody had to be asked");
     assert_eq!(world.model.calls(), 2);
+}
+
+#[tokio::test]
+async fn a_command_that_is_ended_because_the_time_of_its_run_is_over_is_the_last_thing_of_the_run() {
+    // Of four seconds a command has two, and the rest to tell what came of it.
+    for (took, reason, asked) in [(2, "time", 1), (1, "completed", 2)] {
+        let as_command = |parts: &mut AgentParts| {
+            parts.tools[0].origin = ToolOrigin::Native;
+            parts.agent.tools.native = vec!["look".to_owned()];
+        };
+        let world = World::changed("policy: {run_timeout_seconds: 4}", brief(), as_command, |clock, _| {
+            let model = ScriptedModel::new(|request| match results(request).len() {
+                0 => Ok(calls(&[("a", "look", json!({ "to": "x" }))])),
+                _ => Ok(says("done")),
+            });
+            let tools = Toolbox::new(vec![tool("look", Effect::Safe)], move |_| {
+                clock.advance(Duration::from_secs(took));
+                Ok(ToolReply::Done(ToolOutput::error("half of it")))
+            });
+            (model, tools)
+        });
+        let TurnOutcome::Completed(turn) = ended(&world).await else { panic!("it completes") };
+        assert_eq!((turn.state["reason"].as_str(), world.model.calls()), (Some(reason), asked), "{took} s");
+        let said = contents(&turn.state, "tool");
+        assert!(said[0].starts_with("error: half of it"), "what it wrote is told: {said:?}");
+    }
 }
 
 #[tokio::test]

@@ -653,11 +653,14 @@ fn mistakes_in_actions_skills_and_hooks_are_named_and_disable_one_definition() {
     let twice = declared(&[ACTION, (".openharness/actions/other/ACTION.yaml", ACTION.1)]);
     assert_eq!(twice.actions["deploy"].file, ACTION.0);
     assert!(twice.is_enabled(DefinitionKind::Action, "deploy"), "the first one counts");
+    let told =
+        "actions/other/ACTION.yaml:1: error: action `deploy` is declared in .openharness/actions/deploy/ACTION.yaml";
+    assert!(lines(&twice).iter().any(|line| line.contains(told)), "{:#?}", lines(&twice));
     let other =
         (".openharness/hooks/other.yaml", "name: guard\nevents: [run_failed]\nhandler: {type: command, command: x}\n");
     let twice = declared(&[HOOK, other]);
     assert_eq!(twice.hooks["guard"].file, HOOK.0);
-    let told = "hook `guard` is declared in .openharness/hooks/guard.yaml already";
+    let told = "hooks/other.yaml:1: error: hook `guard` is declared in .openharness/hooks/guard.yaml already";
     assert!(lines(&twice).iter().any(|line| line.contains(told)), "{:#?}", lines(&twice));
     assert!(
         twice.settings.approval.asks(ToolOrigin::Native, &["Read"], true),
