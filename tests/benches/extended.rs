@@ -2,17 +2,20 @@
 //! one that asks now and then.
 //!
 //! Run with `make bench-extended`. The sockets and the tenants are those of the real binary, which runs beside this program
-//! and shares the processor with it. The program fails where a goal is missed.
+//! and shares the processor with it. The clients of the noisy tenant stand for other machines, so they are a process of
+//! their own with the lowest priority (`nice`): they take what the server and the quiet client leave. The program fails
+//! where a goal is missed.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
 #[path = "common/process.rs"]
 mod process;
 
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dormouse_api::Keys;
@@ -138,11 +141,11 @@ async fn sockets() -> (u64, u64) {
 }
 
 /// The longest of the times in which 99 of a hundred requests of the quiet tenant are answered.
-async fn quiet(process: &Process, client: &Client, key: &str) -> Duration {
+async fn quiet(url: &str, client: &Client, key: &str) -> Duration {
     let mut times = Vec::new();
     for _ in 0..ASKED {
         let began = Instant::now();
-        let asked = asks(process, client, key).await;
+        let asked = asks(url, client, key).await;
         times.push(began.elapsed());
         assert_eq!(asked, 200, "it is within its limit");
         tokio::time::sleep(EVERY).await;
@@ -151,13 +154,13 @@ async fn quiet(process: &Process, client: &Client, key: &str) -> Duration {
     times[ASKED * 99 / 100]
 }
 
-async fn asks(process: &Process, client: &Client, key: &str) -> u16 {
-    reads(process, client, key, "/v1/sessions").await
+async fn asks(url: &str, client: &Client, key: &str) -> u16 {
+    reads(url, client, key, "/v1/sessions").await
 }
 
 /// Asks for `path` and takes all of the answer.
-async fn reads(process: &Process, client: &Client, key: &str, path: &str) -> u16 {
-    let request = client.get(format!("{}{path}", process.url)).bearer_auth(key).header(VERSION.0, VERSION.1);
+async fn reads(url: &str, client: &Client, key: &str, path: &str) -> u16 {
+    let request = client.get(format!("{url}{path}")).bearer_auth(key).header(VERSION.0, VERSION.1);
     let response = request.send().await.expect("an answer");
     let status = response.status().as_u16();
     response.bytes().await.expect("all of it");
@@ -188,12 +191,77 @@ async fn fill(process: &Process, client: &Client, key: &str) {
 }
 
 /// Opens a stream of all events again and again, and reads what it yields at once.
-async fn streams(process: &Process, client: &Client, key: &str) {
+async fn streams(url: &str, client: &Client, key: &str) {
     loop {
-        let request = client.get(format!("{}/v1/events/stream", process.url)).bearer_auth(key);
+        let request = client.get(format!("{url}/v1/events/stream")).bearer_auth(key);
         let mut stream = request.header(VERSION.0, VERSION.1).send().await.expect("an answer");
         while let Ok(Ok(Some(_))) = tokio::time::timeout(Duration::from_secs(1), stream.chunk()).await {}
     }
+}
+
+/// How often the noisy tenant was answered, and refused.
+#[derive(Default)]
+struct Noise {
+    done: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl Noise {
+    /// Each client asks for what is on its paths in turn, as soon as it is answered, whatever it is told, as often as a
+    /// client over a network does.
+    async fn make(&self, url: &str, client: &Client, key: &str, paths: &[&str]) {
+        let clients = (0..NOISY).map(async |number| {
+            for path in paths.iter().cycle().skip(number) {
+                let status = reads(url, client, key, path).await;
+                assert!(status == 200 || status == 429, "{path}: {status}");
+                if status == 200 { &self.done } else { &self.refused }.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        join_all(clients).await;
+    }
+}
+
+/// The clients of the noisy tenant, until the standard input ends.
+async fn be_noisy(kind: &str, url: &str, key: &str) {
+    let client = Client::new();
+    let noise = Noise::default();
+    let over = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    let made = async {
+        if kind == READERS {
+            let open = join_all((0..STREAMS).map(async |_| streams(url, &client, key).await));
+            futures::join!(noise.make(url, &client, key, &READ), open);
+        } else {
+            noise.make(url, &client, key, &["/v1/sessions"]).await;
+        }
+    };
+    tokio::select! {
+        () = made => unreachable!("they ask without end"),
+        read = over => drop(read),
+    }
+    println!("{} {}", noise.done.into_inner(), noise.refused.into_inner());
+}
+
+/// What the clients of the noisy tenant do.
+const ASKERS: &str = "askers";
+const READERS: &str = "readers";
+
+/// This program once more, as the clients of the noisy tenant.
+fn noise(kind: &str, process: &Process, key: &str) -> Child {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe().expect("a program")).args([NOISE, kind, &process.url, key]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// The first argument of this program as the clients of the noisy tenant.
+const NOISE: &str = "noise";
+
+/// Ends the clients of the noisy tenant; how often they were answered, and refused.
+fn counted(noise: Child) -> [usize; 2] {
+    let output = noise.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let counts: Vec<usize> = told.split_whitespace().filter_map(|count| count.parse().ok()).collect();
+    counts.try_into().unwrap_or_else(|_| panic!("the noisy clients failed: {told}"))
 }
 
 /// The p99 of the quiet tenant alone and beside one that reads without end, and how often that one was answered.
@@ -204,24 +272,12 @@ async fn beside_readers() -> (Duration, Duration, usize) {
     let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
     let client = Client::new();
     fill(&process, &client, &crowd).await;
-    asks(&process, &client, &mouse).await;
-    let alone = quiet(&process, &client, &mouse).await;
-    let done = AtomicUsize::new(0);
-    let lists = join_all((0..NOISY).map(async |number| {
-        for path in READ.iter().cycle().skip(number) {
-            let status = reads(&process, &client, &crowd, path).await;
-            assert!(status == 200 || status == 429, "{path}: {status}");
-            done.fetch_add(usize::from(status == 200), Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }));
-    let streams = join_all((0..STREAMS).map(async |_| streams(&process, &client, &crowd).await));
-    let beside = tokio::select! {
-        beside = quiet(&process, &client, &mouse) => beside,
-        _ = lists => unreachable!("they read without end"),
-        _ = streams => unreachable!("they read without end"),
-    };
-    (alone, beside, done.into_inner())
+    asks(&process.url, &client, &mouse).await;
+    let alone = quiet(&process.url, &client, &mouse).await;
+    let readers = noise(READERS, &process, &crowd);
+    let beside = quiet(&process.url, &client, &mouse).await;
+    let [done, _] = counted(readers);
+    (alone, beside, done)
 }
 
 /// The p99 of the quiet tenant alone and beside the noisy one, and of that one how much was done and how much refused.
@@ -231,31 +287,25 @@ async fn neighbours() -> (Duration, Duration, [usize; 2]) {
     let process = Process::start(&data, &[("DORMOUSE_TENANT_RATE", RATE)]);
     let (mouse, crowd) = (key(&data, "quiet", "mouse"), key(&data, "noisy", "crowd"));
     let client = Client::new();
-    asks(&process, &client, &mouse).await;
-    let alone = quiet(&process, &client, &mouse).await;
-    let over = AtomicBool::new(false);
-    let [done, refused] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    // Each asks again as soon as it is answered, whatever it is told, as often as a client over a network does.
-    let noise = join_all((0..NOISY).map(async |_| {
-        while !over.load(Ordering::Relaxed) {
-            let status = asks(&process, &client, &crowd).await;
-            if status == 200 { &done } else { &refused }.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }));
+    asks(&process.url, &client, &mouse).await;
+    let alone = quiet(&process.url, &client, &mouse).await;
+    let askers = noise(ASKERS, &process, &crowd);
     // The window of the first measurement is over.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let beside = async {
-        let beside = quiet(&process, &client, &mouse).await;
-        over.store(true, Ordering::Relaxed);
-        beside
-    };
-    let (beside, _) = futures::join!(beside, noise);
-    (alone, beside, [done, refused].map(AtomicUsize::into_inner))
+    let beside = quiet(&process.url, &client, &mouse).await;
+    (alone, beside, counted(askers))
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, kind, url, key] = &arguments[..]
+        && first == NOISE
+    {
+        be_noisy(kind, url, key).await;
+        // The read of the standard input is over, and nothing else is worth waiting for.
+        std::process::exit(0);
+    }
     let (time, requests) = tokens().await;
     println!(
         "a token, once its issuer's keys are known   {time:>10.1?}, requests {requests}; the goal is {TOKEN_GOAL:?}, and 0"
