@@ -26,6 +26,7 @@ mod receipts_kms;
 mod recorded;
 mod refusals;
 mod replayed_agents;
+mod replayed_times;
 mod replays;
 mod resources;
 mod sessions;

@@ -1,7 +1,7 @@
 //! Replays of agents that call agents, hand over, make their conversation shorter, and were in doubt.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,6 @@ use dormouse_ports::model::{
 };
 use dormouse_ports::tool::{Effect, ToolCall, ToolError, ToolOutput, ToolReply, ToolSource, ToolSpec};
 use dormouse_receipts::canonical;
-use dormouse_testkit::ManualClock;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -63,7 +62,7 @@ pub(crate) fn family(background: bool) -> (Vec<MakesAgent>, [Arc<ScriptedModel>;
 }
 
 /// The tool `look`, which always sees the same.
-fn seeing() -> Arc<Toolbox> {
+pub(crate) fn seeing() -> Arc<Toolbox> {
     Toolbox::new(vec![tool("look", Effect::Safe)], |_| Ok(ToolReply::Done(ToolOutput::text("seen"))))
 }
 
@@ -80,12 +79,12 @@ fn heard(request: &CompletionRequest) -> usize {
     request.messages.iter().filter(|message| json!(message).to_string().contains("nothing there")).count()
 }
 
-fn called(models: &[Arc<ScriptedModel>]) -> usize {
+pub(crate) fn called(models: &[Arc<ScriptedModel>]) -> usize {
     models.iter().map(|model| model.calls()).sum()
 }
 
 /// The task of `helper` that is asked, after all work is done.
-async fn run(world: &World, session: &str, words: &str) -> Value {
+pub(crate) async fn run(world: &World, session: &str, words: &str) -> Value {
     worked_on(world, session, says(words)).await
 }
 
@@ -626,98 +625,4 @@ async fn a_run_that_had_to_do_without_tools_is_replayed_without_them_and_says_th
     assert_eq!(replay["status"], "COMPLETED", "{replay:#}");
     assert_eq!(missing(events(&world, &path_of(&replay)).await), told);
     ends_the_same(&world, &session, &task, || outside.0.calls() + outside.1.made().len()).await;
-}
-
-/// Replays `task`, which has failed since its time was over; the replay ends so as well.
-async fn ends_by_time(world: &World, task: &Value, outside: impl Fn() -> usize) {
-    assert_eq!((&task["status"], &task["failure"]["code"]), (&json!("FAILED"), &json!("time")), "{task:#}");
-    let before = outside();
-    let replay = replayed(world, &path_of(task), json!({})).await;
-    assert_eq!((&replay["status"], &replay["failure"]), (&task["status"], &task["failure"]), "{replay:#}");
-    assert_eq!(projected(world, &replay).await, projected(world, task).await);
-    assert_eq!(outside(), before, "a replay calls nobody");
-}
-
-#[tokio::test]
-async fn a_run_whose_time_was_over_while_agents_worked_for_it_is_replayed_up_to_there() {
-    for background in [false, true] {
-        let lead = ScriptedModel::new(move |request| {
-            let ask = json!({ "prompt": "look", "run_in_background": background });
-            Ok(match results(request).len() {
-                0 => calls(&[("one", "SubAgent", ask)]),
-                _ => answers("it goes on"),
-            })
-        });
-        let scout = ScriptedModel::new(|_| Err(ModelError::new(ModelErrorCategory::Unavailable, "busy")));
-        let models = [lead.clone(), scout.clone()];
-        let asking = Agent::new(move |outside| {
-            let mut parts = agent("helper", &lead, outside);
-            parts.colleagues.ask = vec![Colleague { background: false, ..colleague("scout") }];
-            parts.agent.policy.run_timeout_seconds = Some(100);
-            graph(parts)
-        });
-        let asked = Agent::new(move |outside| graph(agent("scout", &scout, outside)));
-        let (world, session) = world(&[("helper", asking), ("scout", asked)]).await;
-        let task = run(&world, &session, "go").await;
-        wake(&world, &task).await;
-        world.work().await;
-        let task = world.get(&path_of(&task)).await;
-        ends_by_time(&world, &task, || called(&models)).await;
-    }
-}
-
-#[tokio::test]
-async fn a_run_whose_time_was_over_in_a_call_is_replayed_up_to_there() {
-    let model = ScriptedModel::new(|request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("one", "look", json!({ "to": "x" })), ("two", "send", json!({ "to": "x" }))]),
-            _ => answers("done"),
-        })
-    });
-    let clock = Arc::new(OnceLock::<Arc<ManualClock>>::new());
-    let slow = clock.clone();
-    let tools = Toolbox::new(vec![tool("look", Effect::Safe), tool("send", Effect::Manual)], move |_| {
-        slow.get().expect("a clock").advance(Duration::from_secs(5));
-        Ok(ToolReply::Done(ToolOutput::text("seen")))
-    });
-    let outside = (model.clone(), tools.clone());
-    let agents = [(
-        "helper",
-        Agent::new(move |outside| {
-            let matter = "policy: {run_timeout_seconds: 6, parallel_tool_calls: false}";
-            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
-        }),
-    )];
-    let (world, session) = world(&agents).await;
-    clock.set(world.clock.clone()).expect("it is set once");
-    let task = run(&world, &session, "look").await;
-    ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
-}
-
-#[tokio::test]
-async fn a_run_whose_model_did_not_answer_in_its_time_is_replayed_up_to_there() {
-    let clock = Arc::new(OnceLock::<Arc<ManualClock>>::new());
-    let slow = clock.clone();
-    let model = ScriptedModel::new(move |request| {
-        Ok(match results(request).len() {
-            0 => calls(&[("one", "look", json!({ "to": "x" }))]),
-            _ => {
-                slow.get().expect("a clock").advance(Duration::from_secs(10));
-                answers("late")
-            }
-        })
-    });
-    let tools = seeing();
-    let outside = (model.clone(), tools.clone());
-    let agents = [(
-        "helper",
-        Agent::new(move |outside| {
-            let matter = "policy: {run_timeout_seconds: 6}";
-            graph(parts(matter, model.clone(), tools.clone(), outside.clock.clone()))
-        }),
-    )];
-    let (world, session) = world(&agents).await;
-    clock.set(world.clock.clone()).expect("it is set once");
-    let task = run(&world, &session, "look").await;
-    ends_by_time(&world, &task, || outside.0.calls() + outside.1.made().len()).await;
 }

@@ -84,6 +84,13 @@ pub(crate) fn is_over(parts: &AgentParts, run: &AgentRun) -> bool {
     run_left(parts, &used(parts, run)).is_some_and(|left| left.is_zero())
 }
 
+/// Counts as used all of the time that a run may take, as far as its agent bounds it.
+pub(crate) fn spend(parts: &AgentParts, usage: &mut RunUsage) {
+    if let Some(seconds) = parts.agent.policy.run_timeout_seconds {
+        usage.active_ms = usage.active_ms.max(seconds.saturating_mul(1_000));
+    }
+}
+
 /// The usage of `run` with the time for which others work for it while it sleeps: its model, and agents that it asked.
 pub(crate) fn used(parts: &AgentParts, run: &AgentRun) -> RunUsage {
     let thinking = run.thinking.as_ref().map(|thinking| thinking.since);

@@ -25,7 +25,7 @@ use super::outputs::Outputs;
 use super::parts::{AgentParts, Markers};
 use super::plan::{BegunMark, give_up, invocation, key, settle};
 use super::run::{AgentRun, CallStatus, GivenInput, PlannedCall, RunUsage, TerminalReason};
-use super::time::{Bound, CallTime, is_over, used};
+use super::time::{Bound, CallTime, is_over, spend, used};
 use super::toolset::{OfferedTool, Toolset};
 use super::watch::unless_canceled;
 use crate::workspace::ToolOrigin;
@@ -88,8 +88,10 @@ pub(crate) async fn act(
     let began = parts.clock.monotonic();
     let mut ran = unless_canceled(&*parts.clock, join_all(work)).await?;
     run.usage.active_ms += millis(parts.clock.monotonic().saturating_sub(began));
-    // What such a call had left to tell what came of it is no time for one more answer of the model.
-    let is_last = ran.iter().any(|one| one.is_last);
+    if ran.iter().any(|one| one.is_last) {
+        // What such a call had left to tell what came of it is no time for one more answer of the model.
+        spend(parts, &mut run.usage);
+    }
     // Each is told in its place, as if it had been made here.
     ran.extend(doubted);
     ran.sort_by_key(|one| one.at);
@@ -118,7 +120,7 @@ pub(crate) async fn act(
             ended_by_hook(parts, &mut run, &reason).await?;
             give_up(&mut run, &format!("the call was not made: {reason}"))?
         }
-        None if is_last || is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
+        None if is_over(parts, &run) && run.has_call(|status| status.answer().is_none()) => {
             out_of_time(parts, &mut run).await?
         }
         None if idle => settle(parts, markers, &mut run, BegunMark::Now),
@@ -326,12 +328,16 @@ fn telling(tool: &OfferedTool<'_>) -> Duration {
     }
 }
 
-/// The reply of a call that failed when its `time` was over, with what bounded that.
+/// The reply of a call that failed when its `time` was over, with what bounded that. One that was recorded tells it already.
 fn explained(mut reply: ToolReply, time: CallTime) -> ToolReply {
+    const TOLD: &str = "[the call had ";
+
+    let tells = |content: &ToolContent| matches!(content, ToolContent::Text { text } if text.contains(TOLD));
     if let ToolReply::Done(output) = &mut reply
         && output.is_error
+        && !output.content.iter().any(tells)
     {
-        output.content.push(ToolContent::text(format!("[the call had {}]", time.words())));
+        output.content.push(ToolContent::text(format!("{TOLD}{}]", time.words())));
     }
     reply
 }
